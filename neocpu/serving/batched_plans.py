@@ -9,8 +9,9 @@ from typing import Protocol
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.runtime.batch_trial import try_batch
-from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.signatures import Signature
 from neocpu.serving.datatypes import AnyArray
+from neocpu.serving.tensors import with_rows
 from neocpu.tensor_spec import TensorSpec
 
 
@@ -21,18 +22,18 @@ class Batched(Protocol):
         """Return the outputs by name."""
 
 
-def batch_of(path: Path, header: ArtifactHeader) -> int:
-    """Return how many rows a model computes at a time, which may be one.
+def batch_of(path: Path, signature: Signature) -> int:
+    """Return how many rows a plan computes at a time, which may be one.
 
     Raises
     ------
     UnsupportedError
         If its tensors do not agree on that.
     """
-    rows = {spec.shape[0] if spec.shape else 0 for spec in header.inputs}
+    rows = {spec.shape[0] if spec.shape else 0 for spec in signature.inputs}
     if rows == {1}:
         return 1
-    for spec in (*header.inputs, *header.outputs):
+    for spec in (*signature.inputs, *signature.outputs):
         if spec.bounded or not spec.shape or {spec.shape[0]} != rows:
             raise UnsupportedError(
                 f"{path}: requests cannot be computed together, for '{spec.name}' is {spec}, and "
@@ -41,9 +42,29 @@ def batch_of(path: Path, header: ArtifactHeader) -> int:
     return rows.pop()
 
 
-def any_rows(specs: Sequence[TensorSpec], most: int) -> tuple[TensorSpec, ...]:
-    """Return specifications of tensors that have any number of rows up to ``most``."""
-    return tuple(replace(spec, shape=(most, *spec.shape[1:]), bounded=True) for spec in specs)
+def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Signature]]:
+    """Return signatures by their rows, together those that differ in these alone.
+
+    Raises
+    ------
+    UnsupportedError
+        As `batch_of`.
+    """
+    found: dict[tuple[tuple[int, ...], ...], dict[int, Signature]] = {}
+    for each in signatures:
+        alike = tuple(spec.shape[1:] for spec in each.inputs)
+        found.setdefault(alike, {})[batch_of(path, each)] = each
+    return [*found.values()]
+
+
+def any_rows(signature: Signature, most: int) -> Signature:
+    """Return what requests take and return that have any number of rows up to ``most``."""
+    largest = signature.with_rows(most)
+    inputs, outputs = (
+        tuple(replace(spec, bounded=True) for spec in specs)
+        for specs in (largest.inputs, largest.outputs)
+    )
+    return Signature(inputs, outputs)
 
 
 def measure_plans(
@@ -58,7 +79,8 @@ def measure_plans(
     """
     seconds = {}
     for size in sizes:
-        seconds[size], mixed = try_batch(module.run, any_rows(inputs, size))
+        specs = [with_rows(spec, size) for spec in inputs]
+        seconds[size], mixed = try_batch(module.run, specs)
         if mixed is not None:
             raise UnsupportedError(
                 f"{path}: requests cannot be computed together, for rows of '{mixed}' depend on "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from neocpu.runtime.signatures import Signature
 from neocpu.serving.datatypes import DATATYPES
 from neocpu.tensor_spec import TensorSpec
 
@@ -18,22 +19,28 @@ def server_metadata(version: str) -> dict[str, Any]:
 
 
 def model_metadata(
-    name: str,
-    versions: Sequence[str],
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    name: str, versions: Sequence[str], signatures: Sequence[Signature]
 ) -> dict[str, Any]:
     """Return the answer to ``GET /v2/models/NAME``."""
     return {
         "name": name,
         "versions": versions,
         "platform": PLATFORM,
-        "inputs": [tensor_metadata(spec) for spec in inputs],
-        "outputs": [tensor_metadata(spec) for spec in outputs],
+        "inputs": _tensors([each.inputs for each in signatures]),
+        "outputs": _tensors([each.outputs for each in signatures]),
     }
 
 
-def tensor_metadata(spec: TensorSpec) -> dict[str, Any]:
-    """Return a tensor's name, datatype and shape; -1 is an extent that no shape fixes."""
-    extents = [-1, *spec.shape[1:]] if spec.bounded else [*spec.shape]
-    return {"name": spec.name, "datatype": DATATYPES[spec.dtype], "shape": extents}
+def _tensors(signatures: Sequence[Sequence[TensorSpec]]) -> list[dict[str, Any]]:
+    """Return tensors' names, datatypes and shapes; -1 is an extent that is not always the same."""
+    told = []
+    for specs in zip(*signatures, strict=True):
+        extents = [one.pop() if len(one) == 1 else -1 for one in map(set, _extents(specs))]
+        first = specs[0]
+        told.append({"name": first.name, "datatype": DATATYPES[first.dtype], "shape": extents})
+    return told
+
+
+def _extents(specs: Sequence[TensorSpec]) -> Iterator[tuple[int, ...]]:
+    shapes = ((-1, *spec.shape[1:]) if spec.bounded else spec.shape for spec in specs)
+    return zip(*shapes, strict=True)

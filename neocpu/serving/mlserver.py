@@ -24,7 +24,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.serving.batching import Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane
-from neocpu.serving.metadata import tensor_metadata
+from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import ServedModel
 from neocpu.serving.refusals import RequestError, UnavailableError
@@ -59,9 +59,9 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
         await asyncio.to_thread(self._open, entry, limits)
         assert self._model is not None
-        inputs, outputs = self._model.inputs, self._model.outputs
-        self.inputs = [MetadataTensor(**tensor_metadata(spec)) for spec in inputs]
-        self.outputs = [MetadataTensor(**tensor_metadata(spec)) for spec in outputs]
+        told = model_metadata(self.name, [entry.version], self._model.signatures)
+        self.inputs = [MetadataTensor(**tensor) for tensor in told["inputs"]]
+        self.outputs = [MetadataTensor(**tensor) for tensor in told["outputs"]]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -100,8 +100,8 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
             ],
             "outputs": [{"name": output.name} for output in payload.outputs or []],
         }
-        request = parse_document(document, memoryview(b""), model.inputs, model.outputs)
-        results = await model.infer(request.inputs)
+        request = parse_document(document, memoryview(b""), model.signatures)
+        results = await model.infer(request.signature, request.inputs)
         return InferenceResponse(
             id=payload.id,
             model_name=self.name,

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.runtime.header import ArtifactHeader
-from neocpu.serving.batched_plans import any_rows, batch_of, measure_plans
+from neocpu.runtime.signatures import Signature
+from neocpu.serving.batched_plans import any_rows, batches_of, measure_plans
 from neocpu.serving.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane
@@ -43,8 +43,9 @@ class ServedModel:
     entry : ModelEntry
     ready : bool
         Whether it is warmed up and open.
-    inputs, outputs : tuple of TensorSpec
-        Of a request; ``bounded`` where it may have any number of rows.
+    signatures : tuple of Signature
+        What a request takes and returns, one of them; ``bounded`` where it may have any number of
+        rows.
     """
 
     def __init__(
@@ -80,17 +81,19 @@ class ServedModel:
         self._admitted = 0
         self._seconds = 0.0
         self._modules: list[Module] = []
-        self._batcher: Batcher | None = None
+        self.signatures: tuple[Signature, ...] = ()
+        self._batchers: tuple[Batcher | None, ...] = ()
         try:
             self._modules.append(load(entry.path, pool=lanes[0].pool))
             for lane in lanes[1:]:
                 self._modules.append(self._modules[0].stream(lane.pool))
-            _check_types(entry, self.header)
+            _check_types(entry, self._modules[0].signatures[0])
             for module in self._modules:
                 module.wait_verified()
                 module.warmup(WARMUP_CALLS)
-            self.inputs, self.outputs = self.header.inputs, self.header.outputs
-            if batching is not None and batch_of(entry.path, self.header) > 1:
+            self.signatures = self._modules[0].signatures
+            self._batchers = tuple(None for _ in self.signatures)
+            if batching is not None:
                 self._compute_together(batching)
         except BaseException:
             self.close()
@@ -99,15 +102,12 @@ class ServedModel:
         self.metrics.ready.inc()
 
     @property
-    def header(self) -> ArtifactHeader:
-        """Inputs, outputs and all else the artifact says of itself."""
-        return self._modules[0].metadata
-
-    @property
     def answer_bytes(self) -> int:
         """About how many bytes an answer has at least."""
-        outputs = self.header.outputs
-        return binary_bytes([with_rows(s, 1) for s in outputs] if self._batcher else outputs)
+        return min(
+            binary_bytes([with_rows(spec, 1) for spec in each.outputs] if batcher else each.outputs)
+            for each, batcher in zip(self.signatures, self._batchers, strict=True)
+        )
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -140,7 +140,7 @@ class ServedModel:
             self.metrics.answered(code)
 
     async def infer(
-        self, inputs: Mapping[str, AnyArray], gone: Departure | None = None
+        self, signature: int, inputs: Mapping[str, AnyArray], gone: Departure | None = None
     ) -> dict[str, AnyArray]:
         """Run on the lane with the fewest calls, or together with other requests.
 
@@ -148,6 +148,8 @@ class ServedModel:
 
         Parameters
         ----------
+        signature : int
+            Which of `signatures` the inputs are of.
         inputs : mapping of str to array
             As `Module.run` takes them.
         gone : callable, optional
@@ -158,8 +160,8 @@ class ServedModel:
         AbandonedError
             If it ended first.
         """
-        if self._batcher is not None:
-            answer = self._batcher.submit(inputs, asyncio.get_running_loop().call_later)
+        if (batcher := self._batchers[signature]) is not None:
+            answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)
             return await _unless(gone, asyncio.wrap_future(answer))
         position = min(range(len(self._lanes)), key=lambda index: self._lanes[index].pending)
         lane = self._lanes[position]
@@ -174,21 +176,26 @@ class ServedModel:
             # Not set to 0: the one that replaces it may be ready already.
             self.metrics.ready.dec()
         self.ready = False
-        if self._batcher is not None:
-            self._batcher.close()
+        for batcher in filter(None, self._batchers):
+            batcher.close()
         for module in self._modules:
             module.close()
 
     def _compute_together(self, batching: Batching) -> None:
         """Gather requests from now on."""
-        path, header = self.entry.path, self.header
-        sizes = [batch_of(path, header)]
-        seconds = measure_plans(path, self._modules[0], header.inputs, sizes)
-        self.inputs = any_rows(header.inputs, batching.most)
-        self.outputs = any_rows(header.outputs, batching.most)
-        self._together = batching.most
-        self._seconds = min(time / rows for rows, time in seconds.items())
-        self._batcher = Batcher(self._modules, self._lanes, seconds, batching, self.metrics)
+        path, module = self.entry.path, self._modules[0]
+        found: list[tuple[Signature, Batcher | None]] = []
+        for plans in batches_of(path, self.signatures):
+            one = plans[max(plans)]
+            if max(plans) == 1:
+                found.append((one, None))
+                continue
+            seconds = measure_plans(path, module, one.inputs, sorted(plans))
+            batcher = Batcher(self._modules, self._lanes, seconds, batching, self.metrics)
+            found.append((any_rows(one, batching.most), batcher))
+            self._together = batching.most
+            self._seconds = min(time / rows for rows, time in seconds.items())
+        self.signatures, self._batchers = zip(*found, strict=True)
 
     def _admit(self) -> None:
         if not self.ready:
@@ -229,9 +236,9 @@ async def _unless(
         watch.cancel()
 
 
-def _check_types(entry: ModelEntry, header: ArtifactHeader) -> None:
+def _check_types(entry: ModelEntry, signature: Signature) -> None:
     """Refuse a model with a tensor that the protocol has no datatype for."""
-    for spec in (*header.inputs, *header.outputs):
+    for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype not in DATATYPES:
             raise UnsupportedError(
                 f"{entry.path}: '{spec.name}' is {spec.dtype}, which the Open Inference Protocol "

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from neocpu.foundation.errors import did_you_mean
+from neocpu.runtime.signatures import SHOWN, Signature
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.pictures import (
     BYTES,
@@ -32,7 +33,7 @@ from neocpu.serving.tensors import (
     json_values_at_most,
     with_rows,
 )
-from neocpu.tensor_spec import TensorSpec
+from neocpu.tensor_spec import TensorSpec, shapes_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,18 @@ class InferRequest:
         Of the model's dtypes and shapes; views of the body where that was binary.
     outputs : tuple of RequestedOutput
         In the order of the response.
+    signature : int
+        Which of the model's signatures it is of.
     """
 
     id: str | None
     inputs: dict[str, AnyArray]
     outputs: tuple[RequestedOutput, ...]
+    signature: int = 0
 
 
 def parse_request(
-    body: memoryview,
-    json_bytes: int | None,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    body: memoryview, json_bytes: int | None, signatures: Sequence[Signature]
 ) -> InferRequest:
     """Check and decode a request.
 
@@ -77,7 +78,7 @@ def parse_request(
         The whole body. It must stay unchanged as long as the arrays are in use.
     json_bytes : int or None
         Where the JSON ends; None if it is all there is.
-    inputs, outputs : sequence of TensorSpec
+    signatures : sequence of Signature
         Of the model. Where inputs are ``bounded``, a request has as many rows of all of them as it
         likes, but for that bound.
 
@@ -92,31 +93,29 @@ def parse_request(
         )
     tail = body[json_bytes:] if json_bytes is not None else body[:0]
     text = body[:json_bytes]
-    _check_values(text, json_values_at_most(inputs))
-    return parse_document(_parse_json(text), tail, inputs, outputs)
+    _check_values(text, max(json_values_at_most(each.inputs) for each in signatures))
+    return parse_document(_parse_json(text), tail, signatures)
 
 
-def parse_picture(
-    body: memoryview, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> InferRequest:
-    """Decode a request whose body is a picture's file.
+def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferRequest:
+    """Decode a request whose body is a picture's file, for the first signature of one picture.
 
     Raises
     ------
     RequestError
         If it cannot be decoded, or the model takes something else.
     """
-    spec = picture_input(inputs)
-    spec = with_rows(spec, 1) if spec.bounded else spec
+    specs = [picture_input(each.inputs) for each in signatures]
+    single = (number for number, spec in enumerate(specs) if spec.bounded or spec.shape[0] == 1)
+    number = next(single, 0)
+    spec = with_rows(specs[number], 1) if specs[number].bounded else specs[number]
     tensors = {spec.name: decode_pictures(spec, [body])}
-    return InferRequest(None, tensors, _parse_outputs({}, outputs, binary=False))
+    outputs = _parse_outputs({}, signatures[number].outputs, binary=False)
+    return InferRequest(None, tensors, outputs, number)
 
 
 def parse_document(
-    document: dict[str, Any],
-    tail: memoryview,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    document: dict[str, Any], tail: memoryview, signatures: Sequence[Signature]
 ) -> InferRequest:
     """Check and decode a request whose JSON is parsed already.
 
@@ -132,12 +131,14 @@ def parse_document(
     RequestError
         As `parse_request`.
     """
+    number = _signature(document.get("inputs"), signatures)
+    inputs, outputs = signatures[number].inputs, signatures[number].outputs
     tensors = _parse_inputs(document.get("inputs"), tail, inputs)
     identity = document.get("id")
     if identity is not None and not isinstance(identity, str):
         raise RequestError(f"id must be a string, got {brief(identity)}")
     binary = _flag(_parameters(document, "the request"), "binary_data_output", "the request")
-    return InferRequest(identity, tensors, _parse_outputs(document, outputs, binary))
+    return InferRequest(identity, tensors, _parse_outputs(document, outputs, binary), number)
 
 
 def _check_values(text: memoryview, most: int) -> None:
@@ -200,6 +201,40 @@ def _parse_inputs(
     if missing := [name for name in by_name if name not in tensors]:
         raise RequestError(f"missing input {', '.join(missing)}")
     return tensors
+
+
+def _signature(entries: object, signatures: Sequence[Signature]) -> int:
+    """Return which signature has the shapes that a request declares; the only one, if there is one.
+
+    Raises
+    ------
+    RequestError
+        If none has.
+    """
+    if len(signatures) == 1 or not isinstance(entries, list):
+        return 0
+    given = [
+        (entry["name"], entry["shape"])
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str) and "shape" in entry
+    ]
+    for number, each in enumerate(signatures):
+        specs = {spec.name: spec for spec in each.inputs}
+        if all(name in specs and _fits(specs[name], shape) for name, shape in given):
+            return number
+    shown = "; ".join(shapes_text(each.inputs) for each in signatures[:SHOWN])
+    declared = " ".join(f"{brief(name)}: {brief(shape)}" for name, shape in given[:SHOWN])
+    raise RequestError(f"the model takes {shown}; got {declared}")
+
+
+def _fits(spec: TensorSpec, shape: object) -> bool:
+    """Whether an input may be declared with a shape: of encoded pictures, that of the batch."""
+    if not isinstance(shape, list):
+        return False
+    start = 1 if spec.bounded else 0
+    wanted = list(spec.shape)
+    encoded = spec.picture is not None and shape[start:] == wanted[start:1] and len(shape) == 1
+    return encoded or (len(shape) == len(wanted) and shape[start:] == wanted[start:])
 
 
 def _with_its_rows(specs: Sequence[TensorSpec], entries: Sequence[object]) -> Sequence[TensorSpec]:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
+from neocpu.runtime.signatures import Signature
 from neocpu.serving.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.in_flight import InFlight, Share
@@ -27,7 +28,6 @@ from neocpu.serving.repository import ModelEntry, unique
 from neocpu.serving.request import InferRequest, parse_picture, parse_request
 from neocpu.serving.response import InferResponse, render_response
 from neocpu.serving.tensors import brief, json_bytes_at_most
-from neocpu.tensor_spec import TensorSpec
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0
@@ -195,7 +195,7 @@ class InferenceServer:
         """Return what the protocol tells of a model."""
         model = self.find(name, version)
         versions = [version] if version else sorted(self._models[name], key=int)
-        return model_metadata(name, versions, model.inputs, model.outputs)
+        return model_metadata(name, versions, model.signatures)
 
     def index(self, *, only_ready: bool) -> list[dict[str, str]]:
         """Return the repository index: every version of every model, and whether it is ready."""
@@ -258,13 +258,13 @@ class InferenceServer:
         body = await read_body(
             chunks,
             call.length,
-            limit=self.limits.max_request_bytes or _bytes_at_most(model.inputs),
+            limit=self.limits.max_request_bytes or _bytes_at_most(model.signatures),
             seconds=self.limits.body_seconds,
             json_bytes=call.json_bytes,
             hold=share.hold_request,
         )
         request = await self._parse(body, call, model)
-        results = await model.infer(request.inputs, gone)
+        results = await model.infer(request.signature, request.inputs, gone)
         answer = render_response(model.entry.name, model.entry.version, request, results)
         share.hold_request(0)
         share.hold_answer(len(answer.body))
@@ -275,12 +275,11 @@ class InferenceServer:
 
         One at a time, for a parsed document and a picture take many times their bytes.
         """
-        specs = model.inputs, model.outputs
-        parse = partial(parse_request, body, call.json_bytes, *specs)
+        parse = partial(parse_request, body, call.json_bytes, model.signatures)
         if call.is_picture:
-            parse = partial(parse_picture, body, *specs)
+            parse = partial(parse_picture, body, model.signatures)
         size = body.nbytes if call.json_bytes is None else call.json_bytes
-        if size <= _QUICK_BYTES and not any(spec.picture for spec in model.inputs):
+        if size <= _QUICK_BYTES and not any(spec.picture for spec in model.signatures[0].inputs):
             return parse()
         async with self._parsing:
             return await asyncio.to_thread(parse)
@@ -303,7 +302,10 @@ class InferenceServer:
         return [model for versions in self._models.values() for model in versions.values()]
 
 
-def _bytes_at_most(inputs: Sequence[TensorSpec]) -> int:
+def _bytes_at_most(signatures: Sequence[Signature]) -> int:
     """Return how many bytes a request has at most, if it is not padded."""
-    pictures = sum(spec.shape[0] for spec in inputs if spec.picture)
-    return json_bytes_at_most(inputs) + ENCODED_BYTES * pictures
+    return max(
+        json_bytes_at_most(each.inputs)
+        + ENCODED_BYTES * sum(spec.shape[0] for spec in each.inputs if spec.picture)
+        for each in signatures
+    )

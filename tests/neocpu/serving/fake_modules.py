@@ -1,11 +1,11 @@
 """Modules whose calls end when a test says so."""
 
 from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from neocpu.runtime.signatures import Signature
 from neocpu.tensor_spec import TensorSpec
 
 INPUT = TensorSpec("x", "float32", (2,))
@@ -16,7 +16,7 @@ class FakeModule:
     """``y = 2 x``, of calls that wait for `finish`."""
 
     def __init__(self, *, log: list[str]) -> None:
-        self.metadata = SimpleNamespace(inputs=(INPUT,), outputs=(OUTPUT,))
+        self.signatures = (Signature((INPUT,), (OUTPUT,)),)
         self.calls: list[tuple[Future, Any]] = []
         self.closed = False
         self._log = log

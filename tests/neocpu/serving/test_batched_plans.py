@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.serving.batched_plans import any_rows, batch_of, measure_plans
+from neocpu.runtime.signatures import Signature
+from neocpu.serving.batched_plans import any_rows, batch_of, batches_of, measure_plans
 from neocpu.tensor_spec import TensorSpec
 
 PATH = Path("net.so")
@@ -17,8 +18,8 @@ def spec(name, *shape, **more):
     return TensorSpec(name, "float32", shape, **more)
 
 
-def header(inputs, outputs):
-    return SimpleNamespace(inputs=inputs, outputs=outputs)
+def signature(inputs, outputs):
+    return Signature(tuple(inputs), tuple(outputs))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def header(inputs, outputs):
     ],
 )
 def test_rows_that_all_tensors_have(inputs, outputs, batch):
-    assert batch_of(PATH, header(inputs, outputs)) == batch
+    assert batch_of(PATH, signature(inputs, outputs)) == batch
 
 
 @pytest.mark.parametrize(
@@ -47,12 +48,24 @@ def test_rows_that_all_tensors_have(inputs, outputs, batch):
 )
 def test_no_rows_of_a_batch(inputs, outputs, name):
     with pytest.raises(UnsupportedError, match=rf"net.so: .*'{name}' .*without --max-batch"):
-        batch_of(PATH, header(inputs, outputs))
+        batch_of(PATH, signature(inputs, outputs))
 
 
 def test_any_number_of_rows():
-    (found,) = any_rows([spec("x", 4, 3)], 16)
-    assert found == spec("x", 16, 3, bounded=True)
+    found = any_rows(signature([spec("x", 4, 3)], [spec("y", 4)]), 16)
+    expected = [spec("x", 16, 3, bounded=True)], [spec("y", 16, bounded=True)]
+    assert found == signature(*expected)
+
+
+def test_signatures_that_differ_in_their_rows_are_together():
+    made = {
+        (n, size): signature([spec("x", n, size)], [spec("y", n)])
+        for n, size in ((1, 3), (4, 3), (1, 9), (2, 3))
+    }
+    assert batches_of(PATH, list(made.values())) == [
+        {1: made[1, 3], 4: made[4, 3], 2: made[2, 3]},
+        {1: made[1, 9]},
+    ]
 
 
 def module(function):

@@ -119,7 +119,7 @@ def test_infinities_of_one_request_stay_its_own(server, expected):
         model = server.find("linear")
         x, bad = rows(1), np.full((1, 64), np.inf, "float32")
         bad[0, ::2] = np.nan
-        return x, await asyncio.gather(*(model.infer({"x": one}) for one in (x, bad, x)))
+        return x, await asyncio.gather(*(model.infer(0, {"x": one}) for one in (x, bad, x)))
 
     x, (first, _, last) = asyncio.run(scene())
     for found in (first, last):

@@ -13,6 +13,7 @@ from fake_modules import OUTPUT, FakeModule
 from v2_requests import body
 
 from neocpu import picture_files
+from neocpu.runtime.signatures import Signature
 from neocpu.serving import lane
 from neocpu.serving import model as served
 from neocpu.serving.refusals import EncodingError, RequestError
@@ -43,14 +44,14 @@ def request(one, *files):
     """Return the input that a request with files in base 64 makes."""
     data = [base64.b64encode(file).decode() for file in files]
     entry = {"name": "x", "datatype": "BYTES", "shape": [len(files)], "data": data}
-    return parse_request(memoryview(body(entry)), None, [one], []).inputs["x"]
+    return parse_request(memoryview(body(entry)), None, [Signature((one,), ())]).inputs["x"]
 
 
 def binary(one, data):
     """Return the input that a request with binary data makes."""
     entry = {"name": "x", "datatype": "BYTES", "shape": [one.shape[0]]}
     head = body({**entry, "parameters": {"binary_data_size": len(data)}})
-    return parse_request(memoryview(head + data), len(head), [one], []).inputs["x"]
+    return parse_request(memoryview(head + data), len(head), [Signature((one,), ())]).inputs["x"]
 
 
 def element(file):
@@ -68,7 +69,7 @@ def test_pixels_arrive_as_the_input_has_them():
 
 def test_however_they_are_sent():
     file = encoded(kind="BMP")
-    (made,) = parse_picture(memoryview(file), [spec()], []).inputs.values()
+    (made,) = parse_picture(memoryview(file), [Signature((spec(),), ())]).inputs.values()
     np.testing.assert_array_equal(made[0], PIXELS)
     two = binary(spec(batch=2), element(file) + element(encoded(PIXELS[::-1])))
     np.testing.assert_array_equal(two, [PIXELS, PIXELS[::-1]])
@@ -97,7 +98,7 @@ def test_pixels_are_still_taken():
         "shape": [1, 6, 8, 3],
         "data": PIXELS.ravel().tolist(),
     }
-    made = parse_request(memoryview(body(entry)), None, [spec()], []).inputs["x"]
+    made = parse_request(memoryview(body(entry)), None, [Signature((spec(),), ())]).inputs["x"]
     np.testing.assert_array_equal(made[0], PIXELS)
 
 
@@ -122,14 +123,14 @@ def test_what_is_no_picture(data, message):
 def test_another_number_of_pictures(shape):
     entry = {"name": "x", "datatype": "BYTES", "shape": shape, "data": []}
     with pytest.raises(RequestError, match=r"encoded pictures have the shape \[1\]"):
-        parse_request(memoryview(body(entry)), None, [spec()], [])
+        parse_request(memoryview(body(entry)), None, [Signature((spec(),), ())])
 
 
 def test_data_that_are_no_strings_in_base_64():
     for data in ("AAAA", [1], ["?"], None):
         entry = {"name": "x", "datatype": "BYTES", "shape": [1], "data": data}
         with pytest.raises(RequestError, match="base 64"):
-            parse_request(memoryview(body(entry)), None, [spec()], [])
+            parse_request(memoryview(body(entry)), None, [Signature((spec(),), ())])
 
 
 def test_a_small_file_of_too_many_pixels(monkeypatch):
@@ -144,13 +145,14 @@ def test_inputs_that_take_no_pictures():
         request(plain, encoded())
     for inputs in ([plain], [spec(), plain]):
         with pytest.raises(EncodingError, match="models with one input, compiled for pictures"):
-            parse_picture(memoryview(encoded()), inputs, [])
+            parse_picture(memoryview(encoded()), [Signature(inputs, ())])
 
 
 def test_as_many_pictures_as_a_request_has():
     one = replace(spec(batch=4), bounded=True)
     assert request(one, encoded(), encoded()).shape == (2, 6, 8, 3)
-    assert parse_picture(memoryview(encoded()), [one], []).inputs["x"].shape == (1, 6, 8, 3)
+    alone = parse_picture(memoryview(encoded()), [Signature((one,), ())])
+    assert alone.inputs["x"].shape == (1, 6, 8, 3)
     with pytest.raises(RequestError, match="from 1 to 4 rows of each input, got 5"):
         request(one, *[encoded()] * 5)
 
@@ -159,11 +161,11 @@ def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
     """Larger than the input's numbers in JSON: the input is tiny, the file is not."""
     monkeypatch.setattr(lane, "ThreadPool", lambda _: SimpleNamespace(close=lambda: None))
     module = FakeModule(log=[])
-    module.metadata = SimpleNamespace(inputs=(spec(size=(1, 1)),), outputs=(OUTPUT,))
+    module.signatures = (Signature((spec(size=(1, 1)),), (OUTPUT,)),)
     monkeypatch.setattr(served, "load", lambda *_, **__: module)
     noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
     file = encoded(noise)
-    assert len(file) > json_bytes_at_most(module.metadata.inputs)
+    assert len(file) > json_bytes_at_most(module.signatures[0].inputs)
 
     async def chunks():
         yield file

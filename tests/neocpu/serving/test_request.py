@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from v2_requests import binary_tensor, body, tensor
 
+from neocpu.runtime.signatures import Signature
 from neocpu.serving.refusals import RequestError
 from neocpu.serving.request import RequestedOutput, parse_request
 from neocpu.tensor_spec import TensorSpec
@@ -26,7 +27,7 @@ def expected_outputs(*wanted):
 
 
 def parse(content, json_bytes=None):
-    return parse_request(memoryview(content), json_bytes, INPUTS, OUTPUTS)
+    return parse_request(memoryview(content), json_bytes, [Signature(INPUTS, OUTPUTS)])
 
 
 def test_json():
@@ -239,5 +240,5 @@ def test_every_shape_may_be_sent_in_json(shape, nested):
     x = np.ones(shape, "float32")
     spec = TensorSpec("x", "float32", tuple(shape))
     content = body(tensor("x", x, data=(x if nested and x.size and shape else x.ravel()).tolist()))
-    found = parse_request(memoryview(content), None, (spec,), OUTPUTS)
+    found = parse_request(memoryview(content), None, [Signature((spec,), OUTPUTS)])
     np.testing.assert_array_equal(found.inputs["x"], x)

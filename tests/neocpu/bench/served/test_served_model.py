@@ -19,6 +19,7 @@ from neocpu.bench.served.served_model import (
 from neocpu.bench.served.served_processes import binary_request, same_outputs
 from neocpu.bench.served.served_tables import served_table
 from neocpu.cli.main import main
+from neocpu.runtime.signatures import Signature
 from neocpu.tensor_spec import TensorSpec
 
 pytest.importorskip("fastapi")
@@ -139,12 +140,11 @@ def test_requests_and_answers():
     length = int(head.split(b"Inference-Header-Content-Length: ")[1])
     from neocpu.serving.request import parse_request
 
-    parsed = parse_request(
-        memoryview(body),
-        length,
-        [TensorSpec("x", "float32", (2, 3))],
-        [TensorSpec("y", "bool", ())],
+    signature = Signature(
+        (TensorSpec("x", "float32", (2, 3)),),
+        (TensorSpec("y", "bool", ()),),
     )
+    parsed = parse_request(memoryview(body), length, [signature])
     np.testing.assert_array_equal(parsed.inputs["x"], x)
     assert parsed.outputs[0].binary
     assert same_outputs(b"{}" + x.tobytes(), [x])
