@@ -180,7 +180,8 @@ def _predict_call(call: CallTime, machine: Machine, threads: int, kept: float) -
         sharers = min(loop.iterations or threads, threads)
         lost["fork-join"] += loop.entered * machine.fork_seconds(sharers)
         busy += loop.seconds * part
-    moving = call.times * _moving_seconds(call, machine, threads, kept)
+    # That one thread took no longer for all of it tells how fast its bytes come at least.
+    moving = min(call.seconds, call.times * _moving_seconds(call, machine, threads, kept))
     lost["bandwidth"] = max(0.0, moving - busy - alone)
     return ParallelCall(call, call.seconds / threads + math.fsum(lost.values()), lost)
 
