@@ -83,7 +83,7 @@ def command(
     import_little()
     wait_idly()
     from neocpu.cli.arrays import read_archive, write_archive
-    from neocpu.cli.reduce.reduced_files import ReducedFiles
+    from neocpu.cli.reduction.reduced_files import ReducedFiles
     from neocpu.foundation.files import check_destination
     from neocpu.frontend.shapes import real_inputs, tensor_spec
     from neocpu.reduction.checks import parse_check

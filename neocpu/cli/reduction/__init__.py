@@ -1,0 +1,1 @@
+"""What `neocpu reduce` is asked, writes and tells."""
