@@ -45,13 +45,15 @@ class InputColumn:
             f"columns={{'{self.spec.name}': …}}"
         )
 
-    def rows(self, column: Column, first: int, errors: dict[int, str]) -> Column:
+    def rows(self, column: Column, first: int, count: int, errors: dict[int, str]) -> Column:
         """Return rows of the column as the model takes them; fewer than it takes are filled up.
 
         Parameters
         ----------
         first : int
             The number of the first of them in its batch.
+        count : int
+            How many the model takes.
         errors : dict of int to str
             Gets what is wrong with pictures, by their numbers among these rows.
 
@@ -66,7 +68,7 @@ class InputColumn:
         else:
             pictures = enumerate(column)
             rows = np.stack([self._picture(row, first, each, errors) for row, each in pictures])
-        lacking = self.spec.shape[0] - len(rows)
+        lacking = count - len(rows)
         return np.concatenate([rows, rows[-1:].repeat(lacking, 0)]) if lacking else rows
 
     def _array(self, row: Any) -> Column:

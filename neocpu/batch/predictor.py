@@ -14,6 +14,7 @@ from neocpu.batch.columns import Column, InputColumn, OutputColumn
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.runtime.module import load
+from neocpu.runtime.signatures import Signature
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.tensor_spec import TensorSpec
 
@@ -30,8 +31,9 @@ class Predictor(Unpicklable):
     """A compiled model that computes columns of a data set from others, row by row.
 
     Rows are gathered as the model takes them: one of batches of eight computes eight rows at a
-    time, the last of a batch that does not divide with rows that are repeated and thrown away. What
-    a row's outputs are may not depend on the other rows.
+    time, the last of a batch that does not divide with rows that are repeated and thrown away; one
+    of a set of batches as many as the largest, and what is left over by the others. What a row's
+    outputs are may not depend on the other rows.
 
     An input that is compiled for pictures (``neocpu compile --input``) takes encoded files, as
     ``ray.data.read_binary_files`` reads them, or decoded ones of any size, as
@@ -80,12 +82,13 @@ class Predictor(Unpicklable):
     ) -> None:
         module = load(path, threads, streams=streams)
         header = module.metadata  # which knows of pictures
-        self._rows = _rows_in_a_call(header.inputs, header.outputs)
+        batches = _batches(module.signatures)
+        self._rows, self._fills = max(batches), len(batches) == 1
         names = _renamed(header.inputs, "input", columns)
         self._inputs = [InputColumn(spec, names[spec.name]) for spec in header.inputs]
         made = _renamed(header.outputs, "output", outputs)
         self._outputs = [
-            OutputColumn(spec, made[spec.name], spec.bounded or spec.shape[:1] != (self._rows,))
+            OutputColumn(spec, made[spec.name], whole=_is_whole(spec, header.inputs))
             for spec in header.outputs
             if outputs is None or spec.name in outputs
         ]
@@ -140,9 +143,11 @@ class Predictor(Unpicklable):
     def _score(self, columns: Sequence[Column], start: int) -> _Scored:
         """Compute the rows of one call: those from ``start``, as many as the model takes."""
         pieces = [column[start : start + self._rows] for column in columns]
+        count = len(pieces[0])
+        wanted = self._rows if self._fills else count
         errors: dict[int, str] = {}
         inputs = [
-            each.rows(piece, start, errors)
+            each.rows(piece, start, wanted, errors)
             for each, piece in zip(self._inputs, pieces, strict=True)
         ]
         if errors and self._errors is None:
@@ -150,7 +155,6 @@ class Predictor(Unpicklable):
         results = self._module.run(
             dict(zip((e.spec.name for e in self._inputs), inputs, strict=True))
         )
-        count = len(pieces[0])
         return _Scored(
             {
                 e.spec.name: results[e.spec.name][: None if e.whole else count]
@@ -158,6 +162,26 @@ class Predictor(Unpicklable):
             },
             [errors.get(row, "") for row in range(count)],
         )
+
+
+def _batches(signatures: Sequence[Signature]) -> set[int]:
+    """Return how many rows a model is compiled for: its first signature, and those like it.
+
+    Raises
+    ------
+    UsageError
+        If its inputs and outputs have no axis of rows in common.
+    """
+    first = signatures[0]
+    row = [spec.shape[1:] for spec in first.inputs]
+    alike = (s for s in signatures if [spec.shape[1:] for spec in s.inputs] == row)
+    others = {each.rows for each in alike if each.rows is not None}
+    return {_rows_in_a_call(first.inputs, first.outputs), *others}
+
+
+def _is_whole(output: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:
+    """Whether all of an output is one row's, of a model that computes a row at a time."""
+    return output.bounded or output.shape[:1] != inputs[0].shape[:1]
 
 
 def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
@@ -173,7 +197,7 @@ def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
         listed = ", ".join(describe(spec.dtype, spec.shape) for spec in inputs)
         raise UsageError(f"the model has no axis of rows that its inputs share: they are {listed}")
     (rows,) = extents
-    odd = [spec for spec in outputs if spec.bounded or spec.shape[:1] != (rows,)]
+    odd = [spec for spec in outputs if _is_whole(spec, inputs)]
     if rows > 1 and odd:
         raise UsageError(
             f"output '{odd[0].name}' is {odd[0]}, not a row for each of {rows}: compile the model "

@@ -10,6 +10,7 @@ import pytest
 import neocpu
 from neocpu.batch import Predictor, predictor
 from neocpu.foundation.errors import UsageError
+from neocpu.runtime.signatures import Signature
 from neocpu.tensor_spec import Picture, TensorSpec
 
 Image = pytest.importorskip("PIL.Image")
@@ -36,9 +37,10 @@ def objects(*elements):
 def fake(monkeypatch):
     """Have a predictor call a function, of inputs and outputs as these."""
 
-    def made(inputs, outputs, run, **options):
+    def made(inputs, outputs, run, others=(), **options):
         header = SimpleNamespace(inputs=inputs, outputs=outputs)
-        module = SimpleNamespace(metadata=header, run=run, streams=1)
+        signatures = [Signature(tuple(inputs), tuple(outputs)), *others]
+        module = SimpleNamespace(metadata=header, run=run, streams=1, signatures=signatures)
         monkeypatch.setattr(predictor, "load", lambda *_, **__: module)
         return Predictor("model.so", **options)
 
@@ -66,6 +68,21 @@ def test_no_rows(linear):
     found = Predictor(linear.path)({"x": np.empty((0, 64), "float32")})
     assert found["y"].shape == (0, 33)
     assert found["y"].dtype == np.float32
+
+
+def test_a_set_of_batches(fake):
+    """As many rows as the largest takes; the module composes what is left over."""
+    calls = []
+
+    def run(named):
+        calls.append(len(named["x"]))
+        return {"y": 2 * named["x"]}
+
+    one = Signature(*[(TensorSpec(name, "float32", (1, 2)),) for name in "xy"])
+    x = np.arange(22, dtype="float32").reshape(11, 2)
+    found = fake(one.inputs, one.outputs, run, [one.with_rows(4)])({"x": x})
+    np.testing.assert_array_equal(found["y"], 2 * x)
+    assert calls == [4, 4, 3]
 
 
 def test_columns_of_other_names(two_way):
