@@ -98,7 +98,7 @@ $(VENV)/.python:
 
 # One stamp per set of extras: make demo needs no test tools.
 $(VENV)/.bench: EXTRAS = bench
-$(VENV)/.test: EXTRAS = bench,test,dev,quantize,serve,mlserver
+$(VENV)/.test: EXTRAS = bench,test,dev,quantize,serve,mlserver,ray
 $(VENV)/.bench $(VENV)/.test: $(VENV)/.python pyproject.toml wheels/backend.py core/neocpu.h $(wildcard core/src/*)
 	$(BIN)/pip install -q -e '.[$(EXTRAS)]'
 # Converts models for ncnn. Its package asks for PyTorch, which the converter itself does not use.
