@@ -56,7 +56,8 @@ def command(
     Every tensor of the model that is in the artifact is compared: as it comes out of a run, which
     tells how errors grow, and with all tensors before it exact, which tells what its operator does
     itself. Named is the first operator that errs more than its way to compute may; the exit code is
-    6 then. Shapes are the artifact's: --shape is for inputs that compile made constants.
+    6 then. Shapes are the artifact's: --shape is for inputs that compile made constants, and says
+    which of a set of shapes it is.
     """
     collect_rarely()
     import_little()
@@ -67,14 +68,13 @@ def command(
     from neocpu.input_shapes import InputShapes
     from neocpu.runtime.artifact import read_header
 
-    specs = read_header(artifact).inputs
+    asked = InputShapes.parse(shapes)
+    specs = read_header(artifact).of(asked.by_name).inputs
     given = ComparisonInputs(None if inputs is None else read_archive(inputs, specs), seed)
     if is_artifact(model):
-        found = compare_artifacts(model, artifact, given, threads=threads)
+        found = compare_artifacts(model, artifact, given, shapes=asked, threads=threads)
     else:
-        found = compare_with_model(
-            model, artifact, given, shapes=InputShapes.parse(shapes), threads=threads
-        )
+        found = compare_with_model(model, artifact, given, shapes=asked, threads=threads)
     terminal.result(found.to_json(), lambda: show_divergence(found))
     if found.first is None:
         return 0

@@ -84,7 +84,7 @@ def compare_with_model(
     model : path or str
         Or the name of a built-in network.
     shapes : InputShapes
-        What ``compile`` was given, of inputs that are values.
+        What ``compile`` was given, of inputs that are values; and which plan of a set of shapes.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def compare_with_model(
         If the reference cannot run the model.
     ArtifactError, TargetError, ModelError, UnsupportedError
     """
-    with WatchedModel(artifact, threads) as watched:
+    with WatchedModel(artifact, threads, shapes.by_name) as watched:
         loaded = load_like(model, watched.path, watched.header, shapes)
         given = inputs.of(watched)
         known = tensor_names(loaded)
@@ -112,9 +112,15 @@ def compare_artifacts(
     artifact: str | os.PathLike[str],
     inputs: ComparisonInputs,
     *,
+    shapes: InputShapes = NO_SHAPES,
     threads: int | None = None,
 ) -> Divergence:
     """Compare an artifact's tensors with those of another one of the same model.
+
+    Parameters
+    ----------
+    shapes : InputShapes
+        Which plan of sets of shapes.
 
     Raises
     ------
@@ -122,7 +128,11 @@ def compare_artifacts(
         If they are compiled from different models, or inputs do not fit.
     ArtifactError, TargetError
     """
-    with WatchedModel(other, threads) as right, WatchedModel(artifact, threads) as watched:
+    chosen = shapes.by_name
+    with (
+        WatchedModel(other, threads, chosen) as right,
+        WatchedModel(artifact, threads, chosen) as watched,
+    ):
         _require_one_model(right, watched)
         given = inputs.of(watched)
         run = right.run(given)

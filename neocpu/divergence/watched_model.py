@@ -26,6 +26,7 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named
 from neocpu.runtime.model_values import ModelValue, values_of
 from neocpu.runtime.session import open_session
+from neocpu.runtime.signatures import SignatureSet
 from neocpu.runtime.thread_pool import ThreadPool
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.tensor_spec import TensorSpec
@@ -33,6 +34,7 @@ from neocpu.tensor_spec import TensorSpec
 Array: TypeAlias = npt.NDArray[Any]
 
 NOTHING: Final[Mapping[str, Array]] = MappingProxyType({})
+NO_SHAPES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType({})
 
 _ASIDE: Final = 16
 """Bytes by which outputs start beside where kernels could write them: the arena has them then."""
@@ -60,11 +62,14 @@ class WatchedModel:
     ----------
     path : path
     threads : int, optional
+    shapes : mapping of str to tuple of int
+        Of some inputs: which plan of a set of shapes it is; without any, the first.
 
     Attributes
     ----------
     path : str
     header : ArtifactHeader
+        As it would be of that plan alone.
     values : tuple of ModelValue
         The tensors of the model that are seen in every run, in order: none within a loop.
 
@@ -76,13 +81,20 @@ class WatchedModel:
         As `neocpu.load`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        threads: int | None = None,
+        shapes: Mapping[str, tuple[int, ...]] = NO_SHAPES,
+    ) -> None:
         self.path: Final = os.fspath(path)
         self._pool = ThreadPool(threads, name="neocpu-compare")
         try:
             self._session = open_session(path, self._pool)
             self._session.verify()
-            self.header: Final = ArtifactHeader.from_json(json.loads(self._session.metadata))
+            whole = ArtifactHeader.from_json(json.loads(self._session.metadata))
+            self.header: Final = whole.of(shapes)
+            self._number = whole.each.index(self.header)
             self.values: Final = tuple(_seen_values(self.path, self.header))
         except BaseException:
             self._pool.close()
@@ -132,11 +144,12 @@ class WatchedModel:
         UsageError
             If inputs are not the model's.
         """
-        arrays = check_named(self._session.inputs, inputs)
+        signature = self._session.signatures.all[self._number]
+        _, arrays = check_named(SignatureSet([signature]), inputs)
         self._given, self._seen = given, {}
-        places = [_aside(spec) for spec in self._session.outputs]
+        places = [_aside(spec) for spec in self.header.outputs]
         try:
-            results = self._session.run(arrays, places)
+            results = self._session.run(self._number, arrays, places)
         except BaseException:
             if self._finding is None:
                 raise
@@ -145,7 +158,7 @@ class WatchedModel:
             raise error
         outputs = {
             spec.name: from_bits(array) if spec.dtype == BFLOAT16 else array
-            for spec, array in zip(self._session.outputs, results, strict=True)
+            for spec, array in zip(self.header.outputs, results, strict=True)
         }
         return SeenRun(self._seen, outputs)
 

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("net", "other"):
         path = str(folder / f"{name}.onnx")
         if name == "other":
-            shape = [1, 3, 20, 20]
+            shape = ["batch", 3, 20, 20]
             values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xz"]
             graph = helper.make_graph(
                 [helper.make_node("Exp", ["x"], ["z"])], "other", values[:1], values[1:]
@@ -33,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             opset = [helper.make_opsetid("", 18)]
             onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
         options = ["--threads", "1", "--quiet", "-o", str(folder / f"{name}.so")]
+        options += ["--shape", "x:{1,2},3,20,20"] if name == "other" else []
         assert main(["compile", path, *options]) == 0
     planter = Planter(folder / "net.so")
     planter.weights("point")[0][..., 5] *= 1.5
@@ -92,6 +93,16 @@ def test_two_artifacts(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert code == 6
     assert f"truth        {folder / 'net.so'}" in out
     assert compared(capfd, folder, "wrong.so", "wrong.so")[0] == 0
+
+
+def test_a_plan_of_several(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for options, batch in (((), 1), (("--shape", "x:2,3,20,20"), 2)):
+        code, out, _ = compared(capfd, folder, "other.onnx", "other.so", "--json", *options)
+        assert code == 0
+        assert json.loads(out)["tensors"][-1]["shape"] == [batch, 3, 20, 20]
+    code, _, err = compared(capfd, folder, "other.onnx", "other.so", "--shape", "x:3,3,20,20")
+    assert code == 2
+    assert "is compiled for" in err
 
 
 @pytest.mark.parametrize(
