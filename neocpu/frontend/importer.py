@@ -40,6 +40,7 @@ from neocpu.frontend.unsupported import (
     refuse_unsupported,
 )
 from neocpu.frontend.words import refuse_unknown_words
+from neocpu.passes.values.held_values import RENAMED
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, which a
 # statically planned module cannot hold.
@@ -92,6 +93,8 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
             importer.bb._end_block()  # or TVM warns of it on stderr
         raise
     _require_static_outputs(module["main"], graph)
+    if importer.renamed:
+        module["main"] = module["main"].with_attr(RENAMED, importer.renamed)
     return module
 
 
@@ -175,6 +178,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         values = (*graph.value_info, *graph.output)
+        self.renamed: dict[str, str] = {}
         self._inferred = {value.name: static_dims(value) for value in values}
         failures: dict[str, list[onnx.NodeProto]] = {}
         cause: Exception | None = None
@@ -231,7 +235,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         _require_computable(name, value.ty, self._inferred.get(name))
         if isinstance(value, tvm.ir.Call | relax.TupleGetItem):
             # A tensor of the function's own name would take it away.
-            return self.bb.emit(value, name_hint="main_" if name == "main" else name)
+            var = self.bb.emit(value, name_hint="main_" if name == "main" else name)
+            if str(var.name) != name:  # TVM writes dots as underscores
+                self.renamed[str(var.name)] = name
+            return var
         return value
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:

@@ -311,7 +311,8 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     block = relax.DataflowBlock(emitted)
     body = relax.SeqExpr([block], func.body.body)
     rebuilt = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-    names = {str(each.var.name) for each in emitted if maps.root_of(each.var) in orders}
+    moved = {root for root, order in orders.items() if order != sorted(order)}
+    names = {str(each.var.name) for each in emitted if maps.root_of(each.var) in moved}
     reordered_before = map(str, (func.attrs or {}).get(REORDERED, ()))
     rebuilt = rebuilt.with_attr(REORDERED, sorted(names.union(reordered_before)))
     return relax.analysis.remove_all_unused(rebuilt)

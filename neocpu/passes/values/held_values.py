@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tvm import relax
@@ -19,6 +19,9 @@ from neocpu.schedules.vocabulary.format import Format
 
 REORDERED: Final = "neocpu.reordered"
 """Attribute of ``main``: names of feature maps whose channels are in another order."""
+
+RENAMED: Final = "neocpu.renamed"
+"""Attribute of ``main``: variables by name, and what the model calls those it calls otherwise."""
 
 _NUMBERED: Final = re.compile(r"(gv|lv)\d*")
 """Names that TVM makes."""
@@ -91,10 +94,12 @@ def plain_value(var: Var, held: Expr | None) -> HeldValue | None:
 
 
 def of_the_model(values: Iterable[HeldValue | None], main: relax.Function) -> tuple[HeldValue, ...]:
-    """Return those values that are the model's: names of our own are none of it."""
-    reordered: Container[str] = set(map(str, (main.attrs or {}).get(REORDERED, ())))
+    """Return those values that are the model's, as it calls them: names of our own are none."""
+    attributes = main.attrs or {}
+    reordered: Container[str] = set(map(str, attributes.get(REORDERED, ())))
+    renamed = {str(ours): str(name) for ours, name in attributes.get(RENAMED, {}).items()}
     return tuple(
-        value
+        replace(value, name=renamed.get(value.name, value.name))
         for value in values
         if value is not None and not _NUMBERED.fullmatch(value.name) and value.name not in reordered
     )

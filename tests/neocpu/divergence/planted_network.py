@@ -54,7 +54,7 @@ def network() -> onnx.ModelProto:
     each = node("LeakyRelu", [conv(clipped, "each", (32, 1, 3, 3), group=32)], "leaky", alpha=SLOPE)
     point = conv(each, "point", (48, 32, 1, 1))
     parts = [conv(point, "left", (17, 48, 3, 3)), conv(point, "right", (24, 48, 1, 1))]
-    both = node("Concat", parts, "both", axis=1)
+    both = node("Concat", parts, "both.parts", axis=1)
     pool = node("MaxPool", [both], "pool", kernel_shape=[2, 2], strides=[2, 2])
     scale = [weight("s_norm", 41), weight("b_norm", 41)]
     norm = node("InstanceNormalization", [pool, *scale], "norm", epsilon=EPSILON)

@@ -148,6 +148,8 @@ def test_nothing_is_wrong(folder: Path, name: str) -> None:
     assert report.first is None
     assert len(report.tensors) > 10
     assert report.tensors[-1].name == "y"
+    # Relax has underscores in place of dots.
+    assert name != "net" or "both.parts" in [each.name for each in report.tensors]
 
 
 def test_beside_another_artifact(folder: Path) -> None:

@@ -11,7 +11,13 @@ from tvm import relax
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Dump, begin_build, lower
 from neocpu.passes.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
-from neocpu.passes.values.held_values import REORDERED, HeldPlace, HeldValue, of_the_model
+from neocpu.passes.values.held_values import (
+    RENAMED,
+    REORDERED,
+    HeldPlace,
+    HeldValue,
+    of_the_model,
+)
 from neocpu.planning.grids import Grid
 from neocpu.relax_utils import bindings
 from neocpu.runtime.header import Placement
@@ -68,9 +74,11 @@ def test_reordered_channels_are_not_the_models():
         return emitted(bb, R.nn.conv2d(x, relax_modules.const(RNG, 5, 4, 1, 1)), "y")
 
     main = ABSORB_CHANNEL_SHUFFLES(relax_modules.module(body, (1, 4, 3, 3)))["main"]
-    values = [HeldValue(name, name, (1, 4, 3, 3)) for name in ("a", "y", "lv3", "gv")]
-    assert "a" in main.attrs[REORDERED]
-    assert [value.name for value in of_the_model([*values, None], main)] == ["y"]
+    values = [HeldValue(name, name, (1, 4, 3, 3)) for name in ("a", "joined", "lv3", "gv")]
+    assert "joined" in main.attrs[REORDERED]
+    assert [value.name for value in of_the_model([*values, None], main)] == ["a"]
+    main = main.with_attr(RENAMED, {"a": "a.b"})
+    assert [value.name for value in of_the_model(values, main)] == ["a.b"]
 
 
 @pytest.mark.parametrize(
