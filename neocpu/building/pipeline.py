@@ -19,7 +19,7 @@ from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
 from neocpu.passes.lift_constants import lift_constants
-from neocpu.passes.plan_memory import plan_memory
+from neocpu.passes.memory.plan_memory import plan_memory
 from neocpu.passes.settle_loops import settle_loops
 from neocpu.passes.values.fused_names import with_names
 from neocpu.passes.values.held_values import HeldPlace

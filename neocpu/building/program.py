@@ -13,7 +13,7 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.passes.plan_memory import PlannedModule
+from neocpu.passes.memory.plan_memory import PlannedModule
 from neocpu.relax_utils import Expr, bindings, is_op
 from neocpu.runtime.header import MAX_REPEATS, Repeat
 

@@ -61,7 +61,7 @@ def command(
     """
     collect_rarely()
     import_little()
-    from neocpu.cli.arrays import read_archive
+    from neocpu.cli.array_files.arrays import read_archive
     from neocpu.cli.plans.divergence_text import show_divergence
     from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model
     from neocpu.divergence.reference_tensors import is_artifact

@@ -18,7 +18,7 @@ from neocpu.foundation.units import duration
 from neocpu.tensor_spec import shapes_text
 
 if TYPE_CHECKING:
-    from neocpu.cli.arrays import AnyArray
+    from neocpu.cli.array_files.arrays import AnyArray
     from neocpu.input_shapes import Given
     from neocpu.runtime.header import ArtifactHeader
     from neocpu.runtime.module import Module
@@ -93,7 +93,7 @@ def command(
     threads: int | None,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
-    from neocpu.cli.arrays import write_archive
+    from neocpu.cli.array_files.arrays import write_archive
     from neocpu.foundation.files import check_destination
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
@@ -130,7 +130,7 @@ def _read(
     inputs: Path | None, named: Sequence[str], headers: Sequence[ArtifactHeader]
 ) -> dict[str, AnyArray]:
     """Read the inputs of the first signature that they fit."""
-    from neocpu.cli.arrays import read_archive, read_named
+    from neocpu.cli.array_files.arrays import read_archive, read_named
 
     problems: dict[str, UsageError] = {}
     for header in headers:

@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.ir import GlobalVar, Var
 from tvm.s_tir.stmt import SBlockRealize
 
-from neocpu.passes.tensor_uses import mark_of, replace_vars
+from neocpu.passes.memory.tensor_uses import mark_of, replace_vars
 from neocpu.relax_utils import Expr, bindings, dtype_of, is_op, static_shape, used_vars
 from neocpu.schedules.operators.gather import VIEW
 from neocpu.schedules.recurrent.counted_loop import (

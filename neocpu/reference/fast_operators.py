@@ -132,7 +132,7 @@ def _depthwise(padded: Array, w: Array, window: Window, y: Array) -> None:
         some = total[:, part]
         products = np.empty_like(some)
         for tap, seen in window.taps(padded[:, part]):
-            index = (part, slice(None), *tap)
+            index: tuple[Any, ...] = (part, slice(None), *tap)
             some += np.multiply(seen[:, :, None], weights[index], out=products)
 
     in_pieces(channels, n * each * math.prod(window.out), add_taps)

@@ -70,7 +70,7 @@ BUGS = (
     ),
     Bug(
         "branches: both sides are made in one place",
-        "neocpu/passes/joins.py",
+        "neocpu/passes/memory/joins.py",
         "fits = part.side is None or joins.made_under(root, part.side, guards)",
         "fits = True",
         ("tests/neocpu/test_branches.py",),
@@ -91,14 +91,14 @@ BUGS = (
     ),
     Bug(
         "loops: what is made before a loop makes room after the first step's last use",
-        "neocpu/passes/tensor_uses.py",
+        "neocpu/passes/memory/tensor_uses.py",
         "            uses.last[root] = loop.end",
         "            pass",
         ("tests/neocpu/test_counted_loops.py",),
     ),
     Bug(
         "loops: rows make room for what a step makes before them",
-        "neocpu/passes/tensor_uses.py",
+        "neocpu/passes/memory/tensor_uses.py",
         "        uses.touch(whole, begin)",
         "        pass",
         ("tests/neocpu/test_counted_loops.py",),

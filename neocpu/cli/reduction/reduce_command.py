@@ -82,7 +82,7 @@ def command(
     collect_rarely()
     import_little()
     wait_idly()
-    from neocpu.cli.arrays import read_archive, write_archive
+    from neocpu.cli.array_files.arrays import read_archive, write_archive
     from neocpu.cli.reduction.reduced_files import ReducedFiles
     from neocpu.foundation.files import check_destination
     from neocpu.frontend.shapes import real_inputs, tensor_spec

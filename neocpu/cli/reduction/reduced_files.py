@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neocpu.cli.arrays import write_archive
+from neocpu.cli.array_files.arrays import write_archive
 from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.files import replacing
 from neocpu.foundation.units import duration, plural

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
-from neocpu.passes.tensor_uses import replace_vars
+from neocpu.passes.memory.tensor_uses import replace_vars
 from neocpu.relax_utils import Expr, bindings, constant_value, is_op, op_name, shape_values
 
 

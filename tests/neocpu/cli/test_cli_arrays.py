@@ -14,7 +14,7 @@ from hostile_arrays import BAD, GOOD, X, npy, shaped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neocpu.cli.arrays import read_archive, read_named
+from neocpu.cli.array_files.arrays import read_archive, read_named
 from neocpu.foundation.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
 

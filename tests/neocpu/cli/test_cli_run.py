@@ -13,7 +13,7 @@ from command_line import Cli, environment
 from file_limits import run_with_files_up_to
 
 from neocpu.building.link import write_artifact
-from neocpu.cli.arrays import write_archive
+from neocpu.cli.array_files.arrays import write_archive
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
 

@@ -13,7 +13,7 @@ from tvm import relax
 from neocpu.building.pipeline import Dump, call_kernels, lower
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.passes.apply_plan import apply_plan
-from neocpu.passes.plan_memory import plan_memory
+from neocpu.passes.memory.plan_memory import plan_memory
 from neocpu.planning.choice import IN_PLACE
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.concat_op import ConcatOp

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from tvm import te
 
 from neocpu import CustomOperator, register_operator
-from neocpu.cli.arrays import write_archive
+from neocpu.cli.array_files.arrays import write_archive
 from neocpu.foundation.errors import UsageError
 from neocpu.reduction.checks import CHECKS, alike, parse_check
 from neocpu.reduction.reduce_model import reduce_model

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.cli.npy import MAGIC, read_npy
+from neocpu.cli.array_files.npy import MAGIC, read_npy
 from neocpu.foundation.bfloat16 import BITS, array_dtype
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.errors import UsageError, did_you_mean

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
-from neocpu.passes.tensor_uses import (
+from neocpu.passes.memory.tensor_uses import (
     Uses,
     bytes_in,
     is_kernel_call,

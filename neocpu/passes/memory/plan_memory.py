@@ -17,8 +17,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
-from neocpu.passes.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
-from neocpu.passes.tensor_uses import Loop, Uses, read_uses, replace_vars
+from neocpu.passes.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
+from neocpu.passes.memory.tensor_uses import Loop, Uses, read_uses, replace_vars
 from neocpu.passes.values.held_values import HeldPlace
 from neocpu.planning.arena import Span, place
 from neocpu.planning.guards import Guard

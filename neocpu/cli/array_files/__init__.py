@@ -1,0 +1,1 @@
+"""Inputs and outputs in files: what users name, and NumPy's format."""
