@@ -19,12 +19,15 @@ class Progress:
         Steps finished and steps in all; ``total`` is 0 when unknown.
     detail : str
         For people.
+    lines : tuple of str
+        More for people, where there is room for it below.
     """
 
     phase: str
     done: int = 0
     total: int = 0
     detail: str = ""
+    lines: tuple[str, ...] = ()
 
 
 ProgressCallback: TypeAlias = Callable[[Progress], None]

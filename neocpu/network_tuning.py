@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import statistics
 from collections import Counter
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.foundation.progress import ProgressCallback
 from neocpu.foundation.units import duration, plural
 from neocpu.planning.costs import Keep, make_anew
 from neocpu.planning.measured_costs import Measured
@@ -38,7 +37,8 @@ from neocpu.search.strategies.analytic import AnalyticStrategy
 from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.strategies.random import RandomStrategy
 from neocpu.search.strategies.xgb import XgbStrategy
-from neocpu.search.tuner import TuneProgress, TuneReport, tune
+from neocpu.search.tuner import TuneReport, tune
+from neocpu.search.tuning_progress import stage_progress, tuning_progress
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Record, Workload
@@ -268,7 +268,8 @@ def tune_networks(
             strategy=strategy,
             space=search_space(target, threads, admission),
             budget=budget,
-            on_progress=lambda state: on_progress(_progress(state, budget)),
+            on_progress=lambda state: on_progress(tuning_progress(state, budget)),
+            on_stage=lambda stage: on_progress(stage_progress(stage)),
         )
     _warn_if_too_small(budget, report)
     return report
@@ -312,25 +313,3 @@ def _warn_if_too_small(budget: Budget, report: TuneReport) -> None:
             f", which took {duration(report.seconds)} here" if report.measured else "",
             report.left,
         )
-
-
-def _progress(state: TuneProgress, budget: Budget) -> Progress:
-    if state.doing == "measure":
-        doing = f"at most {_time_left(state, budget)} left"  # strategies may be content before
-    else:
-        doing = f"{state.doing} winners"
-    failed = f", {state.failed} failed" if state.failed else ""
-    best = f"best {state.best * 1e6:.0f} us" if state.best < math.inf else "none works yet"
-    detail = f"{doing}; {state.workload}: {best}{failed}"
-    return Progress("tune", state.trials, state.total, detail)
-
-
-def _time_left(state: TuneProgress, budget: Budget) -> str:
-    """Return what the measurements to come will take, at the speed of those so far."""
-    seconds = state.seconds / state.trials * (state.total - state.trials)
-    if budget.seconds is not None:
-        seconds = max(0.0, min(seconds, budget.seconds - state.seconds))
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"

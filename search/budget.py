@@ -11,6 +11,8 @@ from dataclasses import dataclass
 FIRST_GUESS = 0.25
 # How fast the guess of the next trial forgets the trials before the last batch.
 MEMORY = 0.5
+# The first batch at most, where time is limited: nothing is known before all of it is built.
+FIRST_TRIALS = 4
 # Of the seconds, for what comes after the search: comparing winners again and checking them.
 RESERVE = 0.15
 
@@ -70,8 +72,10 @@ class Pace:
         if limit > 0 and math.isfinite(self.left):
             searching = self.left - self.reserve
             fitting = int(searching / (self._trial_seconds or FIRST_GUESS))
-            if fitting == 0 and self.trials == 0 and self.left > 0:
-                fitting = 1
+            if self.trials == 0:
+                fitting = min(fitting, FIRST_TRIALS)
+                if self.left > 0:
+                    fitting = max(fitting, 1)
             limit = min(limit, fitting)
         return max(0, limit)
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.budget import Budget, Pace
+from neocpu.search.layer_board import LayerBoard, LayerProgress, seconds_before
 from neocpu.search.measuring.measure import Measurer
 from neocpu.search.strategies import Strategy
 from neocpu.search.tuning_state import SearchSpace, TaskState, TuningState, TuningTask
@@ -44,6 +45,11 @@ class TuneProgress:
         What a compilation would choose for ``workload`` now.
     best : float
         Seconds of the fastest scheme of ``workload``; ``inf`` if none has worked.
+    layers : tuple of LayerProgress
+        How all workloads stand, those that the networks spend most in first.
+    gain_left : float or None
+        What the strategy expects of more measurements, as a share of a network's time; None of one
+        that expects nothing.
     """
 
     doing: str
@@ -54,6 +60,28 @@ class TuneProgress:
     workload: Workload
     chosen: Scheme | None
     best: float
+    layers: tuple[LayerProgress, ...] = ()
+    gain_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a run begins that nothing is measured in for a while.
+
+    Attributes
+    ----------
+    doing : str
+        ``estimate`` workloads, ``choose`` among schemes, or ``build`` some.
+    count : int
+        How many of them.
+    trials, total : int
+        As of `TuneProgress`; no total before the estimates.
+    """
+
+    doing: str
+    count: int
+    trials: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +100,9 @@ class TaskReport:
         Relative spread of the best scheme's repeats.
     checked : bool
         Whether the best scheme's answer was compared with the reference now.
+    before : float or None
+        Seconds of what a compilation would have chosen before, if any scheme worked:
+        `layer_board.seconds_before`.
     """
 
     task: TuningTask
@@ -83,14 +114,19 @@ class TaskReport:
     left: int
     noise: float | None
     checked: bool
+    before: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The outcome of `tune`, one entry per task, in their order, and the seconds it took."""
+    """The outcome of `tune`: one entry per task, in their order, and the seconds it took.
+
+    ``gain_left`` is what `TuneProgress` says of it.
+    """
 
     tasks: tuple[TaskReport, ...]
     seconds: float
+    gain_left: float | None = None
 
     @property
     def measured(self) -> int:
@@ -124,6 +160,7 @@ def tune(
     space: SearchSpace,
     budget: Budget,
     on_progress: Callable[[TuneProgress], None] = lambda progress: None,
+    on_stage: Callable[[Stage], None] = lambda stage: None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> TuneReport:
@@ -139,6 +176,8 @@ def tune(
         Is overrun by one measurement at most. Trials count first measurements only.
     on_progress : callable
         Called after every measurement.
+    on_stage : callable
+        Called before whatever takes a while besides.
     clock, now : callable
         Monotonic seconds for the budget, and the time for the records.
 
@@ -150,37 +189,65 @@ def tune(
         If interrupted; what was measured is in ``store``.
     """
     pace = Pace(budget, clock)
+    on_stage(Stage("estimate", len(tasks)))
     state = TuningState(tasks, target=target, threads=threads, store=store, space=space, now=now)
+    board = LayerBoard(state.tasks.values())
+
+    def told(doing: str, task: TaskState) -> None:
+        board.update(task)
+        on_progress(_progress(doing, state, task, pace, budget, board, strategy.gain_left))
+
     while count := pace.next_batch(measurer.batch):
+        total = _total(state, pace, budget)
+        on_stage(Stage("choose", total - pace.trials, pace.trials, total))
         requests = strategy.propose(state.views(), count)
         if not requests:
             break
         if pace.trials == 0:
             store.ensure_writable()
         pace.begin()
+        on_stage(Stage("build", len(requests), pace.trials, total))
         for measurement in measurer.measure(requests):
             task = state.keep(measurement)
             pace.count()
-            on_progress(_progress("measure", state, task, pace, budget))
+            told("measure", task)
             if pace.left <= 0:
                 break
     for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * pace.reserve):
-        on_progress(_progress(doing, state, task, pace, budget))
+        told(doing, task)
     reports = tuple(map(_report, state.tasks.values()))
-    return TuneReport(reports, pace.elapsed)
+    return TuneReport(reports, pace.elapsed, strategy.gain_left)
+
+
+def _total(state: TuningState, pace: Pace, budget: Budget) -> int:
+    total = pace.trials + sum(len(task.waiting) for task in state.tasks.values())
+    return total if budget.trials is None else min(total, budget.trials)
 
 
 def _progress(
-    doing: str, state: TuningState, task: TaskState, pace: Pace, budget: Budget
+    doing: str,
+    state: TuningState,
+    task: TaskState,
+    pace: Pace,
+    budget: Budget,
+    board: LayerBoard,
+    gain_left: float | None,
 ) -> TuneProgress:
-    total = pace.trials + sum(len(other.waiting) for other in state.tasks.values())
-    if budget.trials is not None:
-        total = min(total, budget.trials)
+    total = _total(state, pace, budget)
     failed = sum(other.failed for other in state.tasks.values())
     best = math.inf if task.best is None else task.best.result.best
     workload = task.task.workload
     return TuneProgress(
-        doing, pace.trials, total, failed, pace.elapsed, workload, task.chosen, best
+        doing,
+        pace.trials,
+        total,
+        failed,
+        pace.elapsed,
+        workload,
+        task.chosen,
+        best,
+        board.costliest_first(),
+        gain_left,
     )
 
 
@@ -197,4 +264,5 @@ def _report(task: TaskState) -> TaskReport:
         left=len(task.waiting),
         noise=None if best is None else noise(best.result),
         checked=best is not None and best.scheme in task.checked,
+        before=None if best is None else seconds_before(task),
     )

@@ -63,6 +63,8 @@ class TaskState:
         Legal schemes not measured yet, best estimate first.
     records : dict
         Legal schemes that were measured, failed ones too.
+    first : Scheme or None
+        What a compilation would have chosen before this run; None if there is no legal scheme.
     fresh, checked : set of Scheme
         Schemes measured in this run, and those whose answer was compared with the reference.
     """
@@ -72,6 +74,7 @@ class TaskState:
     waiting: dict[Scheme, None]
     records: dict[Scheme, Record]
     reused: int
+    first: Scheme | None = None
     failed: int = 0
     fresh: set[Scheme] = field(default_factory=set)
     checked: set[Scheme] = field(default_factory=set)
@@ -138,7 +141,9 @@ class TuningState:
         results = self._store.results(workload, target, threads)
         records = {scheme: results[scheme] for scheme in estimates if scheme in results}
         waiting = dict.fromkeys(scheme for scheme in estimates if scheme not in records)
-        return TaskState(task, estimates, waiting, records, reused=len(records))
+        state = TaskState(task, estimates, waiting, records, reused=len(records))
+        state.first = state.chosen
+        return state
 
     def views(self) -> tuple[WorkloadState, ...]:
         """Return what strategies see of all workloads."""

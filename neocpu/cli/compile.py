@@ -28,6 +28,7 @@ from neocpu.cli.plans.plan_text import (
     weights_text,
 )
 from neocpu.cli.plans.rule_options import rules
+from neocpu.cli.plans.tuning_summary import show_summary, tuning_document, weights_hint
 from neocpu.cli.processing import processing_options
 from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields
@@ -39,7 +40,6 @@ from neocpu.foundation.units import duration, plural, size
 if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
     from neocpu.runtime.header import ArtifactHeader
-    from neocpu.search.tuner import TuneReport
 
 GOALS = ("latency", "throughput")
 PRECISIONS = ("auto", "int8", "bf16", "fp32")
@@ -257,7 +257,8 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         **{key: plan[key] for key in ("calibration", "processing", "rules")},
         "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
         "phases": compiled.seconds,
-        "tuning": None if (tuned := compiled.tuned) is None else _tuning(tuned),
+        "tuning": None if (tuned := compiled.tuned) is None else tuning_document(tuned),
+        "hint": weights_hint(plan),
     }
 
 
@@ -270,15 +271,6 @@ def _signature(header: ArtifactHeader) -> dict[str, Any]:
     }
 
 
-def _tuning(tuned: TuneReport) -> dict[str, int]:
-    return {
-        "measured": tuned.measured,
-        "reused": tuned.reused,
-        "failed": tuned.failed,
-        "left": tuned.left,
-    }
-
-
 def _show(report: Mapping[str, Any]) -> None:
     echo(
         f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}, "
@@ -288,10 +280,10 @@ def _show(report: Mapping[str, Any]) -> None:
         show_variants(report["variants"])
     else:
         _show_plan(report)
-    if "database" in report:
-        tunings = [each["tuning"] for each in report.get("variants", [report])]
-        count = sum(tuning["measured"] for tuning in tunings)
-        echo(f"{plural(count, 'measurement')} kept in {report['database']}")
+    for each in report.get("variants", [report]) if "database" in report else ():
+        named = f" of {each['name']}" if "name" in each else ""
+        echo(f"tuning{named}:")
+        show_summary(each["tuning"], report["database"])
 
 
 def _show_plan(report: Mapping[str, Any]) -> None:
@@ -323,6 +315,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
             ("largest error", error_text(report)),
             *([("before", missed)] if missed else []),
             *([("runs here", f"no, {obstacle}")] if obstacle else []),
+            *([("hint", report["hint"])] if report["hint"] else []),
             ("slowest", ", ".join(f"{name} {duration(phases[name])}" for name in slowest)),
         ]
     )

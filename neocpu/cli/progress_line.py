@@ -15,20 +15,26 @@ PLAIN_INTERVAL: Final = 2.0
 
 
 class PlainProgress:
-    """Writes a line when a phase begins, and one every `PLAIN_INTERVAL` while it lasts."""
+    """Writes a line when a phase begins, and one every `PLAIN_INTERVAL` while it lasts.
+
+    Where the first one says nothing more than that, the second does not wait.
+    """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
         self._phase = ""
         self._written = 0.0
+        self._told = False
 
     def __call__(self, progress: Progress) -> None:
         """Report one step."""
         now = self._clock()
-        if progress.phase == self._phase and now - self._written < PLAIN_INTERVAL:
+        same = progress.phase == self._phase
+        told = bool(progress.detail)
+        if same and (self._told or not told) and now - self._written < PLAIN_INTERVAL:
             return
-        self._phase, self._written = progress.phase, now
+        self._phase, self._written, self._told = progress.phase, now, told or same
         count = f"{progress.done}/{progress.total}" if progress.total else ""
         words = (f"neocpu: {progress.phase}", count, progress.detail)
         print(plain(" ".join(filter(None, words))), file=self._stream, flush=True)
@@ -36,11 +42,13 @@ class PlainProgress:
 
 @contextmanager
 def live_progress() -> Iterator[ProgressCallback]:
-    """Show one line on the terminal of standard error; it disappears in the end."""
-    from rich.console import Console
+    """Show one line on the terminal of standard error, and what goes below it, until the end."""
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.markup import escape
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Display
+    from rich.text import Text
 
     columns = (
         SpinnerColumn(),
@@ -50,12 +58,19 @@ def live_progress() -> Iterator[ProgressCallback]:
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[detail]}"),
     )
-    phase = ""
-    with Display(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task("", total=None, count="", detail="")
+    phase, below, console = "", "", Console(stderr=True)
+    display = Display(*columns, console=console)
+    task = display.add_task("", total=None, count="", detail="")
+
+    def shown() -> Group:
+        lines = [Text(below, "dim", no_wrap=True, overflow="ellipsis")] if below else []
+        return Group(display, *lines)
+
+    with Live(get_renderable=shown, console=console, transient=True, refresh_per_second=10):
 
         def report(progress: Progress) -> None:
-            nonlocal phase
+            nonlocal phase, below
+            below = "\n".join(map(plain, progress.lines))
             if progress.phase != phase:
                 phase = progress.phase
                 display.reset(task, description=escape(plain(phase)))

@@ -12,10 +12,10 @@ from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
 from neocpu.cli.plans.plan_text import scheme_text
+from neocpu.cli.plans.tuning_summary import show_summary, tuning_document
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.own_process import collect_rarely, import_little
-from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
     from neocpu.schedules.vocabulary.scheme import Scheme
@@ -117,7 +117,7 @@ def command(
     All models are tuned together, each to near its own optimum: what they share is measured once,
     and --budget is for all. Each measurement is kept as it is made: Ctrl-C loses nothing, and no
     scheme is tried twice. In the end winners too close to call are timed again in turns, and each
-    convolution's winner is checked.
+    convolution's winner is checked. Five lines say what that bought; -v has a row of each workload.
     """
     collect_rarely()
     import_little()
@@ -148,7 +148,9 @@ def command(
             on_progress=on_progress,
         )
     report = _report(tuned, writable_database(databases))
-    terminal.result(report, lambda: None if terminal.quiet else _show(report))
+    # Where nothing was measured, what is known is the result.
+    rows = terminal.verbose > 0 or not report["measured"]
+    terminal.result(report, lambda: None if terminal.quiet else _show(report, rows=rows))
 
 
 def _require_explicit(*names: str) -> None:
@@ -170,11 +172,7 @@ def _require_explicit(*names: str) -> None:
 def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
     return {
         "database": str(database),
-        "seconds": tuned.seconds,
-        "measured": tuned.measured,
-        "reused": tuned.reused,
-        "failed": tuned.failed,
-        "left": tuned.left,
+        **tuning_document(tuned),
         "workloads": [_workload(task) for task in tuned.tasks],
     }
 
@@ -207,7 +205,14 @@ def _best(report: TaskReport) -> tuple[Scheme | None, float | None, str | None]:
     return None, None, None
 
 
-def _show(report: Mapping[str, Any]) -> None:
+def _show(report: Mapping[str, Any], *, rows: bool) -> None:
+    if rows:
+        _show_workloads(report)
+        echo("")
+    show_summary(report, report["database"])
+
+
+def _show_workloads(report: Mapping[str, Any]) -> None:
     print_table(
         (
             "workload",
@@ -234,12 +239,6 @@ def _show(report: Mapping[str, Any]) -> None:
             for row in report["workloads"]
         ],
         right=("times", "µs", "noise", "GFLOP/s", "measured", "known", "failed", "left"),
-    )
-    checked = sum(row["checked"] for row in report["workloads"])
-    echo(
-        "",
-        f"{plural(report['measured'], 'measurement')} in {duration(report['seconds'])}, "
-        f"kept in {report['database']}; {plural(checked, 'winner')} checked against the reference",
     )
 
 

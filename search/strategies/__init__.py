@@ -57,7 +57,16 @@ class WorkloadState:
 
 
 class Strategy(Protocol):
-    """Picks candidates. Asked again after each batch, knowing all that was measured so far."""
+    """Picks candidates. Asked again after each batch, knowing all that was measured so far.
+
+    Attributes
+    ----------
+    gain_left : float or None
+        When it was asked last, the share of a network's time that it expected of what was not
+        measured, at most of all networks; None if it expects nothing.
+    """
+
+    gain_left: float | None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
         """Return up to ``count`` distinct candidates of all workloads, the most promising first.

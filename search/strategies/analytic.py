@@ -11,6 +11,8 @@ from neocpu.search.strategies import WorkloadState
 class AnalyticStrategy:
     """Measures nothing."""
 
+    gain_left: float | None = None
+
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
         """Return nothing."""
         return ()

@@ -15,6 +15,8 @@ FIRST_ROUND = 4
 class GridStrategy:
     """Goes round the workloads, the costly ones first, until every candidate is measured."""
 
+    gain_left: float | None = None
+
     def __init__(self) -> None:
         self._round = FIRST_ROUND
         self._queue: deque[Request] = deque()

@@ -12,6 +12,8 @@ from neocpu.search.strategies import WorkloadState
 class RandomStrategy:
     """Draws from all candidates of all workloads; the same ``seed`` draws the same ones."""
 
+    gain_left: float | None = None
+
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 

@@ -63,6 +63,7 @@ class XgbStrategy:
         self._predicted: dict[Request, float] = {}
         self._errors: deque[float] = deque(maxlen=TESTED)
         self._proposed = 0
+        self.gain_left: float | None = None
 
     def propose(self, states: Sequence[WorkloadState], count: int) -> Sequence[Request]:
         """Return the ``count`` candidates of the largest expected gains; none if all are small.
@@ -84,6 +85,7 @@ class XgbStrategy:
     def _promising(self, states: Sequence[WorkloadState]) -> list[_Candidate]:
         """Return all candidates with their gains in shares of time; none if all are small."""
         if not states:
+            self.gain_left = 0.0
             return []
         self._model.learn(states)
         self._test_predictions(states)
@@ -91,6 +93,8 @@ class XgbStrategy:
         ranked = [self._rank(s, p.tolist()) for s, p in zip(states, predictions, strict=True)]
         shares = _shares(states)
         expected = np.array([sum(c.gain for c in found) for found in ranked]) @ shares
+        best = np.array([found[0].gain if found else 0.0 for found in ranked]) @ shares
+        self.gain_left = float(best.max(initial=0.0))
         if np.all(expected <= NEGLIGIBLE):
             return []
         return [

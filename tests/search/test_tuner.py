@@ -241,6 +241,58 @@ def test_progress_counts_up_to_the_total(database: Path):
     assert bests == sorted(bests, reverse=True)
 
 
+def test_what_takes_a_while_is_told_before_it_begins(database: Path):
+    seen: list[str] = []
+    run(
+        open_store(database),
+        Spy(),
+        budget=Budget(trials=4),
+        on_stage=lambda s: seen.append(f"{s.doing} {s.count} after {s.trials} of {s.total}"),
+        on_progress=lambda p: seen.append(p.doing),
+    )
+    assert seen == [
+        "estimate 2 after 0 of 0",
+        "choose 4 after 0 of 4",
+        "build 3 after 0 of 4",
+        *["measure"] * 3,
+        "choose 1 after 3 of 4",
+        "build 1 after 3 of 4",
+        "measure",
+        *["check"] * 1,
+    ]
+
+
+def test_layers_stand_as_they_are_the_costliest_first(database: Path):
+    seen = []
+    report = run(open_store(database), Spy(), budget=Budget(trials=10), on_progress=seen.append)
+    first, last = seen[0].layers, seen[-1].layers
+    assert [layer.workload for layer in first] == [WORKLOAD, OTHER]  # as long as it is estimated
+    assert [layer.workload for layer in last] == [OTHER, WORKLOAD]
+    assert [(layer.tried, layer.left) for layer in first] == [(0, 12), (1, 11)]
+    assert first[0].now is None
+    assert first[0].before == pytest.approx(100 * WORKLOAD.height * 1e-6)
+    assert first[1].before == first[1].now == true_seconds(OTHER, SCHEMES[0])
+    assert sum(layer.tried for layer in last) == 10
+    for layer in last:
+        (task,) = (task for task in report.tasks if task.task.workload == layer.workload)
+        assert layer.now == task.best.result.best < layer.before == task.before
+
+
+def test_what_was_chosen_before_is_estimated_in_proportion(database: Path):
+    class Last:
+        gain_left = 0.25
+
+        def propose(self, states, count):
+            return [Request(s.workload, s.candidates[-1]) for s in states if not s.records]
+
+    seen = []
+    report = run(open_store(database), Spy(), strategy=Last(), on_progress=seen.append)
+    for task in report.tasks:
+        ratio = true_seconds(task.task.workload, SCHEMES[-1]) / (111 * task.task.workload.height)
+        assert task.before == pytest.approx(100 * task.task.workload.height * ratio)
+    assert report.gain_left == seen[-1].gain_left == 0.25
+
+
 def test_an_unwritable_database_refuses_before_measuring(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -266,6 +318,8 @@ def test_random_is_seeded_and_complete(database: Path, tmp_path: Path):
 
 def test_a_strategy_that_wants_no_more_ends_the_search(database: Path):
     class Content:
+        gain_left = None
+
         def propose(self, states, count):
             return [Request(s.workload, s.candidates[0]) for s in states if not s.records]
 

@@ -18,6 +18,9 @@ from neocpu.foundation.errors import UsageError
 from neocpu.processing import NO_PROCESSING
 from neocpu.reference.runner import run_reference
 from neocpu.runtime.artifact import read_header
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.tuner import TaskReport, TuneReport
+from neocpu.search.tuning_state import TuningTask
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
 
@@ -184,15 +187,32 @@ class TestRecords:
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         counts = {"measured": 3, "reused": 2, "failed": 1, "left": 9}
-        measured = SimpleNamespace(**counts)
+        best = SimpleNamespace(result=SimpleNamespace(best=20e-6))
+        task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
+        tuned = TaskReport(task, best, None, **counts, noise=0.01, checked=True, before=30e-6)
+        measured = TuneReport((tuned,), 1.5, 0.042)
         monkeypatch.setattr("neocpu.compiler.tune_networks", lambda *_: measured)
         line = ("compile", onnx_file, "-o", "x.so", "--only-db", "--db", "r.jsonl")
         outcome = cli(*line, "--tune-budget", "2s")
         assert outcome.code == 0, outcome.err
-        assert "\n3 measurements kept in r.jsonl\n" in outcome.out
+        *_, title, what, layers, most, left, kept = outcome.out.splitlines()
+        assert title == "tuning:"
+        assert what.endswith(
+            "3 schemes in 1.5 s, 1 failed; 2 known before, 9 left to their estimates"
+        )
+        assert layers.endswith(
+            "1 of 1 measured: 60.0 µs as chosen before, 40.0 µs now, 1.50 times as fast"
+        )
+        assert most.endswith(f"{task.workload} (2 times) 30.0 µs to 20.0 µs")
+        assert left == "  left to gain  about 4.2% of a network's time"
+        assert kept == (
+            "  kept          3 measurements kept in r.jsonl; 1 winner checked against the reference"
+        )
         report = json.loads(cli(*line, "--tune-budget", "1s", "--json").out)
         assert report["database"] == "r.jsonl"
-        assert report["tuning"] == counts
+        assert {**report["tuning"], **counts} == report["tuning"]
+        assert report["tuning"]["now_us"] == pytest.approx(40.0)
+        assert report["tuning"]["gained_most"][0]["before_us"] == pytest.approx(30.0)
 
 
 class TestCompiles:

@@ -2,16 +2,18 @@
 
 import io
 import time
+from typing import Any
 
 import click
 import pytest
 
 from neocpu.cli.options import Duration, Names, Shape
 from neocpu.cli.plans.plan_text import error_text, missed_text, scheme_text
+from neocpu.cli.plans.tuning_summary import weights_hint
 from neocpu.cli.progress_line import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
 from neocpu.cli.terminal import print_table
 from neocpu.foundation.progress import Progress
-from neocpu.foundation.units import duration, plural, size
+from neocpu.foundation.units import duration, parse_size, plural, size
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,13 @@ class TestPlainProgress:
             "neocpu: tune 8/9 conv 8",
             "neocpu: build llvm",
         ]
+
+    def test_what_is_done_first_is_told_at_once(self) -> None:
+        stream = io.StringIO()
+        report = PlainProgress(stream, clock=lambda: 0.0)
+        for detail in ("", "", "estimating", "choosing"):
+            report(Progress("tune", detail=detail))
+        assert stream.getvalue() == "neocpu: tune\nneocpu: tune estimating\n"
 
     def test_is_for_streams_that_are_no_terminals(self) -> None:
         stream = io.StringIO()
@@ -138,3 +147,46 @@ def test_a_narrow_terminal_cuts_no_cell_short(
     printed = capsys.readouterr().out
     assert "…" not in printed
     assert "squeezenet1_0" in "".join(line[:5].strip() for line in printed.splitlines())
+
+
+class TestWeightsHint:
+    PLAN = {  # noqa: RUF012
+        "weights": {"given_bytes": 20_000_000, "packed_bytes": 61_000_000, "limit_bytes": None},
+        "ops": [
+            {"scheme": {"template": "conv2d_winograd"}},
+            {"scheme": {"template": "conv2d_direct"}},
+            {"scheme": None},
+            {},
+        ],
+    }
+
+    def test_where_winograd_tripled_them(self) -> None:
+        text = weights_hint(self.PLAN)
+        assert text is not None
+        assert text.startswith("weights are 3.0 times the model's, for Winograd keeps")
+        assert "(1 convolution); --max-weights 40.0MB would" in text
+        assert parse_size("40.0MB") == 40_000_000
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"ops": [{"scheme": {"template": "conv2d_direct"}}]},
+            {"weights": {**PLAN["weights"], "limit_bytes": 70_000_000}},
+            {"weights": {**PLAN["weights"], "packed_bytes": 39_000_000}},
+        ],
+        ids=["no Winograd", "a limit", "small"],
+    )
+    def test_not_elsewhere(self, change: Any) -> None:
+        assert weights_hint({**self.PLAN, **change}) is None
+
+
+def test_live_progress_has_lines_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "120", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    with live_progress() as report:
+        report(Progress("tune", 3, 9, "30 s left", ("now us  layer", "  12.0  [b]conv\x1b[2J")))
+        time.sleep(0.2)
+    shown = capsys.readouterr().err
+    assert "  12.0  [b]conv\\x1b[2J" in shown

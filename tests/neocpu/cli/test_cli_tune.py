@@ -81,10 +81,11 @@ def test_measures_once(cli: Cli, onnx_file: Path) -> None:
     assert {row["source"] for row in memory_bound} == {"estimated"}
     again = cli("tune", onnx_file, "--trials", 1, "--db", "x.jsonl", "--threads", 1)
     assert again.code == 0
-    assert "1 measurement in " in again.out
-    assert "kept in x.jsonl" in again.out
+    assert "measured      1 scheme in " in again.out
+    assert "kept          1 measurement kept in x.jsonl; " in again.out
     assert "winner" in again.out
-    assert "neocpu: tune 1/" in again.err
+    assert len(again.out.splitlines()) == 5
+    assert again.err.splitlines()[1] == "neocpu: tune estimating the schemes of 3 layers"
     assert len(tried()) == 3
 
 

@@ -1,0 +1,85 @@
+"""How each layer of a tuning run stands, for people who watch it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from neocpu.search.tuning_state import TaskState
+from neocpu.tuning_db.record import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProgress:
+    """One workload of a run.
+
+    Attributes
+    ----------
+    count : int
+        How many times all networks together run it.
+    before : float
+        Seconds of what a compilation would have chosen before: see `seconds_before`.
+    now : float or None
+        Of the fastest scheme that was measured; None if none has worked.
+    tried, left : int
+        Schemes that are measured, and those that are not.
+    """
+
+    workload: Workload
+    count: int
+    before: float
+    now: float | None
+    tried: int
+    left: int
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the networks spend in it, as far as is known."""
+        return self.count * (self.before if self.now is None else self.now)
+
+
+def seconds_before(task: TaskState) -> float:
+    """Return what a task's choice before the run takes, to be compared with what is chosen now.
+
+    Its measurement; or its estimate, times the median of what measurements of this workload make of
+    theirs: estimates and measurements do not compare.
+    """
+    first = task.first
+    assert first is not None
+    record = task.records.get(first)
+    if record is not None and record.result.error is None:
+        return record.result.best
+    ratios = [
+        record.result.best / task.estimates[scheme]
+        for scheme, record in task.records.items()
+        if record.result.error is None
+    ]
+    return task.estimates[first] * (statistics.median(ratios) if ratios else 1.0)
+
+
+class LayerBoard:
+    """The layers of a run that can be computed at all, as they stand."""
+
+    def __init__(self, tasks: Iterable[TaskState]) -> None:
+        self._layers = {t.task.workload: _progress(t) for t in tasks if t.first is not None}
+
+    def update(self, task: TaskState) -> None:
+        """Note what has become of one layer."""
+        self._layers[task.task.workload] = _progress(task)
+
+    def costliest_first(self) -> tuple[LayerProgress, ...]:
+        """Return all of them, by what the networks spend in them."""
+        return tuple(sorted(self._layers.values(), key=lambda layer: layer.cost, reverse=True))
+
+
+def _progress(task: TaskState) -> LayerProgress:
+    best = task.best
+    return LayerProgress(
+        task.task.workload,
+        task.task.count,
+        seconds_before(task),
+        None if best is None else best.result.best,
+        len(task.records),
+        len(task.waiting),
+    )

@@ -1,0 +1,83 @@
+"""What people are told of a tuning run while it lasts."""
+
+import dataclasses
+import math
+
+import pytest
+
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.budget import Budget
+from neocpu.search.layer_board import LayerProgress
+from neocpu.search.tuner import Stage, TuneProgress
+from neocpu.search.tuning_progress import SHOWN, stage_progress, tuning_progress
+
+WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (1, 1))
+OTHER = dataclasses.replace(WORKLOAD, height=16)
+
+
+@pytest.mark.parametrize(
+    ("trials", "total", "seconds", "budget", "words"),
+    [
+        (10, 40, 10.0, None, "30 s left"),
+        (10, 40, 1.0, None, "3 s left"),
+        (10, 610, 20.0, None, "20 min left"),
+        (10, 36010, 10.0, None, "10.0 h left"),
+        (10, 610, 20.0, 30.0, "10 s left"),
+        (10, 20, 50.0, 30.0, "0 s left"),
+    ],
+)
+def test_time_left(trials, total, seconds, budget, words):
+    state = TuneProgress("measure", trials, total, 0, seconds, WORKLOAD, None, 42e-6)
+    progress = tuning_progress(state, Budget(seconds=budget))
+    assert progress.detail.startswith(f"at most {words}; ")
+    assert progress.detail.endswith("best 42 us")
+    assert (progress.done, progress.total) == (trials, total)
+
+
+def test_where_nothing_has_worked_there_is_no_best():
+    state = TuneProgress("measure", 1, 9, 1, 1.0, WORKLOAD, None, math.inf)
+    assert tuning_progress(state, Budget()).detail.endswith("none works yet, 1 failed")
+
+
+def test_the_end_says_what_it_is():
+    state = TuneProgress("compare", 10, 40, 2, 5.0, WORKLOAD, None, 42e-6)
+    detail = tuning_progress(state, Budget(seconds=30.0)).detail
+    assert detail.startswith("compare winners; ")
+    assert detail.endswith(", 2 failed")
+
+
+def test_what_more_measurements_may_gain():
+    state = TuneProgress("measure", 10, 40, 0, 10.0, WORKLOAD, None, 42e-6, gain_left=0.0314)
+    assert "30 s left, about 3.1% to gain; " in tuning_progress(state, Budget()).detail
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (Stage("estimate", 64), "estimating the schemes of 64 layers"),
+        (Stage("choose", 1683, 0, 1683), "choosing among 1683 schemes"),
+        (Stage("build", 1, 4, 1683), "building 1 scheme"),
+    ],
+    ids=lambda each: getattr(each, "doing", ""),
+)
+def test_what_is_begun(stage, words):
+    progress = stage_progress(stage)
+    assert progress.detail == words
+    assert (progress.done, progress.total) == (stage.trials, stage.total)
+
+
+def test_the_costliest_layers_have_lines():
+    layers = (
+        LayerProgress(WORKLOAD, 3, 40e-6, 25.04e-6, 7, 12),
+        LayerProgress(OTHER, 1, 60e-6, None, 0, 9),
+    )
+    state = TuneProgress("measure", 7, 28, 0, 1.0, WORKLOAD, None, 25.04e-6, layers)
+    assert tuning_progress(state, Budget()).lines == (
+        "times  before us  now us  tried  left  layer",
+        f"    3       40.0    25.0      7    12  {WORKLOAD}",
+        f"    1      ~60.0       -      0     9  {OTHER}",
+    )
+    many = dataclasses.replace(state, layers=layers[:1] * (SHOWN + 2))
+    lines = tuning_progress(many, Budget()).lines
+    assert len(lines) == SHOWN + 2
+    assert lines[-1] == "and 2 layers that cost less"
