@@ -25,9 +25,7 @@ from neocpu.relax_utils import (
     make_const,
     number_of,
     op_name,
-    reduced_axes,
     static_shape,
-    summed,
 )
 
 #: Exporters print sqrt(2), sqrt(2 / pi) and 0.044715 with six digits or more.
@@ -55,8 +53,6 @@ def _canonicalize(expr: Expr, rewrite: Rewrite) -> Expr | None:
         return _without_inverse(expr, rewrite)
     if name in ("relax.nn.relu", "relax.clip", "relax.maximum", "relax.minimum"):
         return _clamp(expr, rewrite)
-    if name == "relax.sum":
-        return _sum_of_stack(expr, rewrite)
     if name in ("relax.add", "relax.multiply") and constant_value(expr.args[0]) is not None:
         # The constant operand is the right one, unless both are.
         if constant_value(expr.args[1]) is None:
@@ -146,20 +142,6 @@ def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
     if (low, high) == (0.0, math.inf):
         return relax.op.nn.relu(data)
     return None if inner is None else relax.op.clip(data, low, high)
-
-
-def _sum_of_stack(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Write ``sum(stack([a, b, ...]))`` over the stacked axis as ``a + b + ...``."""
-    stack = rewrite.sole_definition(call.args[0])
-    if call.attrs.keepdims or not is_op(stack, "relax.stack"):
-        return None
-    assert stack is not None
-    rank = len(call.ty.shape.values) + 1
-    terms = rewrite.definition(stack.args[0])
-    stacked = [int(stack.attrs.axis or 0) % rank]
-    if reduced_axes(call) != stacked or not isinstance(terms, relax.Tuple):
-        return None
-    return summed(terms.fields, rewrite)
 
 
 def _silu(call: Call, rewrite: Rewrite) -> Expr | None:

@@ -1,6 +1,7 @@
 """Tensors that are stacked and then summed up over the new axis are added to each other.
 
-So BiFPN fuses maps of one size: each is weighted, unsqueezed and concatenated with the others.
+So BiFPN fuses maps of one size: each is weighted, unsqueezed and concatenated with the others. The
+importer writes ONNX's Sum so, too.
 """
 
 from __future__ import annotations
@@ -12,14 +13,22 @@ from tvm.ir import Call
 
 from neocpu.passes.rules.redundancy.axis_parts import extent_of, inputs_of
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, reduced_axes, static_shape, summed
+from neocpu.relax_utils import Expr, Rewrite, is_op, reduced_axes, static_shape, summed
 
 
 def _add_up(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Write a sum of a concatenation as sums, if each input has one element along the axis."""
-    concat, shape = rewrite.sole_definition(expr.args[0]), static_shape(expr)
-    found = None if concat is None else inputs_of(concat, rewrite.definition)
-    if found is None or shape is None or reduced_axes(expr) != [found[0]]:
+    """Write a sum of a stack, or of what each input of a concatenation has one of, as sums."""
+    stack, shape = rewrite.sole_definition(expr.args[0]), static_shape(expr)
+    if stack is None or shape is None:
+        return None
+    if is_op(stack, "relax.stack"):
+        terms, rank = rewrite.definition(stack.args[0]), len(static_shape(stack) or ())
+        if expr.attrs.keepdims or not isinstance(terms, relax.Tuple):
+            return None
+        over_stack = reduced_axes(expr) == [int(stack.attrs.axis or 0) % rank]
+        return summed(terms.fields, rewrite) if over_stack else None
+    found = inputs_of(stack, rewrite.definition)
+    if found is None or reduced_axes(expr) != [found[0]]:
         return None
     axis, inputs = found
     if any(extent_of(each, axis) != 1 for each in inputs):

@@ -32,6 +32,17 @@ def test_stacked_tensors_are_added(count, keepdims, axis):
     assert_same_results(before, after)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_stack_is_added_up(count):
+    def body(bb, *maps):
+        return bb.emit(R.sum(bb.emit(R.stack(list(maps), 1)), axis=[1]))
+
+    before = module(body, *[MAP] * count)
+    after = SUM_OF_CONCAT(before)
+    assert names(after) == ["add"] * (count - 1)
+    assert_same_results(before, after)
+
+
 def wider(bb, x, y):
     """One input has several elements along the axis."""
     return bb.emit(R.sum(bb.emit(R.concat([x, y], 1)), [1]))
