@@ -64,7 +64,7 @@ NETWORK_RATES: Final[dict[str, NetworkRates]] = {
         },
         paces={
             "attention": 0.981,
-            "conv2d_depthwise": 1.53,
+            "conv2d_depthwise": 1.32,
             "conv2d_direct": 0.959,
             "conv2d_direct of planes": 1.03,
             "conv2d_grouped": 1.3,
