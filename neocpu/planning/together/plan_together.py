@@ -24,10 +24,14 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import solve
 from neocpu.search.solver.solver_limits import SearchLimits
-from neocpu.search.solver.together import SharingGraph, Way, solve_together
+from neocpu.search.solver.together import JointPlan, SharingGraph, Way, solve_together
 
 PRICE: Final = 0.2
 """Which part of its time a plan must save to have all weights packed for it alone."""
+PROHIBITIVE: Final = 1e4
+"""Times that price, plans are of the fewest bytes."""
+HALVINGS: Final = 5
+"""Of the range of prices, to find the least at which a limit is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,22 @@ def plan_together(
     alone = [solve(ways.graph, "auto", limits).cost for ways in found]
     graphs = [ways.sharing(1 / cost) for ways, cost in zip(found, alone, strict=True)]
     sizes = _sizes(found)
-    for price in (PRICE, 10 * PRICE, 100 * PRICE, 1e4 * PRICE):
+
+    def solved(price: float) -> tuple[JointPlan[PackedWeights], bool]:
+        """Return plans at a price, and whether they are small enough."""
         joint = solve_together(graphs, _prices(sizes, price), limits)
         needs = {way.need for ways in joint.ways for way in ways.values()}
-        if sum(sizes[need] for need in needs) <= most_bytes:
-            break
+        return joint, sum(sizes[need] for need in needs) <= most_bytes
+
+    joint, fits = solved(PRICE)
+    if not fits:
+        low, high = PRICE, PROHIBITIVE * PRICE
+        joint, fits = solved(high)
+        for _ in range(HALVINGS if fits else 0):
+            middle = math.sqrt(low * high)
+            other, fits = solved(middle)
+            low, high = (low, middle) if fits else (middle, high)
+            joint = other if fits else joint
     return tuple(
         LayoutPlan(
             ways.network,

@@ -70,8 +70,19 @@ def test_plans_together(name, monkeypatch):
             for plan, own in zip(plans, alone, strict=True):
                 assert plan.search.cost == pytest.approx(own.search.cost)
         sizes.append(packed_bytes(plans))
-    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] <= sizes[0]
     assert sizes[-1] <= packed_bytes(alone)
+
+
+def test_a_limit_is_kept_if_any_plans_keep_it(monkeypatch):
+    monkeypatch.setattr(module, "PRICE", 1e-3)
+    _, nets = networks("inception")
+    costs = cost_model()
+    largest = packed_bytes(plan_together(nets, costs))
+    smallest = packed_bytes(plan_together(nets, costs, most_bytes=0))
+    assert smallest <= largest
+    for limit in (smallest, (smallest + largest) // 2, largest):
+        assert packed_bytes(plan_together(nets, costs, most_bytes=limit)) <= limit
 
 
 def test_one_shape_alone_is_planned_as_ever():
