@@ -26,11 +26,13 @@ from neocpu.divergence.tensor_errors import UNSETTLED, bound_of, norm_error, whe
 from neocpu.divergence.watched_model import SeenRun, WatchedModel
 from neocpu.foundation.errors import UsageError
 from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.planning.precision import Precision
 from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
 from neocpu.reference.verdict import REFERENCE, ROUNDING
 from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.model_values import ModelValue
+from neocpu.schedules.vocabulary.accuracy import BFLOAT16
 from neocpu.tensor_spec import random_inputs
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -42,6 +44,10 @@ NUDGE: Final = 2.0**-22
 
 _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "Round")
 """Operators that rounding decides for: what is halfway may come out a step away."""
+
+
+_WEIGHTED: Final = ("conv2d", "dense")
+"""Kinds of operators whose weights may be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +142,11 @@ def compare_artifacts(
         _require_one_model(right, watched)
         given = inputs.of(watched)
         run = right.run(given)
-        kinds = {value.name: value for value in right.values}
-        precisions = _Operators(right)
+        operators = _Operators(right)
         bounds = {
-            name: bound_of(
-                kinds[name],
-                precisions.of(kinds[name]).precision,
-                array,
-                calibrated=_calibrated(right),
-            )
-            for name, array in run.tensors.items()
+            value.name: bound_of(value, run.tensors[value.name], operators.of(value).rounding)
+            for value in right.values
+            if value.name in run.tensors
         }
         expected = {**run.tensors, **run.outputs}
         truth = _Truth(right.path, right.path, expected, len(right.values), bounds)
@@ -184,30 +185,34 @@ class _Truth:
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """What makes a tensor."""
+    """What makes a tensor, and what comes of weights and data that it rounds and the model not."""
 
     name: str
     kernel: str
     precision: str
+    rounding: float
 
 
 class _Operators:
     """Which operator makes which tensor of an artifact."""
 
     def __init__(self, watched: WatchedModel) -> None:
+        plan = watched.header.plan
+        self._rounding = 0.0
+        if plan.get("precision") == Precision.BF16:
+            self._rounding = BFLOAT16.bound
+        elif plan.get("calibration"):
+            self._rounding = DEFAULT_MAX_ERROR
         self._kernels = [kernel for kernel, _ in watched.header.calls]
         self._operators = list(operators_in_turn(watched.header.plan, self._kernels))
 
     def of(self, value: ModelValue) -> _Operator:
         """Return what makes a tensor."""
         kernel, operator = self._kernels[value.calls - 1], self._operators[value.calls - 1]
-        precision = str(operator.get("precision", "fp32"))
-        return _Operator(str(operator.get("name", kernel)), kernel, precision)
-
-
-def _calibrated(watched: WatchedModel) -> float:
-    """Return what layers in integers may err that calibration data put there."""
-    return DEFAULT_MAX_ERROR if watched.header.plan.get("calibration") else 0.0
+        precision = str(operator.get("precision", Precision.FP32))
+        rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
+        rounding = self._rounding if rounds else 0.0
+        return _Operator(str(operator.get("name", kernel)), kernel, precision, rounding)
 
 
 def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
@@ -278,7 +283,7 @@ def _compared(
     runs: Sequence[Arrays],
     nodes: NodesBetween | None,
 ) -> Iterator[ComparedTensor]:
-    operators, calibrated = _Operators(watched), _calibrated(watched)
+    operators = _Operators(watched)
     for value in common:
         name, expected = value.name, truth.expected[value.name]
         if any(name not in run for run in runs):
@@ -286,7 +291,7 @@ def _compared(
         free, own, nudged = (run[name] for run in runs)
         operator = operators.of(value)
         between = () if nodes is None else nodes.of(name)
-        bound = bound_of(value, operator.precision, expected, calibrated=calibrated)
+        bound = bound_of(value, expected, operator.rounding)
         if not value.scale and any(node.startswith(_ROUNDING) for node in between):
             bound = max(bound, ROUNDING)
         bound += truth.bounds.get(name, 0.0) + UNSETTLED * norm_error(nudged, own)

@@ -170,7 +170,7 @@ class NodesBetween:
         waiting = [name]
         while waiting and len(found) < MOST_NODES:
             node = self._makers.get(waiting.pop(0))
-            if node is None or node.output[0] in met:
+            if node is None or node.op_type == "Constant" or node.output[0] in met:
                 continue
             met.add(node.output[0])
             found.append(_described(node))

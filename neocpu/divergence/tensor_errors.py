@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.planning.precision import Precision
 from neocpu.reference.tolerance import UNDERFLOW
 from neocpu.runtime.model_values import ModelValue
 from neocpu.schedules.vocabulary import accuracy
@@ -80,31 +79,27 @@ def _difference(actual: Array, expected: Array) -> tuple[Array, Array]:
     return error, np.where(np.isfinite(e), e, 0.0)
 
 
-def bound_of(value: ModelValue, precision: str, expected: Array, *, calibrated: float) -> float:
+def bound_of(value: ModelValue, expected: Array, rounding: float) -> float:
     """Return what a tensor may err norm-wise, of exact inputs.
 
     Parameters
     ----------
-    precision : str
-        What its operator computes with.
     expected : array
         What it should be.
-    calibrated : float
-        What integers may make of it that the model does not have; 0 where it has them itself.
+    rounding : float
+        What comes of weights and data that its operator rounds and the model does not.
     """
     if DTYPES[value.dtype].kind == "bool" or (DTYPES[value.dtype].is_integer and not value.scale):
         return DECISIONS
-    bound = DIRECT * value.error_factor
-    if value.dtype == BFLOAT16 or precision == Precision.BF16:
-        bound = max(bound, accuracy.BFLOAT16.bound)
+    bounds = [DIRECT * value.error_factor, rounding]
+    if value.dtype == BFLOAT16:
+        bounds.append(accuracy.BFLOAT16.bound)
     if value.dtype == "float16":
-        bound = max(bound, float(np.finfo(np.float16).eps))
+        bounds.append(float(np.finfo(np.float16).eps))
     if value.scale:
         size = _norm(expected.astype(np.float64))
-        bound = max(bound, STEPS * value.scale * math.sqrt(expected.size) / max(size, UNDERFLOW))
-    if value.scale or precision == Precision.INT8:
-        bound = max(bound, calibrated)
-    return bound
+        bounds.append(STEPS * value.scale * math.sqrt(expected.size) / max(size, UNDERFLOW))
+    return max(bounds)
 
 
 @dataclass(frozen=True, slots=True)
