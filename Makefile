@@ -13,7 +13,7 @@ GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-guard test-arm fresh object-code mutations fuzz soak lint types format docs bench runtime-wheel clean
+.PHONY: help demo test test-guard test-arm fresh object-code mutations fuzz soak lint types format docs bench vendored runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -82,6 +82,9 @@ docs: $(VENV)/.test ## write docs/cli.md and docs/passes.md
 
 bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md
 	$(BIN)/neocpu bench --suite paper --vs onnxruntime,openvino,ncnn --roofline -o docs/benchmarks.md
+
+vendored: ## fetch anew the libraries that pages of reports carry, as wheels/vendored.py pins them
+	$(PYTHON) -m wheels.vendored
 
 runtime-wheel: $(VENV)/.test ## build dist/neocpu_runtime-*.whl, which runs compiled models; MACHINE=aarch64 or PLATFORM=musllinux_1_2_x86_64
 	$(BIN)/python -m wheels.runtime $(or $(PLATFORM),$(MACHINE))

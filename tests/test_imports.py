@@ -35,7 +35,7 @@ ORDER = (
             *("input_shapes", "shape_sets.given", "processing", "relax_utils", "custom_operators"),
             *("planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
-            *("reports", "compiled_module", "stages", "descent", "compile_options"),
+            *("reports", "report_pages", "compiled_module", "stages", "descent", "compile_options"),
             *("network_tuning", "shape_sets", "compiler", "quantiser", "fat_compilation"),
             *("divergence", "onnx_backend"),
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),

@@ -15,7 +15,7 @@ from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.passes.memory.plan_memory import PlannedModule
 from neocpu.relax_utils import Expr, bindings, is_op
-from neocpu.runtime.header import MAX_REPEATS, Repeat
+from neocpu.runtime.header import MAX_REPEATS, Repeat, times_of_calls
 
 Operand: TypeAlias = int
 """A tensor by its number: the position of a parameter of ``main``."""
@@ -70,12 +70,7 @@ class Program:
     @property
     def times(self) -> tuple[int, ...]:
         """How often a run makes each call: once where data decide, be it in a branch or a loop."""
-        times = [1] * len(self.calls)
-        for each in self.repeats:
-            if each.count is None and each.unless is None and each.condition is None:
-                for place in range(each.first, each.end):
-                    times[place] *= each.limit
-        return tuple(times)
+        return times_of_calls(len(self.calls), self.repeats)
 
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:

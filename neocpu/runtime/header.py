@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
@@ -109,6 +109,16 @@ class Repeat:
     def from_json(cls, data: dict[str, int]) -> Repeat:
         """Inverse of `to_json`."""
         return cls(**{"condition" if name == "while" else name: data[name] for name in data})
+
+
+def times_of_calls(calls: int, repeats: Iterable[Repeat]) -> tuple[int, ...]:
+    """Return how often a run makes each of so many calls: once where data decide."""
+    times = [1] * calls
+    for each in repeats:
+        if each.count is None and each.unless is None and each.condition is None:
+            for place in range(each.first, each.end):
+                times[place] *= each.limit
+    return tuple(times)
 
 
 @dataclass(frozen=True, slots=True)

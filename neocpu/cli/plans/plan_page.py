@@ -1,0 +1,76 @@
+"""The plan of an artifact as a page, which ``neocpu explain --html`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neocpu.cli.plans.plan_screen import plan_fields
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.files import replacing
+from neocpu.foundation.units import size
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header import ArtifactHeader
+
+
+def write_page(
+    terminal: Terminal,
+    artifact: Path,
+    header: ArtifactHeader,
+    others: Sequence[tuple[str, str]],
+    destination: Path,
+    *,
+    profile: bool,
+) -> None:
+    """Write the page of an artifact, and say so.
+
+    Parameters
+    ----------
+    header : ArtifactHeader
+        Of the variant and the shapes that are asked for.
+    others : sequence of pair of str
+        What to say of the set of shapes, if the file has one.
+    profile : bool
+        Whether to run it first, and show what each operator takes.
+
+    Raises
+    ------
+    UsageError
+        If that cannot be written, or the profile would be of another part of the file.
+    ArtifactError
+        If it does not run.
+    """
+    from neocpu.report_pages.page import page_data, page_text
+
+    measured = _profile(terminal, artifact, header) if profile else None
+    text = page_text(page_data(header, plan_fields(header, others), measured)).encode()
+    with replacing(destination, option="--html") as file:
+        file.write(text)
+    terminal.note(f"wrote {destination}, {size(len(text))}")
+
+
+def _profile(terminal: Terminal, artifact: Path, header: ArtifactHeader) -> Mapping[str, Any]:
+    from neocpu.bench.limits.roofline import measure_limits
+    from neocpu.bench.profile.operator_times import measure_profile
+    from neocpu.runtime.artifact import read_header
+    from neocpu.runtime.module import load
+
+    loaded = read_header(artifact)
+    if loaded.others:
+        raise UsageError(
+            f"--profile cannot tell the plans of {artifact} apart: it is compiled for "
+            f"{loaded.set_text}; compile for one of them"
+        )
+    if loaded.calls != header.calls or loaded.target != header.target:
+        raise UsageError(
+            f"--profile runs what this host loads of {artifact}, which is for {loaded.target}: "
+            "leave --variant out"
+        )
+    load(artifact, header.threads).close()  # refused at once where this host cannot run it
+    with terminal.progress() as on_progress:
+        limits = measure_limits(header.threads, on_progress)
+        found = measure_profile(artifact, header.plan, limits, on_progress=on_progress)
+    return found.to_json()

@@ -1,0 +1,92 @@
+"""The plan of an artifact as ``neocpu explain`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from neocpu.cli.plans.plan_text import (
+    accuracy_text,
+    calibration_fields,
+    cost_sources,
+    error_text,
+    goal_fields,
+    loop_fields,
+    missed_text,
+    precision_text,
+    rounding_fields,
+    sources_text,
+    weights_text,
+)
+from neocpu.cli.plans.rule_options import rule_fields
+from neocpu.cli.plans.share_table import show_shares, show_transforms
+from neocpu.cli.processing.processing_options import processing_fields
+from neocpu.cli.terminal import echo, print_fields
+from neocpu.foundation.units import duration, plural, size
+from neocpu.tensor_spec import shapes_text
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header import ArtifactHeader
+
+
+def show_plan(
+    header: ArtifactHeader, others: Sequence[tuple[str, str]], *, sort: bool, transforms: bool
+) -> None:
+    """Print what was decided, and what each part of a run takes.
+
+    Parameters
+    ----------
+    others : sequence of pair of str
+        What to say of the set of shapes, if the file has one.
+    sort : bool
+        Whether what takes longest comes first.
+    transforms : bool
+        Whether the layout transforms are listed too.
+    """
+    echo(header.name)
+    print_fields(plan_fields(header, others))
+    echo()
+    show_shares(header.plan, sort=sort)
+    if transforms:
+        echo()
+        show_transforms(header.plan)
+
+
+def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what was decided of the whole, name by name."""
+    plan = header.plan
+    search = plan["search"]
+    fields = [
+        *([("shape", shapes_text(header.inputs)), *others] if others else []),
+        ("target", plan["target"]),
+        *goal_fields(plan),
+        ("opt", plan["opt"]),
+        ("computes in", precision_text(plan)),
+        *rounding_fields(plan),
+        *processing_fields(plan),
+        *calibration_fields(plan),
+        *rule_fields(plan),
+        *loop_fields(header.repeats),
+        ("accuracy", accuracy_text(plan["accuracy"])),
+        (
+            "search",
+            f"{search['solver']} over {plural(search['variables'], 'variable')} "
+            f"in {duration(search['seconds'])}, {search['verdict']}",
+        ),
+        (
+            "predicted",
+            f"{duration(plan['predicted_us'] / 1e6)}, of it {duration(search['cost_us'] / 1e6)} "
+            "searched; no plan that is worth its weights is below "
+            f"{duration(search['lower_bound_us'] / 1e6)}",
+        ),
+        ("weights", weights_text(plan["weights"])),
+        ("activations", f"{size(plan['activation_bytes'])} between the kernels"),
+    ]
+    if sources := cost_sources(plan):
+        fields.append(("costs", f"of convolutions: {sources_text(sources)}"))
+    # Absent is not unchecked: the plan may have been written before the check.
+    if "verification" in plan:
+        fields.append(("largest error", error_text(plan)))
+    if missed := missed_text(plan):
+        fields.append(("before", missed))
+    return fields

@@ -1,0 +1,46 @@
+// What was decided of the chosen node, and why.
+function facts(pairs) {
+  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return make("dl", {}, ...shown.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, ...[value].flat())]));
+}
+
+function schemeOf(operator) {
+  if (!operator || !operator.scheme) return [];
+  const parameters = Object.entries(operator.scheme).flatMap(([name, value]) => [
+    make("p", {}, make("b", {}, `${name} = ${value}`)),
+    report.words[name] ? make("p", { class: "why" }, report.words[name]) : null,
+  ]);
+  return [make("h3", {}, "Scheme"), ...parameters];
+}
+
+function showDetails(node) {
+  const { operator, move, timed } = node;
+  const fused = (operator?.workload ?? "").split(" ").filter((word) => word.startsWith("+")).map((word) => word.slice(1));
+  at("details").replaceChildren(
+    make("h3", {}, node.name),
+    facts([
+      ["what", move ? "layout transform" : node.kind],
+      ["computes", node.work],
+      ["fused into it", fused.join(", ")],
+      ["predicted", duration(node.predicted_us)],
+      ["measured", node.measured === null ? "" : duration(node.measured)],
+      ["share", node.kernel === null ? "" : percent(node.us / totalUs)],
+      ["cost from", (operator || move)?.cost_source],
+      ["cost compared", operator ? duration(operator.cost_us) : ""],
+      ["limited by", timed && timed.bound !== "call" ? `${timed.bound} (${percent(timed.least / timed.seconds)} of that limit)` : ""],
+      ["layouts", operator ? `${operator.in_layout} → ${operator.out_layout}` : ""],
+      ["precision", operator ? node.precision : ""],
+      ["operations", operator?.flops ? `${(operator.flops / 1e6).toPrecision(3)} million` : ""],
+      ["weights", node.weights ? size(node.weights) : ""],
+      ["reads and writes", node.others ? size(node.others) : ""],
+      ["runs", node.times > 1 ? `${node.times} times` : ""],
+      ["kernel", node.kernel],
+      ["makes", node.makes.join(", ")],
+      ["reads from", node.sources.map(chooser)],
+      ["read by", node.readers.map(chooser)],
+    ]),
+    ...schemeOf(operator),
+  );
+}
+at("details").append(make("p", { class: "hint" }, "Choose a box, a bar, a dot or a row to see what was decided of it, and why."));
+onChoice.push(showDetails);

@@ -1,0 +1,29 @@
+// Making elements, and figures as text.
+const at = (id) => document.getElementById(id);
+const SVG = at("graph").namespaceURI;
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((each) => each !== null && each !== undefined));
+  return element;
+}
+const make = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+const draw = (tag, attributes = {}, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
+
+function duration(us) {
+  if (us === null || us === undefined) return "";
+  if (us >= 1e6) return `${(us / 1e6).toPrecision(3)} s`;
+  if (us >= 1e3) return `${(us / 1e3).toPrecision(3)} ms`;
+  return `${us >= 100 ? us.toFixed(0) : us.toPrecision(2)} µs`;
+}
+function size(bytes) {
+  const units = ["bytes", "kB", "MB", "GB"];
+  let unit = 0;
+  while (bytes >= 1000 && unit < 3) { bytes /= 1000; unit += 1; }
+  return `${unit && bytes < 100 ? bytes.toPrecision(3) : Math.round(bytes)} ${units[unit]}`;
+}
+const percent = (share) => (share === null || share === undefined ? "" : `${(share * 100).toFixed(1)} %`);
+const short = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);

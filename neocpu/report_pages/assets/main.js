@@ -1,0 +1,17 @@
+// Draws the page: what is seen first comes first, the rest once the browser has drawn that.
+function showTiles() {
+  const operators = plan.ops.length;
+  const tile = (value, text) => make("div", { class: "tile" }, make("b", {}, value), make("span", {}, text));
+  at("tiles").append(...[
+    profile && tile(duration(profile.seconds * 1e6), `a run, measured with ${profile.threads} threads`),
+    tile(duration(plan.predicted_us), `a run, predicted for ${plan.threads} threads`),
+    tile(percent(plan.search.gap), "at most above the best plan"),
+    tile(String(operators), `operators in ${calls} calls of ${new Set(kernels.map((node) => node.kernel)).size} kernels`),
+    tile(size(plan.weights.packed_bytes), "of weights, packed"),
+    tile(size(report.arena.bytes), "between the kernels"),
+  ].filter(Boolean));
+  at("list").append(...report.facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
+}
+showTiles();
+showGraph();
+requestAnimationFrame(() => setTimeout(() => { showTime(); showMemory(); showSearch(); showRoofline(); document.documentElement.dataset.drawn = "yes"; }));

@@ -1,0 +1,47 @@
+// The arena over time, and the weights.
+function arenaPicture({ bytes, blocks }) {
+  const W = Math.max(at("arena").clientWidth, 300), H = 260, LEFT = 62, BELOW = 22;
+  const x = (call) => LEFT + (call / calls) * (W - LEFT);
+  const y = (offset) => (H - BELOW) * (1 - offset / bytes);
+  const svg = draw("svg", { class: "picture", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Arena of ${size(bytes)} over ${calls} calls` });
+  for (const [offset, length, first, last] of blocks) {
+    const node = nodes[first];
+    svg.append(draw("rect", { x: x(first), y: y(offset + length), width: Math.max(x(last + 1) - x(first) - 0.5, 0.5), height: Math.max(y(offset) - y(offset + length) - 0.5, 0.5), fill: colour("group", node.group), onclick: () => choose(first) },
+      draw("title", {}, `${node.name} writes ${size(length)} at ${size(offset)}; needed until ${nodes[last].name}`)));
+  }
+  for (const part of [0, 0.5, 1]) svg.append(draw("text", { class: "axis", x: LEFT - 6, y: Math.max(y(bytes * part), 12), "text-anchor": "end" }, size(bytes * part)));
+  svg.append(draw("text", { class: "axis", x: LEFT, y: H - 6 }, "first call"), draw("text", { class: "axis", x: W, y: H - 6, "text-anchor": "end" }, `call ${calls}`));
+  return svg;
+}
+function liveBytes(blocks) {
+  const live = new Array(calls).fill(0);
+  for (const [, length, first, last] of blocks) for (let i = first; i <= last; i += 1) live[i] += length;
+  return live;
+}
+function plot(place, options, data) {
+  const style = getComputedStyle(document.body);
+  const axis = { stroke: style.color, grid: { stroke: "#8884", width: 1 }, ticks: { stroke: "#8884" } };
+  const full = { width: Math.max(place.clientWidth, 280), height: 220, ...options, axes: options.axes.map((each) => ({ ...axis, ...each })) };
+  const made = new uPlot(full, data, place);
+  new ResizeObserver(() => made.setSize({ width: Math.max(place.clientWidth, 280), height: full.height })).observe(place);
+  return made;
+}
+function showMemory() {
+  const { bytes, blocks } = report.arena;
+  if (!blocks.length) at("arena").append("Nothing lies between the kernels.");
+  else {
+    at("arena").append(arenaPicture(report.arena));
+    plot(at("live"), {
+      height: 180,
+      scales: { x: { time: false }, y: { range: (_, __, most) => [0, Math.max(most, bytes / 1e6)] } },
+      axes: [{ label: "call" }, { label: "MB in use" }],
+      series: [{ label: "call", value: (_, i) => (i === null ? "" : `${i}: ${nodes[i].name}`) },
+        { label: "in use", stroke: "#3b8eea", fill: "#3b8eea33", value: (_, mb) => (mb === null ? "" : size(mb * 1e6)) }],
+    }, [liveBytes(blocks).map((_, i) => i), liveBytes(blocks).map((b) => b / 1e6)]);
+  }
+  const heavy = kernels.filter((node) => node.weights).sort((a, b) => b.weights - a.weights);
+  const shown = heavy.slice(0, 15), rest = heavy.slice(15);
+  const line = (label, bytesOf) => [make("span", {}, label), make("i", { style: `width:${(100 * bytesOf) / Math.max(heavy[0].weights, rest.reduce((s, n) => s + n.weights, 0))}%` }), make("span", {}, size(bytesOf))];
+  at("weights").append(heavy.length ? make("div", { class: "bars" }, ...shown.flatMap((node) => line(chooser(node.id), node.weights)),
+    ...(rest.length ? line(`${rest.length} more`, rest.reduce((s, n) => s + n.weights, 0)) : [])) : "No kernel reads weights.");
+}

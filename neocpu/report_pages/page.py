@@ -1,0 +1,116 @@
+"""The page of an artifact: its data as JSON, and what draws them in a browser, as one file."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.report_pages.arena_picture import Block, arena_blocks
+from neocpu.report_pages.program_graph import ProgramGraph, program_graph
+from neocpu.report_pages.scheme_words import WORDS
+from neocpu.runtime.header import ArtifactHeader
+
+ASSETS: Final = Path(__file__).with_name("assets")
+SCRIPTS: Final = (
+    *("elements", "report", "details", "graph", "time", "memory", "search", "roofline"),
+    "main",
+)
+"""Our own scripts, in the order in which they use each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """What the page of an artifact shows.
+
+    Attributes
+    ----------
+    name : str
+        The model's.
+    facts : sequence of pair of str
+        What ``neocpu explain`` prints above its table.
+    plan : mapping
+        What ``neocpu explain --json`` prints.
+    graph : ProgramGraph
+    arena_bytes : int
+    arena : tuple of Block
+    profile : mapping or None
+        The JSON form of `neocpu.bench.profile.operator_times.ProfileReport`: of each node that is a
+        call, in turn, and of what lies between the calls. None if nobody measured.
+    """
+
+    name: str
+    facts: Sequence[tuple[str, str]]
+    plan: Mapping[str, Any]
+    graph: ProgramGraph
+    arena_bytes: int
+    arena: tuple[Block, ...]
+    profile: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, which the page carries."""
+        return {
+            "name": self.name,
+            "facts": [list(fact) for fact in self.facts],
+            "plan": dict(self.plan),
+            **self.graph.to_json(),
+            "arena": {
+                "bytes": self.arena_bytes,
+                "blocks": [block.to_json() for block in self.arena],
+            },
+            "profile": self.profile,
+            "words": dict(WORDS),
+        }
+
+
+def page_data(
+    header: ArtifactHeader,
+    facts: Sequence[tuple[str, str]],
+    profile: Mapping[str, Any] | None = None,
+) -> PageData:
+    """Return what the page of an artifact shows, or of one signature of a set.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If its plan cannot be shown: anybody may have written it.
+    """
+    return PageData(
+        header.name,
+        facts,
+        header.plan,
+        program_graph(header),
+        header.arena_bytes,
+        arena_blocks(header),
+        profile,
+    )
+
+
+def page_text(data: PageData) -> str:
+    """Return the page as HTML, which loads nothing."""
+    scripts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    parts = {
+        "title": html.escape(data.name),
+        "style": _asset("vendor/uPlot.min.css") + _asset("page.css"),
+        # In a script, "<" could end it.
+        "data": json.dumps(data.to_json(), separators=(",", ":")).replace("<", "\\u003c"),
+        "layouter": _asset("vendor/dagre.min.js"),
+        "plots": _asset("vendor/uPlot.iife.min.js"),
+        "layouts": _asset("layout_worker.js"),
+        "scripts": scripts,
+        "licences": _licence("dagre") + _licence("uPlot"),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+
+
+def _licence(library: str) -> str:
+    return html.escape(f"{library}: {_asset(f'vendor/{library}.LICENSE')}\n")
+
+
+def _asset(name: str) -> str:
+    text = (ASSETS / name).read_text()
+    return re.sub(r"(?m)^//# sourceMappingURL=.*$", "", text)

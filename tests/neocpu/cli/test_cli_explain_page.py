@@ -1,0 +1,198 @@
+"""``neocpu explain --html``: the page has the figures of ``--json``, and nothing outside of it."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import browser
+import pytest
+from command_line import Cli
+
+from neocpu.bench.limits import roofline
+from neocpu.bench.limits.roofline import Limits
+from neocpu.building.link import write_artifact
+from neocpu.report_pages.arena_picture import arena_blocks
+from neocpu.report_pages.page import ASSETS, SCRIPTS, page_data, page_text
+from neocpu.report_pages.program_graph import Edge, program_graph
+from neocpu.report_pages.scheme_words import WORDS
+from neocpu.runtime.artifact import read_header
+from neocpu.runtime.header import Placement, Repeat
+from neocpu.schedules.vocabulary.scheme import SCHEMES
+from wheels.vendored import FOLDER, LIBRARIES
+
+COSTS = {"scheme": None, "precision": "fp32", "cost_us": 5.0, "cost_source": "estimated"}
+OP = {"workload": "4x64 +relu", "in_layout": "NC", "out_layout": "NC", **COSTS}
+MOVE = {"from": "NC", "to": "NC2n", "shape": [4], "kernel": "move", "cost_us": 1.0}
+PLAN: dict[str, Any] = {
+    "target": "llvm",
+    "threads": 2,
+    "opt": "global",
+    "accuracy": {"name": "strict", "bound": 5e-6},
+    "predicted_us": 14.0,
+    "weights": {"given_bytes": 1000, "packed_bytes": 1000, "limit_bytes": None},
+    "activation_bytes": 300,
+    "search": {
+        **{"solver": "exact", "cost_us": 12.0, "lower_bound_us": 12.0, "gap": 0.0},
+        **{"verdict": "proven optimal", "seconds": 0.5, "variables": 3},
+    },
+    "ops": [{**OP, "name": f"{name}_0", "kind": name, "kernel": name} for name in "abc"],
+    "transforms": [MOVE],
+    "kernels": [
+        {"kernel": name, "kind": "other", "calls": 1, "cost_us": 4.0, "share": 0.3}
+        for name in ("a", "b", "c", "move")
+    ],
+    "passes": [],
+}
+
+
+def data_in(page: Path) -> dict[str, Any]:
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page.read_text()
+    )
+    return json.loads(found)
+
+
+@pytest.fixture(autouse=True)
+def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare the seconds that measuring this machine's limits takes."""
+    monkeypatch.setattr(roofline, "measure_limits", lambda threads, _: Limits(threads, 1e11, 1e10))
+
+
+@pytest.fixture
+def header(linear: Any) -> Any:
+    """x goes through a, and by a transform into b and c; c reads both, twice."""
+    first = 1 + len(linear.header.weights)
+    a, moved, b, c = range(first, first + 4)
+    places = [Placement(offset, "float32", (16,)) for offset in (0, 64, 128, 0)]
+    calls = (("a", (0, 1, a)), ("move", (a, moved)), ("b", (moved, b)), ("c", (moved, b, c)))
+    return replace(
+        linear.header,
+        plan=PLAN,
+        activations=tuple(places),
+        arena_bytes=192,
+        calls=calls,
+        repeats=(Repeat(2, 4, 3),),
+        returns=(c,),
+    )
+
+
+def test_the_graph(header: Any) -> None:
+    graph = program_graph(header)
+    assert [node.kind for node in graph.nodes] == ["a", "transform", "b", "c", "input", "output"]
+    assert [node.predicted_us for node in graph.nodes[:4]] == [4.0, 4.0, 12.0, 12.0]
+    found = {Edge(4, 0), Edge(0, 2, (1,)), Edge(0, 3, (1,)), Edge(2, 3), Edge(3, 5)}
+    assert set(graph.edges) == found
+    assert len(graph.edges) == len(found)
+
+
+def test_who_lies_where_and_when(header: Any) -> None:
+    # What the loop reads is needed until its last time ends.
+    blocks = [(each.offset, each.first, each.last) for each in arena_blocks(header)]
+    assert blocks == [(0, 0, 1), (64, 1, 3), (128, 2, 3), (0, 3, 3)]
+
+
+def test_every_figure_is_that_of_json(cli: Cli, artifact: Path) -> None:
+    outcome = cli("explain", artifact, "--html", "page.html")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert "wrote page.html" in outcome.err
+    plan = json.loads(cli("explain", artifact, "--json", "--html", "page.html").out)
+    data = data_in(Path("page.html"))
+    assert data["plan"] == plan == read_header(artifact).plan
+    for node in data["nodes"]:
+        if node["op"] is not None:
+            assert node["predicted_us"] == pytest.approx(plan["ops"][node["op"]]["predicted_us"])
+    kernels = [each for each in plan["kernels"] if each["kind"] != "runtime"]
+    predicted = sum(node["predicted_us"] or 0.0 for node in data["nodes"])
+    assert predicted == pytest.approx(sum(each["cost_us"] for each in kernels))
+    lines = [" ".join(line.split()) for line in cli("explain", artifact).out.splitlines()]
+    assert {" ".join(" ".join(fact).split()) for fact in data["facts"]} <= set(lines)
+
+
+def test_it_loads_nothing_and_is_small(cli: Cli, artifact: Path) -> None:
+    assert cli("explain", artifact, "--html", "page.html").code == 0
+    text = Path("page.html").read_text()
+    assert len(text) < 300_000
+    assert "default-src 'none'" in text
+    assert "sourceMappingURL" not in text
+    own = (ASSETS / f"{name}" for name in ("page.html", "page.css", *(f"{s}.js" for s in SCRIPTS)))
+    assert not [path.name for path in own if re.search("https?://", path.read_text())]
+    # The one address is in a library's comment.
+    assert re.findall(r"https?://[^\s'\"]*", text) == ["https://github.com/leeoniya/uPlot"]
+
+
+def test_names_are_text_and_no_markup(header: Any) -> None:
+    name = "</script><script>alert(1)</script><!--"
+    text = page_text(page_data(replace(header, name=name), [("<b>", name)]))
+    assert name not in text
+    assert "<b>" not in text
+
+
+def test_libraries_are_pinned_and_have_their_licences() -> None:
+    kept = {name for library in LIBRARIES for name in library.files.values()}
+    assert {path.name for path in FOLDER.iterdir()} == kept
+    assert {f"{each}.LICENSE" for each in ("dagre", "uPlot")} <= kept
+
+
+def test_every_parameter_of_every_scheme_is_explained() -> None:
+    parameters = {name for scheme in SCHEMES.values() for name in scheme.__dataclass_fields__}
+    assert parameters <= set(WORDS)
+    assert set(WORDS) <= parameters | {"template"}
+
+
+def test_measured_beside_predicted(cli: Cli, artifact: Path) -> None:
+    assert cli("explain", artifact, "--html", "page.html", "--profile").code == 0
+    data = data_in(Path("page.html"))
+    calls = [node for node in data["nodes"] if node["kernel"] is not None]
+    measured = data["profile"]["operators"]
+    assert [each["kernel"] for each in measured] == [*(each["kernel"] for each in calls), "runtime"]
+    for node, each in zip(calls, measured, strict=False):
+        assert each["predicted"] * 1e6 == pytest.approx(node["predicted_us"])
+
+
+def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
+    assert "add --html FILE" in cli("explain", artifact, "--profile").error
+    Path("foreign.so").write_bytes(b"\x7fELF and nothing else")
+    outcome = cli("explain", "foreign.so", "--html", "page.html")
+    assert outcome.code == 8
+    assert "foreign.so" in outcome.error
+    broken = {**PLAN, "transforms": [5]}
+    write_artifact(linear.built, linear.weights, replace(linear.header, plan=broken), "broken.so")
+    outcome = cli("explain", "broken.so", "--html", "page.html")
+    assert outcome.code == 8
+    assert "compile the model again" in outcome.error
+    outcome = cli("explain", artifact, "--html", "missing/page.html")
+    assert "--html" in outcome.error
+    elsewhere = replace(linear.header, plan=PLAN, isa_features=("avx99",))
+    write_artifact(linear.built, linear.weights, elsewhere, "elsewhere.so")
+    assert cli("explain", "elsewhere.so", "--html", "page.html", "--profile").error
+    assert not Path("page.html").exists()
+
+
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed (Debian: chromium)")
+def test_in_a_browser(cli: Cli, artifact: Path) -> None:
+    assert cli("explain", artifact, "--html", "page.html").code == 0
+    operator = json.loads(cli("explain", artifact, "--json").out)["ops"][0]
+    with browser.browser() as page:
+        for width, dark in ((1400, False), (390, True)):
+            page.open(Path("page.html"), width, dark=dark)
+            assert page.value("document.documentElement.scrollWidth") <= width
+            boxes = page.value("document.querySelectorAll('#graph .node').length")
+            nodes = data_in(Path("page.html"))["nodes"]
+            assert 3 <= boxes <= len(nodes)
+            for view in ("flame", "arena", "live", "weights", "plan", "dots", "list", "tiles"):
+                assert page.value(f"document.getElementById('{view}').clientHeight") > 10, view
+            # All by keyboard: find, choose, walk.
+            page.value("document.getElementById('find').focus()")
+            for letter in operator["name"]:
+                page.press(letter)
+            page.press("Enter")
+            title = "document.querySelector('#details h3').textContent"
+            assert page.value(title) == operator["name"]
+            assert "Scheme" in page.value("document.getElementById('details').textContent")
+            page.value("document.getElementById('graph').focus()")
+            page.press("ArrowUp")
+            assert page.value(title) != operator["name"]
+            assert page.complaints == []
+            assert all(url.startswith(("file:", "blob:", "data:")) for url in page.requests)
