@@ -185,6 +185,7 @@ class TestSinks:
         import sys
 
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+        monkeypatch.setenv("COLUMNS", "400")  # all of the name fits in
         with show_progress(sys.stderr, quiet=False) as report:
             report(Progress(NASTY, 1, 2, NASTY))
         shown = capfd.readouterr().err
