@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,8 +28,32 @@ METHOD: Final = (
 
 
 def tables(found: Sequence[ScalingPrediction]) -> list[Table]:
-    """Return what each model takes and loses."""
-    return [table for one in found for table in (scaling_table(one), limits_table(one))]
+    """Return a summary, if there are several models, and what each takes and loses."""
+    each = [table for one in found for table in (scaling_table(one), limits_table(one))]
+    return [summary_table(found), *each] if len(found) > 1 else each
+
+
+def summary_table(found: Sequence[ScalingPrediction]) -> Table:
+    """Return each model's efficiency by number of threads, and how far off predictions are."""
+    counts = found[0].request.counts
+    errors: dict[int, list[float]] = {}
+    rows = []
+    for one in found:
+        cells = []
+        for step in one.steps:
+            cell = f"{one.efficiency(step):.0%}"
+            if step.error is not None:
+                errors.setdefault(step.threads, []).append(abs(step.error))
+                cell += f" ({step.error:+.1%})"
+            cells.append(cell)
+        rows.append((one.name, *cells))
+    notes = tuple(
+        f"With {plural(threads, 'thread')}, predictions are off by {statistics.median(known):.1%} "
+        "in the median: in brackets, from what was measured."
+        for threads, known in errors.items()
+    )
+    header = ("model", *(plural(count, "thread") for count in counts))
+    return Table("Efficiency by number of threads", header, tuple(rows), notes)
 
 
 def scaling_table(found: ScalingPrediction) -> Table:

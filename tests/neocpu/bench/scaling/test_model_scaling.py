@@ -129,6 +129,21 @@ def test_tables_tell_measured_from_predicted_and_name_what_limits(compiled):
     assert json.loads(text)["steps"][1]["operators"][0]["iterations"] == [32]
 
 
+def test_several_models_have_a_summary(compiled):
+    found = _predicted()
+    other = replace(found, name="other")
+    summary, first, *_ = scaling_tables.tables([found, other])
+    assert (summary.header, first.title) == (
+        ("model", "2 threads", "4 threads"),
+        "Scaling of net on znver4",
+    )
+    assert summary.rows == (("net", "78% (+17.0%)", "68%"), ("other", "78% (+17.0%)", "68%"))
+    assert summary.notes == (
+        "With 2 threads, predictions are off by 17.0% in the median: in brackets, from what was "
+        "measured.",
+    )
+
+
 def test_the_machine_has_to_be_known_and_large_enough(monkeypatch):
     def request(machine, counts=None):
         return ScalingRequest.of(machine, counts, (), NO_SHAPES)
