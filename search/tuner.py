@@ -199,7 +199,8 @@ def tune(
 
     while count := pace.next_batch(measurer.batch):
         total = _total(state, pace, budget)
-        on_stage(Stage("choose", total - pace.trials, pace.trials, total))
+        if total > pace.trials:
+            on_stage(Stage("choose", total - pace.trials, pace.trials, total))
         requests = strategy.propose(state.views(), count)
         if not requests:
             break

@@ -70,7 +70,8 @@ def live_progress() -> Iterator[ProgressCallback]:
 
         def report(progress: Progress) -> None:
             nonlocal phase, below
-            below = "\n".join(map(plain, progress.lines))
+            if progress.lines or progress.phase != phase:  # what is begun next has none of its own
+                below = "\n".join(map(plain, progress.lines))
             if progress.phase != phase:
                 phase = progress.phase
                 display.reset(task, description=escape(plain(phase)))

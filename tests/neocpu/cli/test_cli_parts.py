@@ -188,5 +188,8 @@ def test_live_progress_has_lines_below(
     with live_progress() as report:
         report(Progress("tune", 3, 9, "30 s left", ("now us  layer", "  12.0  [b]conv\x1b[2J")))
         time.sleep(0.2)
+        capsys.readouterr()
+        report(Progress("tune", 3, 9, "building"))
+        time.sleep(0.2)
     shown = capsys.readouterr().err
     assert "  12.0  [b]conv\\x1b[2J" in shown
