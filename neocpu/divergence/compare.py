@@ -208,6 +208,8 @@ class _Operators:
 
     def of(self, value: ModelValue) -> _Operator:
         """Return what makes a tensor."""
+        if not self._kernels:  # of a model that returns its inputs
+            return _Operator("-", "-", Precision.FP32, 0.0)
         kernel, operator = self._kernels[value.calls - 1], self._operators[value.calls - 1]
         precision = str(operator.get("precision", Precision.FP32))
         rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
@@ -235,11 +237,15 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
         if value.name in truth.expected and truth.expected[value.name].shape == value.shape
     ]
     if not found:
-        raise UsageError(
-            f"{watched.path} ({header.name}) and {truth.name} have no tensor in common: compare an "
-            "artifact with the model that it was compiled from"
-        )
+        raise _nothing_common(watched, truth)
     return found
+
+
+def _nothing_common(watched: WatchedModel, truth: _Truth) -> UsageError:
+    return UsageError(
+        f"{watched.path} ({watched.header.name}) and {truth.name} have no tensor in common that is "
+        "made on these inputs: compare an artifact with the model that it was compiled from"
+    )
 
 
 def _made_after(header: ArtifactHeader, number: int) -> int:
@@ -270,10 +276,10 @@ def _diverging(
         watched.run(inputs, exact),
         watched.run(_nudged(inputs, rng), _nudged(exact, rng)),
     )
-    tensors = _compared(watched, truth, common, [*map(_all, runs)], nodes)
-    return Divergence(
-        watched.path, truth.name, truth.source, str(source), tuple(tensors), truth.count
-    )
+    tensors = tuple(_compared(watched, truth, common, [*map(_all, runs)], nodes))
+    if not tensors:
+        raise _nothing_common(watched, truth)
+    return Divergence(watched.path, truth.name, truth.source, str(source), tensors, truth.count)
 
 
 def _compared(

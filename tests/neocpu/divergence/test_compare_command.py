@@ -139,6 +139,26 @@ def test_what_does_not_fit(
     assert len(err.splitlines()) == 1
 
 
+def test_a_model_without_kernels(tmp_path: Path) -> None:
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [2, 3]), ("y", [3, 2]))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+        "view",
+        values[:1],
+        values[1:],
+        [onnx.numpy_helper.from_array(np.array([3, 2]), "shape")],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "v.onnx")
+    options = ["--quiet", "-o", str(tmp_path / "v.so")]
+    assert main(["compile", str(tmp_path / "v.onnx"), *options]) == 0
+    report = compare_with_model(tmp_path / "v.onnx", tmp_path / "v.so", ComparisonInputs())
+    assert [(each.name, each.own_error) for each in report.tensors] == [("y", 0.0)]
+
+
 def test_a_watched_run_computes_the_same(folder: Path) -> None:
     with WatchedModel(folder / "net.so", 1) as watched, load(folder / "net.so", 1) as module:
         inputs = ComparisonInputs().of(watched)
