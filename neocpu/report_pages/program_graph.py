@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from neocpu.runtime.described_calls import describe_calls, operators_in_turn
 from neocpu.runtime.header import ArtifactHeader, times_of_calls
 
 INPUT, OUTPUT, TRANSFORM, OTHER = "input", "output", "transform", "other"
+JOIN: Final = "join"
+"""Tensors that lie side by side, and are read as one without being copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A call of a kernel, an input or an output.
+    """A call of a kernel, an input, an output or a join.
 
     Attributes
     ----------
     name : str
         Of the plan's operator, the kernel or the tensor.
     kind : str
-        The operator's, or `TRANSFORM`, `OTHER`, `INPUT` or `OUTPUT`.
+        The operator's, or `TRANSFORM`, `OTHER`, `INPUT`, `OUTPUT` or `JOIN`.
     kernel : str or None
     op, transform : int or None
         Position in the plan's list, where it has it.
@@ -80,6 +82,73 @@ class ProgramGraph:
         }
 
 
+class Contents:
+    """Who wrote each byte of the arena last."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, int, int]] = []
+
+    def write(self, place: tuple[int, int], writer: int) -> None:
+        """Say who writes the bytes from a first one to before another."""
+        begin, end = place
+        rest = [
+            (first, last, other)
+            for a, b, other in self._parts
+            for first, last in ((a, min(b, begin)), (max(a, end), b))
+            if first < last
+        ]
+        self._parts = sorted([*rest, (begin, end, writer)])
+
+    def writers(self, place: tuple[int, int]) -> list[int]:
+        """Return who wrote some of the bytes."""
+        begin, end = place
+        return sorted({writer for a, b, writer in self._parts if a < end and begin < b})
+
+    def hold(self, place: tuple[int, int]) -> bool:
+        """Whether the bytes are a part of what one wrote, or made of all that some wrote."""
+        begin, end = place
+        parts = [(a, b) for a, b, _ in self._parts if a < end and begin < b]
+        if any(a <= begin and end <= b for a, b in parts):
+            return True
+        inside = all(begin <= a and b <= end for a, b in parts)
+        return inside and sum(b - a for a, b in parts) == end - begin
+
+
+class Links:
+    """Which node reads what others wrote, with a node for each join that is read as one.
+
+    Parameters
+    ----------
+    nodes : int
+        How many nodes there are without the joins.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self.joins: list[Node] = []
+        self.found: set[tuple[int, int]] = set()
+        self._nodes = nodes
+        self._parts: dict[frozenset[int], int] = {}
+
+    def add(self, writers: Sequence[int], reader: int) -> None:
+        """Say who wrote what a node reads: the parts of a tensor."""
+        parts = frozenset(writers)
+        if len(parts) > 1:
+            parts = frozenset([self._parts[parts] if parts in self._parts else self._join(parts)])
+        self.found.update((part, reader) for part in parts)
+
+    def _join(self, parts: frozenset[int]) -> int:
+        """Return the node of a new join, which is of a former one if that is a part of it."""
+        number = self._nodes + len(self.joins)
+        self.joins.append(Node(f"join_{len(self.joins)}", JOIN))
+        former = max((known for known in self._parts if known < parts), key=len, default=None)
+        rest = parts - (former or frozenset())
+        self._parts[parts] = number
+        self.found.update((part, number) for part in rest)
+        if former is not None:
+            self.found.add((self._parts[former], number))
+        return number
+
+
 def program_graph(header: ArtifactHeader) -> ProgramGraph:
     """Return the graph of an artifact's program, or of one signature's of a set.
 
@@ -91,8 +160,10 @@ def program_graph(header: ArtifactHeader) -> ProgramGraph:
     calls = tuple(_calls(header))
     inputs = tuple(Node(spec.name, INPUT) for spec in header.inputs)
     outputs = tuple(Node(spec.name, OUTPUT) for spec in header.outputs)
-    links = set(_links(header))
-    return ProgramGraph((*calls, *inputs, *outputs), tuple(_edges(calls, links)))
+    links = Links(len(calls) + len(inputs) + len(outputs))
+    _follow(header, links)
+    nodes = (*calls, *inputs, *outputs, *links.joins)
+    return ProgramGraph(nodes, tuple(_edges(calls, links.found)))
 
 
 def _calls(header: ArtifactHeader) -> Iterator[Node]:
@@ -123,24 +194,59 @@ def _calls(header: ArtifactHeader) -> Iterator[Node]:
         )
 
 
-def _links(header: ArtifactHeader) -> Iterator[tuple[int, int]]:
-    """Yield which node reads what which other wrote."""
+def _follow(header: ArtifactHeader, links: Links) -> None:
+    """Add which node reads what which others wrote.
+
+    Tensors that are joined or cut where they lie have several numbers, so what counts is who wrote
+    the bytes last.
+    """
     calls = len(header.calls)
-    after_inputs = calls + len(header.inputs)
-    writers = {i: calls + i for i in range(len(header.inputs))}
+    contents = Contents()
+    seen: set[int] = set()
+
+    def read(tensor: int, reader: int) -> None:
+        if tensor < len(header.inputs):
+            links.add([calls + tensor], reader)
+        elif place := _place(header, tensor):
+            links.add(contents.writers(place), reader)
+
     for i, (_, tensors) in enumerate(header.calls):
         owners = [owner(header, tensor) for tensor in tensors]
-        for tensor in owners[:-1]:
-            if (writer := writers.get(tensor)) is not None:
-                yield writer, i
-        # The last one is a result, and so is whatever nobody wrote before.
-        known = range(len(header.inputs) + len(header.weights))
-        for tensor in {*owners[-1:], *(each for each in owners if each not in writers)}:
-            if tensor not in known:
-                writers[tensor] = i
-    for i, tensor in enumerate(header.returns[: len(header.outputs)]):
-        if (writer := writers.get(owner(header, tensor))) is not None:
-            yield writer, after_inputs + i
+        results = _results(header, owners, seen, contents)
+        for tensor in owners[: len(owners) - results]:
+            read(tensor, i)
+        for tensor in owners[len(owners) - results :]:
+            if place := _place(header, tensor):
+                contents.write(place, i)
+        seen.update(owners)
+    for i, returned in enumerate(header.returns[: len(header.outputs)]):
+        read(owner(header, returned), calls + len(header.inputs) + i)
+
+
+def _results(
+    header: ArtifactHeader, owners: Sequence[int], seen: Collection[int], contents: Contents
+) -> int:
+    """Return how many of a call's tensors, the last ones, it writes: the header does not say.
+
+    One is written, and others before it that nobody used before, unless they are parts of what was
+    written or made of such.
+    """
+    count = min(1, len(owners))
+    for tensor in owners[-2::-1]:
+        place = _place(header, tensor)
+        if place is None or tensor in seen or contents.hold(place):
+            break
+        count += 1
+    return count
+
+
+def _place(header: ArtifactHeader, tensor: int) -> tuple[int, int] | None:
+    """Return the bytes of the arena that a tensor takes; None of inputs and weights."""
+    number = tensor - len(header.inputs) - len(header.weights)
+    if number < 0:
+        return None
+    place = header.activations[number]
+    return place.offset, place.end
 
 
 def owner(header: ArtifactHeader, tensor: int) -> int:

@@ -15,13 +15,16 @@ function schemeOf(operator) {
 
 function showDetails(node) {
   const { operator, move, timed } = node;
-  const fused = (operator?.workload ?? "").split(" ").filter((word) => word.startsWith("+")).map((word) => word.slice(1));
+  const parts = (operator?.workload ?? "").split(" ");
+  const before = parts[0].endsWith("+") ? parts[0].split("+").filter(Boolean) : [];
+  const after = parts.filter((word) => word.startsWith("+")).map((word) => word.slice(1));
   at("details").replaceChildren(
     make("h3", {}, node.name),
     facts([
-      ["what", move ? "layout transform" : node.kind],
+      ["what", move ? "layout transform" : node.kind === "join" ? "tensors that lie side by side, read as one without a copy" : node.kind],
       ["computes", node.work],
-      ["fused into it", fused.join(", ")],
+      ["fused before it", before.join(", ")],
+      ["fused after it", after.join(", ")],
       ["predicted", duration(node.predicted_us)],
       ["measured", node.measured === null ? "" : duration(node.measured)],
       ["share", node.kernel === null ? "" : percent(node.us / totalUs)],

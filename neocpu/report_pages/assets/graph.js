@@ -1,6 +1,6 @@
 // The network: boxes that a worker arranges, to be moved, zoomed, searched and walked along.
 const graph = { svg: at("graph"), view: null, all: null, places: [], boxes: [], colour: "layout" };
-const BOX = [190, 50];
+const BOX = [240, 50];
 const passed = new Set(edges.flatMap(([, , through]) => through));
 const boxed = nodes.filter((node) => !passed.has(node.id));
 
@@ -30,14 +30,14 @@ function start() {
 }
 
 function box(node, [x, y]) {
-  const title = node.kernel === null ? `${node.kind}: ${node.name}` : node.name;
+  const title = node.kernel !== null ? node.name : node.kind === "join" ? "joined where they lie" : `${node.kind}: ${node.name}`;
   const time = node.kernel === null ? "" : `${duration(node.us)} · ${percent(node.us / totalUs)}`;
   const [w, h] = BOX;
   return draw("g", { class: "node", transform: `translate(${x - w / 2} ${y - h / 2})`, "data-id": node.id },
     draw("rect", { width: w, height: h, rx: 6 }),
-    draw("text", { x: 8, y: 15, "font-size": 12, "font-weight": 600 }, short(title, 27)),
-    draw("text", { x: 8, y: 30, "font-size": 10 }, short(node.work, 38)),
-    draw("text", { x: 8, y: 44, "font-size": 10 }, node.operator ? short(`${node.layout} · ${time}`, 38) : time),
+    draw("text", { x: 8, y: 15, "font-size": 12, "font-weight": 600 }, short(title, 32)),
+    draw("text", { x: 8, y: 30, "font-size": 10 }, short(node.work, 42)),
+    draw("text", { x: 8, y: 44, "font-size": 10 }, node.operator ? short(`${node.layout} · ${time}`, 42) : time),
     draw("title", {}, `${node.name}\n${node.work}`));
 }
 function line([, , through], points) {

@@ -7,16 +7,23 @@ function arenaPicture({ bytes, blocks }) {
   for (const [offset, length, first, last] of blocks) {
     const node = nodes[first];
     svg.append(draw("rect", { x: x(first), y: y(offset + length), width: Math.max(x(last + 1) - x(first) - 0.5, 0.5), height: Math.max(y(offset) - y(offset + length) - 0.5, 0.5), fill: colour("group", node.group), onclick: () => choose(first) },
-      draw("title", {}, `${node.name} writes ${size(length)} at ${size(offset)}; needed until ${nodes[last].name}`)));
+      draw("title", {}, `${size(length)} at ${size(offset)}, from ${node.name} to ${nodes[last].name}`)));
   }
   for (const part of [0, 0.5, 1]) svg.append(draw("text", { class: "axis", x: LEFT - 6, y: Math.max(y(bytes * part), 12), "text-anchor": "end" }, size(bytes * part)));
   svg.append(draw("text", { class: "axis", x: LEFT, y: H - 6 }, "first call"), draw("text", { class: "axis", x: W, y: H - 6, "text-anchor": "end" }, `call ${calls}`));
   return svg;
 }
 function liveBytes(blocks) {
-  const live = new Array(calls).fill(0);
-  for (const [, length, first, last] of blocks) for (let i = first; i <= last; i += 1) live[i] += length;
-  return live;
+  // Tensors that are joined where they lie overlap, and count once.
+  return kernels.map((_, call) => {
+    let used = 0, end = 0;
+    const live = blocks.filter(([, , first, last]) => first <= call && call <= last).sort((a, b) => a[0] - b[0]);
+    for (const [offset, length] of live) {
+      used += Math.max(0, offset + length - Math.max(end, offset));
+      end = Math.max(end, offset + length);
+    }
+    return used;
+  });
 }
 function plot(place, options, data) {
   const style = getComputedStyle(document.body);
@@ -37,7 +44,7 @@ function showMemory() {
       axes: [{ label: "call" }, { label: "MB in use" }],
       series: [{ label: "call", value: (_, i) => (i === null ? "" : `${i}: ${nodes[i].name}`) },
         { label: "in use", stroke: "#3b8eea", fill: "#3b8eea33", value: (_, mb) => (mb === null ? "" : size(mb * 1e6)) }],
-    }, [liveBytes(blocks).map((_, i) => i), liveBytes(blocks).map((b) => b / 1e6)]);
+    }, [kernels.map((_, i) => i), liveBytes(blocks).map((b) => b / 1e6)]);
   }
   const heavy = kernels.filter((node) => node.weights).sort((a, b) => b.weights - a.weights);
   const shown = heavy.slice(0, 15), rest = heavy.slice(15);

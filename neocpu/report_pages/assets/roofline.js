@@ -5,7 +5,7 @@ function showRoofline() {
     return { node, x: flops / (node.times * (node.weights + node.others) || 1), y: flops / node.us / 1e3 };
   });
   at("roofline-hint").textContent = (dots.length ? "Each dot is an operator: the further right, the more it computes per byte it reads or writes; the higher, the faster it computes. " : "No operator here multiplies. ")
-    + (profile ? "The line is what this machine can do, from memory on the left, and in its registers on the right; Winograd may be above it, for it multiplies less."
+    + (profile ? "The line is what this machine can do, from memory on the left, and in its registers on the right; Winograd may be above it, for it multiplies less. " + profile.limits.warnings.join("; ")
       : "Speeds are predictions; with --profile they are measured, and the machine's limits are drawn.");
   if (!dots.length) return;
   const limits = profile?.limits;

@@ -37,7 +37,7 @@ const COLUMNS = [
   ...(profile ? [
     ["measured", (node) => node.measured, (node) => duration(node.measured), "number"],
     ["measured / predicted", (node) => node.measured / (node.predicted_us || Infinity), (node) => (node.predicted_us ? (node.measured / node.predicted_us).toFixed(2) : ""), "number"],
-    ["limited by", (node) => node.timed.bound, null, "optional"],
+    ["limited by", (node) => node.timed.bound, null, "optional tight"],
   ] : []),
   ["share", (node) => node.us, (node) => percent(node.us / totalUs), "number"],
   ["source", (node) => (node.operator ?? node.move)?.cost_source ?? "", null, "optional"],
@@ -47,7 +47,7 @@ function showTable(column, down) {
   const value = COLUMNS[column][1];
   const order = (a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   const sorted = [...kernels].sort((a, b) => order(value(a), value(b)) * (down ? -1 : 1));
-  const heads = COLUMNS.map(([name, , , style], i) => make("th", { class: style === "optional" ? style : null, scope: "col", "aria-sort": i !== column ? "none" : down ? "descending" : "ascending" },
+  const heads = COLUMNS.map(([name, , , style], i) => make("th", { class: style === "number" ? null : style, scope: "col", "aria-sort": i !== column ? "none" : down ? "descending" : "ascending" },
     make("button", { onclick: () => showTable(i, i === column ? !down : style === "number") }, i === column ? `${name} ${down ? "▾" : "▴"}` : name)));
   const body = make("tbody");
   for (const node of sorted) {

@@ -87,6 +87,21 @@ def test_the_graph(header: Any) -> None:
     assert len(graph.edges) == len(found)
 
 
+def test_tensors_that_are_joined_where_they_lie(header: Any) -> None:
+    first = 1 + len(header.weights)
+    a, b, both, half, out = range(first, first + 5)
+    shapes = [(0, (16,)), (64, (16,)), (0, (32,)), (64, (16,)), (128, (16,))]
+    places = tuple(Placement(offset, "float32", shape) for offset, shape in shapes)
+    calls = (("a", (0, a)), ("b", (0, b)), ("c", (both, out)), ("move", (half, out)))
+    joined = replace(header, activations=places, calls=calls, returns=(out,), repeats=())
+    found = {(edge.source, edge.destination) for edge in program_graph(joined).edges}
+    assert found == {(4, 0), (4, 1), (0, 6), (1, 6), (6, 2), (1, 5)}
+    # One that lies where nothing else is, is a second result.
+    two = replace(joined, calls=(("a", (0, a, b)), ("b", (both, out))))
+    found = {(edge.source, edge.destination) for edge in program_graph(two).edges}
+    assert found == {(2, 0), (0, 1), (1, 3)}
+
+
 def test_who_lies_where_and_when(header: Any) -> None:
     # What the loop reads is needed until its last time ends.
     blocks = [(each.offset, each.first, each.last) for each in arena_blocks(header)]
