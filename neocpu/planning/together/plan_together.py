@@ -117,7 +117,8 @@ def plan_together(
     digests: dict[int, bytes] = {}
     found = [_ways_of(network, offering, digests) for network in networks]
     alone = [solve(ways.graph, "auto", limits).cost for ways in found]
-    graphs = [ways.sharing(1 / cost) for ways, cost in zip(found, alone, strict=True)]
+    # Without anything to choose, nothing takes time.
+    graphs = [ways.sharing(1 / (cost or 1.0)) for ways, cost in zip(found, alone, strict=True)]
     sizes = _sizes(found)
 
     def solved(price: float) -> tuple[JointPlan[PackedWeights], bool]:

@@ -92,3 +92,9 @@ def test_one_shape_alone_is_planned_as_ever():
     alone = plan_layouts(network, costs, OptLevel.GLOBAL)
     assert plan.search.cost <= 1.1 * alone.search.cost
     assert plan.search.gap < 0.01
+
+
+def test_networks_without_anything_to_choose():
+    nets = [extract(build(lambda net, x: net.relu(x), (batch, 3))) for batch in (1, 4)]
+    plans = plan_together(nets, cost_model())
+    assert [plan.network for plan in plans] == nets
