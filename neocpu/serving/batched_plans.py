@@ -54,7 +54,21 @@ def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Si
     for each in signatures:
         alike = tuple(spec.shape[1:] for spec in each.inputs)
         found.setdefault(alike, {})[batch_of(path, each)] = each
+    for plans in found.values():
+        _check_rows(path, plans)
     return [*found.values()]
+
+
+def _check_rows(path: Path, plans: Mapping[int, Signature]) -> None:
+    """Check that a row gives as much in every plan of a batch."""
+    most = plans[max(plans)].outputs
+    for rows, each in plans.items():
+        for spec, largest in zip(each.outputs, most, strict=True):
+            if max(plans) > 1 and spec.shape != (rows, *largest.shape[1:]):
+                raise UnsupportedError(
+                    f"{path}: requests cannot be computed together, for '{spec.name}' is {spec} "
+                    f"and {largest}, and not a row of each of a batch: serve it without --max-batch"
+                )
 
 
 def any_rows(signature: Signature, most: int) -> Signature:

@@ -68,6 +68,16 @@ def test_signatures_that_differ_in_their_rows_are_together():
     ]
 
 
+@pytest.mark.parametrize("one", [(1, 1), (), (5,)])
+def test_rows_that_give_more_in_other_batches(one):
+    plans = [
+        signature([spec("x", 1, 3)], [spec("y", *one)]),
+        signature([spec("x", 4, 3)], [spec("y", 4, 4)]),
+    ]
+    with pytest.raises(UnsupportedError, match=r"'y' is .* not a row of each"):
+        batches_of(PATH, plans)
+
+
 def module(function):
     return SimpleNamespace(run=lambda inputs: {"y": function(inputs["x"])})
 
