@@ -348,6 +348,7 @@ class Module(Unpicklable):
             self._own_pool.close()
         else:
             self._pool.wait()
+        self._batches = None  # which has it as well
         del session
 
     def __enter__(self) -> Module:

@@ -1,5 +1,7 @@
 """Batches that a module of a set of shapes has no plan for."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -87,6 +89,14 @@ def test_outputs_that_have_no_rows_are_not_composed():
         inputs = [(TensorSpec("x", "float32", (n, 3)),) for n in (1, 4)]
         signatures = SignatureSet([Signature(one, (output,)) for one in inputs])
         assert signatures.batch_plans([(2, 3)]) == {}
+
+
+def test_nothing_is_kept_of_a_closed_module(sized):
+    module = neocpu.load(sized.path, 1)
+    module(np.zeros((5, 3, 9, 7), "float32"))
+    session = weakref.ref(module._session._handle)
+    module.close()
+    assert session() is None
 
 
 def test_a_module(sized):
