@@ -83,13 +83,15 @@ class SignatureSet:
         """
         if any(not shape or shape[0] != shapes[0][0] or not shape[0] for shape in shapes):
             return {}
-        found = {}
+        found: dict[int, int] = {}
         for number, each in enumerate(self.all):
             rows = each.rows
             alike = (s.shape[1:] == shape[1:] for s, shape in zip(each.inputs, shapes, strict=True))
             if rows is not None and all(alike):
                 found[rows] = number
-        return found if len(found) > 1 else {}
+        # What rows give must not be wider for more of them either.
+        wanted = {self.all[number].with_rows(1) for number in found.values()}
+        return found if len(found) > 1 and len(wanted) == 1 else {}
 
     def of(self, arrays: Sequence[AnyArray]) -> Signature:
         """Return the signature that arrays are inputs of, one of these or of another batch.

@@ -91,6 +91,16 @@ def test_outputs_that_have_no_rows_are_not_composed():
         assert signatures.batch_plans([(2, 3)]) == {}
 
 
+def test_rows_that_are_wider_in_larger_batches_are_not_composed():
+    widths = SignatureSet(
+        [
+            Signature((TensorSpec("x", "float32", (n, 3)),), (TensorSpec("y", "float32", (n, n)),))
+            for n in (1, 4)
+        ]
+    )
+    assert widths.batch_plans([(2, 3)]) == {}
+
+
 def test_nothing_is_kept_of_a_closed_module(sized):
     module = neocpu.load(sized.path, 1)
     module(np.zeros((5, 3, 9, 7), "float32"))
