@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from neocpu.report_pages.program_graph import owner
+from neocpu.report_pages.arena_contents import Contents, owner, place_of, uses_of
 from neocpu.runtime.header import ArtifactHeader
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A tensor of the arena.
+    """What a call writes into the arena.
 
     Attributes
     ----------
     offset, size : int
         In bytes.
     first, last : int
-        Positions of the calls that use it first and last.
+        Positions of the call that writes it, and of the last one that reads it.
     """
 
     offset: int
@@ -32,27 +32,34 @@ class Block:
 
 
 def arena_blocks(header: ArtifactHeader) -> tuple[Block, ...]:
-    """Return the tensors between an artifact's kernels, in the order in which they are made."""
+    """Return what lies between an artifact's kernels, in the order in which it is made."""
     return tuple(sorted(_blocks(header), key=lambda block: (block.first, block.offset)))
 
 
 def _blocks(header: ArtifactHeader) -> Iterator[Block]:
-    uses: dict[int, list[int]] = {}
-    for i, (_, tensors) in enumerate(header.calls):
-        for tensor in tensors:
-            uses.setdefault(owner(header, tensor), []).append(i)
-    returned = {owner(header, tensor) for tensor in header.returns}
-    begin = len(header.inputs) + len(header.weights)
-    for number, place in enumerate(header.activations, begin):
-        if number not in uses:
-            continue
-        first, last = uses[number][0], uses[number][-1]
-        # Inner repeats come after outer ones, and what they extend may reach into these.
-        for repeat in (*header.repeats, *header.repeats[::-1]):
-            if first < repeat.first <= last < repeat.end:
-                last = repeat.end - 1
-            elif repeat.first <= first < repeat.end <= last:
-                first = repeat.first
-        if number in returned:
-            last = len(header.calls) - 1
-        yield Block(place.offset, place.end - place.offset, first, last)
+    contents = Contents()
+    places: list[tuple[int, int]] = []
+    first: list[int] = []
+    last: list[int] = []
+
+    def read(tensor: int, call: int) -> None:
+        if place := place_of(header, tensor):
+            for block in contents.writers(place):
+                last[block] = call
+
+    for i, use in enumerate(uses_of(header, contents)):
+        for tensor in use.reads:
+            read(tensor, i)
+        for place in use.writes:
+            contents.write(place, len(places))
+            places.append(place)
+            first.append(i)
+            last.append(i)
+    for tensor in header.returns:
+        read(owner(header, tensor), len(header.calls) - 1)
+    for (begin, end), since, until in zip(places, first, last, strict=True):
+        # What a loop reads is needed until it ends. Inner repeats come after outer ones.
+        for repeat in header.repeats[::-1]:
+            if since < repeat.first <= until < repeat.end:
+                until = repeat.end - 1
+        yield Block(begin, end - begin, since, until)

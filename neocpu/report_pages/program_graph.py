@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from neocpu.report_pages.arena_contents import Contents, owner, place_of, uses_of
 from neocpu.runtime.described_calls import describe_calls, operators_in_turn
 from neocpu.runtime.header import ArtifactHeader, times_of_calls
 
@@ -80,38 +81,6 @@ class ProgramGraph:
             "nodes": [asdict(node) for node in self.nodes],
             "edges": [[edge.source, edge.destination, list(edge.through)] for edge in self.edges],
         }
-
-
-class Contents:
-    """Who wrote each byte of the arena last."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[int, int, int]] = []
-
-    def write(self, place: tuple[int, int], writer: int) -> None:
-        """Say who writes the bytes from a first one to before another."""
-        begin, end = place
-        rest = [
-            (first, last, other)
-            for a, b, other in self._parts
-            for first, last in ((a, min(b, begin)), (max(a, end), b))
-            if first < last
-        ]
-        self._parts = sorted([*rest, (begin, end, writer)])
-
-    def writers(self, place: tuple[int, int]) -> list[int]:
-        """Return who wrote some of the bytes."""
-        begin, end = place
-        return sorted({writer for a, b, writer in self._parts if a < end and begin < b})
-
-    def hold(self, place: tuple[int, int]) -> bool:
-        """Whether the bytes are a part of what one wrote, or made of all that some wrote."""
-        begin, end = place
-        parts = [(a, b) for a, b, _ in self._parts if a < end and begin < b]
-        if any(a <= begin and end <= b for a, b in parts):
-            return True
-        inside = all(begin <= a and b <= end for a, b in parts)
-        return inside and sum(b - a for a, b in parts) == end - begin
 
 
 class Links:
@@ -195,64 +164,23 @@ def _calls(header: ArtifactHeader) -> Iterator[Node]:
 
 
 def _follow(header: ArtifactHeader, links: Links) -> None:
-    """Add which node reads what which others wrote.
-
-    Tensors that are joined or cut where they lie have several numbers, so what counts is who wrote
-    the bytes last.
-    """
+    """Add which node reads what which others wrote."""
     calls = len(header.calls)
     contents = Contents()
-    seen: set[int] = set()
 
     def read(tensor: int, reader: int) -> None:
         if tensor < len(header.inputs):
             links.add([calls + tensor], reader)
-        elif place := _place(header, tensor):
+        elif place := place_of(header, tensor):
             links.add(contents.writers(place), reader)
 
-    for i, (_, tensors) in enumerate(header.calls):
-        owners = [owner(header, tensor) for tensor in tensors]
-        results = _results(header, owners, seen, contents)
-        for tensor in owners[: len(owners) - results]:
+    for i, use in enumerate(uses_of(header, contents)):
+        for tensor in use.reads:
             read(tensor, i)
-        for tensor in owners[len(owners) - results :]:
-            if place := _place(header, tensor):
-                contents.write(place, i)
-        seen.update(owners)
-    for i, returned in enumerate(header.returns[: len(header.outputs)]):
-        read(owner(header, returned), calls + len(header.inputs) + i)
-
-
-def _results(
-    header: ArtifactHeader, owners: Sequence[int], seen: Collection[int], contents: Contents
-) -> int:
-    """Return how many of a call's tensors, the last ones, it writes: the header does not say.
-
-    One is written, and others before it that nobody used before, unless they are parts of what was
-    written or made of such.
-    """
-    count = min(1, len(owners))
-    for tensor in owners[-2::-1]:
-        place = _place(header, tensor)
-        if place is None or tensor in seen or contents.hold(place):
-            break
-        count += 1
-    return count
-
-
-def _place(header: ArtifactHeader, tensor: int) -> tuple[int, int] | None:
-    """Return the bytes of the arena that a tensor takes; None of inputs and weights."""
-    number = tensor - len(header.inputs) - len(header.weights)
-    if number < 0:
-        return None
-    place = header.activations[number]
-    return place.offset, place.end
-
-
-def owner(header: ArtifactHeader, tensor: int) -> int:
-    """Return the number of the tensor that one is a part of, or its own."""
-    first = len(header.inputs) + len(header.weights) + len(header.activations)
-    return header.slices[tensor - first].tensor if tensor >= first else tensor
+        for place in use.writes:
+            contents.write(place, i)
+    for i, tensor in enumerate(header.returns[: len(header.outputs)]):
+        read(owner(header, tensor), calls + len(header.inputs) + i)
 
 
 def _edges(nodes: tuple[Node, ...], links: Iterable[tuple[int, int]]) -> Iterator[Edge]:

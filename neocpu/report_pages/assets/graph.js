@@ -36,7 +36,7 @@ function box(node, [x, y]) {
   return draw("g", { class: "node", transform: `translate(${x - w / 2} ${y - h / 2})`, "data-id": node.id },
     draw("rect", { width: w, height: h, rx: 6 }),
     draw("text", { x: 8, y: 15, "font-size": 12, "font-weight": 600 }, short(title, 32)),
-    draw("text", { x: 8, y: 30, "font-size": 10 }, short(node.work, 42)),
+    draw("text", { x: 8, y: 30, "font-size": 10 }, short(node.work, 38)),
     draw("text", { x: 8, y: 44, "font-size": 10 }, node.operator ? short(`${node.layout} · ${time}`, 42) : time),
     draw("title", {}, `${node.name}\n${node.work}`));
 }

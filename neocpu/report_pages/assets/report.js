@@ -17,7 +17,7 @@ nodes.forEach((node, id) => {
   node.us = node.measured ?? node.predicted_us ?? 0;
   node.layout = node.operator ? node.operator.out_layout : node.move ? node.move.to : "as the model has it";
   node.precision = node.operator ? node.operator.precision || "fp32" : node.move ? "moves only" : "not planned";
-  node.work = node.operator ? node.operator.workload : node.move ? `${node.move.from} → ${node.move.to}, ${node.move.shape.join("x")}` : "";
+  node.work = node.operator ? node.operator.workload : node.move ? `${node.move.from} → ${node.move.to}, ${node.move.shape.join("x")}` : node.kind === "join" ? "read as one, without a copy" : "";
   node.sources = []; node.readers = [];
 });
 for (const [source, destination, through] of edges) {
