@@ -11,7 +11,7 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.batch_trial import try_batch
+from neocpu.runtime.batch_trial import Trial, try_plans
 from neocpu.runtime.composition import Runs, compositions
 from neocpu.runtime.signatures import Signature, SignatureSet
 
@@ -35,7 +35,7 @@ class Runner(Protocol):
 
 
 class ComposedBatches:
-    """Runs batches of any size, by plans that are timed when the first such batch comes.
+    """Runs batches of any size, by plans that are tried when the first such batch comes.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class ComposedBatches:
     def __init__(self, session: Runner) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._timed: dict[tuple[int, ...], _Plans] = {}
+        self._tried: dict[tuple[int, ...], _Plans] = {}
 
     def run(
         self,
@@ -84,37 +84,44 @@ class ComposedBatches:
         return tuple(results)
 
     def _plans(self, signature: Signature) -> _Plans:
-        """Return the plans for batches of a signature's rows, timed."""
+        """Return the plans for batches of a signature's rows, tried."""
         numbers = self._session.signatures.batch_plans([spec.shape for spec in signature.inputs])
         key = tuple(numbers.values())
         with self._lock:
-            if key not in self._timed:
-                self._timed[key] = _Plans(numbers, self._seconds(numbers))
-            return self._timed[key]
+            if key not in self._tried:
+                call = partial(self._call, numbers, signature)
+                self._tried[key] = _Plans(numbers, try_plans(call, signature.inputs, numbers))
+            plans = self._tried[key]
+        if plans.mixed is not None:
+            raise UsageError(
+                f"the module is compiled for {self._session.signatures}, and composes no other "
+                f"batch, for rows of '{plans.mixed}' depend on other rows"
+            )
+        return plans
 
-    def _seconds(self, numbers: Mapping[int, int]) -> dict[int, float]:
-        seconds = {}
-        for rows, number in numbers.items():
-            signature = self._session.signatures.all[number]
-            seconds[rows], mixed = try_batch(partial(self._call, number), signature.inputs)
-            if mixed is not None:
-                raise UsageError(
-                    f"the module is compiled for {self._session.signatures}, and composes no other "
-                    f"batch, for rows of '{mixed}' depend on other rows"
-                )
-        return seconds
-
-    def _call(self, number: int, inputs: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        signature = self._session.signatures.all[number]
-        found = self._session.run(number, [inputs[spec.name] for spec in signature.inputs])
+    def _call(
+        self, numbers: Mapping[int, int], signature: Signature, inputs: Mapping[str, AnyArray]
+    ) -> dict[str, AnyArray]:
+        arrays = [inputs[spec.name] for spec in signature.inputs]
+        found = self._session.run(numbers[len(arrays[0])], arrays)
         return {spec.name: array for spec, array in zip(signature.outputs, found, strict=True)}
 
 
 class _Plans:
-    """Plans that differ in their rows alone, and what they take."""
+    """Plans that differ in their rows alone, and what they take.
 
-    def __init__(self, numbers: Mapping[int, int], seconds: Mapping[int, float]) -> None:
+    Attributes
+    ----------
+    numbers : mapping of int to int
+        Of their signatures, by their rows.
+    mixed : str or None
+        An output for which they are no plans of a batch.
+    """
+
+    def __init__(self, numbers: Mapping[int, int], trial: Trial) -> None:
         self.numbers = numbers
+        self.mixed = trial.mixed
+        seconds = trial.seconds
         self._table = compositions(seconds, TABLE)
         self._fastest = min(seconds, key=lambda rows: seconds[rows] / rows)
 

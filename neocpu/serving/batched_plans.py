@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.runtime.batch_trial import try_batch
+from neocpu.runtime.batch_trial import try_plans
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.datatypes import AnyArray
-from neocpu.serving.tensors import with_rows
 from neocpu.tensor_spec import TensorSpec
 
 
@@ -91,13 +90,10 @@ def measure_plans(
     UnsupportedError
         If what a row's outputs are depends on other rows.
     """
-    seconds = {}
-    for size in sizes:
-        specs = [with_rows(spec, size) for spec in inputs]
-        seconds[size], mixed = try_batch(module.run, specs)
-        if mixed is not None:
-            raise UnsupportedError(
-                f"{path}: requests cannot be computed together, for rows of '{mixed}' depend on "
-                "other rows of the batch: serve it without --max-batch"
-            )
-    return seconds
+    trial = try_plans(module.run, inputs, sizes)
+    if trial.mixed is not None:
+        raise UnsupportedError(
+            f"{path}: requests cannot be computed together, for rows of '{trial.mixed}' depend on "
+            "other rows of the batch: serve it without --max-batch"
+        )
+    return trial.seconds

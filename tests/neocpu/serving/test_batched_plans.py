@@ -114,6 +114,20 @@ def test_rows_that_have_a_part_in_each_other(mixing, size):
         measure_plans(PATH, module(mixing), [spec("x", size, 50)], [size])
 
 
+def test_rows_that_depend_on_how_many_there_are():
+    halves = module(lambda x: x / np.float32(len(x)))
+    with pytest.raises(UnsupportedError, match="rows of 'y' depend on other rows"):
+        measure_plans(PATH, halves, [spec("x", 1, 50)], [1, 2])
+
+
+def test_plans_may_differ_in_precision_and_so_in_classes():
+    def rough(x):
+        return x.astype("float16") if len(x) > 1 else x
+
+    for function in (rough, lambda x: rough(x).argmax(axis=1)):
+        assert set(measure_plans(PATH, module(function), [spec("x", 1, 50)], [1, 8])) == {1, 8}
+
+
 def test_every_plan_is_measured():
     times = measure_plans(PATH, module(np.copy), [spec("x", 1, 3)], [1, 4])
     assert set(times) == {1, 4}
