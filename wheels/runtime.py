@@ -8,7 +8,9 @@ tag of wheels such as ``musllinux_1_2_aarch64``. The wheel is written to ``dist`
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib.metadata
+import io
 import json
 import os
 import re
@@ -16,6 +18,7 @@ import shutil
 import string
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -117,9 +120,13 @@ def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -
 def _pack(sources: Mapping[str, bytes], archive: Path) -> None:
     """Write files into an archive, the same bytes whenever that is done."""
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as file:
         for name in sorted(sources):
-            file.writestr(zipfile.ZipInfo(name), sources[name], zipfile.ZIP_DEFLATED)
+            member = tarfile.TarInfo(name)
+            member.size = len(sources[name])
+            file.addfile(member, io.BytesIO(sources[name]))
+    archive.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
 
 
 def _place(name: str, path: Path) -> Path:

@@ -13,7 +13,6 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.plans.plan_text import computes_in, precision_text
-from neocpu.cli.processing.processing_options import picture_text
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
@@ -189,6 +188,15 @@ def _tensors(specs: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(
         f"{spec['name']}: {spec['dtype']}"
         f"[{'up to ' if spec.get('bounded') else ''}{', '.join(map(str, spec['shape']))}]"
-        f"{picture_text(spec)}"
+        f"{_picture_text(spec)}"
         for spec in specs
     )
+
+
+def _picture_text(spec: Mapping[str, Any]) -> str:
+    """Return what a tensor's specification tells of its pictures; empty of others."""
+    picture = spec.get("picture")
+    if not isinstance(picture, dict):
+        return ""
+    words = (str(picture.get(key)) for key in ("layout", "colours"))
+    return f", {' '.join(words)} pictures"

@@ -121,12 +121,3 @@ def processing_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what a plan tells of it."""
     notes = plan.get("processing")  # an older neocpu had none
     return [("processing", str(note)) for note in notes] if isinstance(notes, list) else []
-
-
-def picture_text(spec: Mapping[str, Any]) -> str:
-    """Return what a tensor's specification tells of its pictures; empty of others."""
-    picture = spec.get("picture")
-    if not isinstance(picture, dict):
-        return ""
-    words = (str(picture.get(key)) for key in ("layout", "colours"))
-    return f", {' '.join(words)} pictures"
