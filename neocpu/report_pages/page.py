@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from neocpu.report_pages.arena_picture import Block, arena_blocks
 from neocpu.report_pages.program_graph import ProgramGraph, program_graph
-from neocpu.report_pages.scheme_words import WORDS
+from neocpu.report_pages.scheme_words import TEMPLATES, WORDS
 from neocpu.runtime.header import ArtifactHeader
 
 ASSETS: Final = Path(__file__).with_name("assets")
@@ -64,6 +64,7 @@ class PageData:
             },
             "profile": self.profile,
             "words": dict(WORDS),
+            "templates": dict(TEMPLATES),
         }
 
 

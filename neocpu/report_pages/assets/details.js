@@ -8,7 +8,7 @@ function schemeOf(operator) {
   if (!operator || !operator.scheme) return [];
   const parameters = Object.entries(operator.scheme).flatMap(([name, value]) => [
     make("p", {}, make("b", {}, `${name} = ${value}`)),
-    report.words[name] ? make("p", { class: "why" }, report.words[name]) : null,
+    make("p", { class: "why" }, (name === "template" ? report.templates[value] : report.words[name]) ?? ""),
   ]);
   return [make("h3", {}, "Scheme"), ...parameters];
 }
