@@ -334,33 +334,35 @@ class ArtifactHeader:
     def from_json(cls, data: Any) -> ArtifactHeader:
         """Inverse of `to_json`, for what the C library has read and checked."""
         if data["format"] == SET_FORMAT:
-            first, *others = (
-                cls.from_json({**data, **program, "format": FORMAT}) for program in data["plans"]
-            )
+            first, *others = (cls._from_json(data, program) for program in data["plans"])
             return replace(first, others=tuple(others), format=SET_FORMAT)
-        versions = data["versions"]
+        return cls._from_json(data, data)
+
+    @classmethod
+    def _from_json(cls, common: Any, program: Any) -> ArtifactHeader:
+        """Read what all signatures have in common, and what one has: no field from both."""
+        versions = common["versions"]
         return cls(
-            name=data["name"],
+            name=common["name"],
             neocpu_version=versions["neocpu"],
             tvm_version=versions["apache-tvm"],
             ffi_version=versions["apache-tvm-ffi"],
-            target=data["target"],
-            machine=data["machine"],
-            isa_features=tuple(data["isa_features"]),
-            threads=data["threads"],
-            streams=data.get("streams"),
-            inputs=tuple(map(TensorSpec.from_json, data["inputs"])),
-            outputs=tuple(map(TensorSpec.from_json, data["outputs"])),
-            row_counts=tuple(data["row_counts"]),
-            weights=tuple(map(_placement, data["weights"])),
-            activations=tuple(map(_placement, data["activations"])),
-            arena_bytes=data["arena_bytes"],
-            calls=tuple((kernel, tuple(tensors)) for kernel, *tensors in data["calls"]),
-            repeats=tuple(map(Repeat.from_json, data.get("repeats", ()))),
-            slices=tuple(map(Slice.from_json, data.get("slices", ()))),
-            returns=tuple(data["returns"]),
-            plan=data["plan"],
-            format=data["format"],
+            target=common["target"],
+            machine=common["machine"],
+            isa_features=tuple(common["isa_features"]),
+            threads=common["threads"],
+            streams=common.get("streams"),
+            inputs=tuple(map(TensorSpec.from_json, program["inputs"])),
+            outputs=tuple(map(TensorSpec.from_json, program["outputs"])),
+            row_counts=tuple(program["row_counts"]),
+            weights=tuple(map(_placement, program["weights"])),
+            activations=tuple(map(_placement, program["activations"])),
+            arena_bytes=program["arena_bytes"],
+            calls=tuple((kernel, tuple(tensors)) for kernel, *tensors in program["calls"]),
+            repeats=tuple(map(Repeat.from_json, program.get("repeats", ()))),
+            slices=tuple(map(Slice.from_json, program.get("slices", ()))),
+            returns=tuple(program["returns"]),
+            plan=program["plan"],
         )
 
     def encode(self) -> bytes:

@@ -159,6 +159,15 @@ def test_headers_that_lie_are_refused(sized: Network, tmp_path, change, problem)
         neocpu.load(path)
 
 
+def test_what_a_plan_says_of_the_artifact_does_not_count(sized: Network, tmp_path):
+    header = read_header(sized.path)
+    data = header.to_json()
+    data["plans"][0].update(name=7, versions=[], streams="many")
+    data.update(inputs=3, calls=None)
+    with neocpu.load(forge_header(sized.path, tmp_path / "forged.so", data)) as module:
+        assert module.metadata == header
+
+
 def test_one_plan_or_a_set_of_them(sized: Network, tmp_path):
     data = read_header(sized.path).to_json()
     del data["plans"]
