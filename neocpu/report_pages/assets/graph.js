@@ -59,9 +59,9 @@ function paint() {
     ...(graph.colour === "time" ? [swatch("little time", "hsl(50 90% 88%)"), swatch("most time", "hsl(5 90% 55%)")] : []),
     ...(passed.size ? [swatch(`${passed.size} layout transforms, ${duration([...passed].reduce((sum, id) => sum + nodes[id].us, 0))} in all`, "var(--cost)")] : []));
 }
-function arranged({ data: { width, height, places, lines } }) {
+function arranged({ data: { left, width, height, places, lines } }) {
   at("waiting").remove();
-  graph.all = [-20, -20, width + 40, height + 40];
+  graph.all = [left - 20, -20, width + 40, height + 40];
   const layer = draw("g", {}, ...edges.flatMap((edge, i) => line(edge, lines[i])));
   boxed.forEach((node, i) => {
     graph.places[node.id] = places[i];
