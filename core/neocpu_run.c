@@ -241,8 +241,11 @@ static int make_buffers(const arguments *given, buffers *made) {
     ++signature;
   }
   if (signature == model->signature_count) {
-    if (signature > 1) snprintf(problem, sizeof problem, "the files have none of the model's shapes");
-    return fail(given->input_count == 0 ? NEOCPU_FAILURE : NEOCPU_USAGE, problem);
+    if (given->input_count == 0) return fail(NEOCPU_FAILURE, problem);
+    char every[PROBLEM_SIZE + 64];
+    const char *of = signature > 1 ? "the files have none of the model's shapes; of the last: " : "";
+    snprintf(every, sizeof every, "%s%s", of, problem);
+    return fail(NEOCPU_USAGE, every);
   }
   for (size_t i = 0; i < model->output_count; ++i) {
     made->outputs[i] = (neocpu_output){zeros(made->out[i].bytes), made->out[i].bytes, 0};

@@ -34,8 +34,12 @@ def test_files_tell_which_of_the_shapes(native: Built, sized: Network, tmp_path,
 def test_other_files_are_refused(native: Built, sized: Network, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((5, 3, 9, 7), "float32"))
     done = native.run("neocpu_run", sized.path, tmp_path / "x.npy")
-    message = "neocpu_run: error: the files have none of the model's shapes\n"
-    assert (done.returncode, done.stderr) == (2, message)
+    message = "neocpu_run: error: the files have none of the model's shapes; of the last: "
+    assert (done.returncode, done.stderr.startswith(message)) == (2, True)
+    assert "holds (5, 3, 9, 7)" in done.stderr
+    done = native.run("neocpu_run", sized.path, tmp_path / "none.npy")
+    assert (done.returncode, done.stderr.startswith(message)) == (2, True)
+    assert "none.npy: No such file" in done.stderr
 
 
 def test_bytes_tell_which_of_the_shapes(native: Built, sized: Network):
