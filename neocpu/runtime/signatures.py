@@ -78,8 +78,8 @@ class SignatureSet:
         -------
         dict of int to int
             By their rows, that is extents of the first axis: of all inputs alike, and of all
-            outputs. Empty if the shapes do not agree on theirs, or there are not two signatures to
-            tell that it is a batch.
+            outputs. Empty if the shapes do not agree on theirs, there are not two signatures to
+            tell that it is a batch, or a row gives more in one than in another.
         """
         if any(not shape or shape[0] != shapes[0][0] or not shape[0] for shape in shapes):
             return {}
@@ -87,9 +87,8 @@ class SignatureSet:
         for number, each in enumerate(self.all):
             rows = each.rows
             alike = (s.shape[1:] == shape[1:] for s, shape in zip(each.inputs, shapes, strict=True))
-            if rows is not None and all(alike):
+            if rows and all(alike):
                 found[rows] = number
-        # What rows give must not be wider for more of them either.
         wanted = {self.all[number].with_rows(1) for number in found.values()}
         return found if len(found) > 1 and len(wanted) == 1 else {}
 
