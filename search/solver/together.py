@@ -156,7 +156,7 @@ def solve_together(
     shares = search.equal_shares()
     for _ in range(ROUNDS):
         found = search.solve_shared(shares)
-        search.descend(found)
+        search.descend(found, lambda: clock() >= end)
         if clock() >= end or search.gap <= CLOSE:
             break
         shares = search.moved(shares, found)
@@ -210,12 +210,16 @@ class _Search(Generic[Need]):
         self.bound = max(self.bound, total)
         return found
 
-    def descend(self, found: Sequence[_Solution[Need]]) -> None:
-        """Solve one graph after another anew, the needs of others being free, while that helps."""
+    def descend(self, found: Sequence[_Solution[Need]], is_over: Callable[[], bool]) -> None:
+        """Solve one graph after another anew, the needs of others being free, while that helps.
+
+        Each is solved once before time is looked at.
+        """
         current, cost = list(found), self._total(found)
         since = 0
-        for index in (i % len(current) for i in range(len(current) * ROUNDS)):
-            if since == len(current):
+        for turn in range(len(current) * ROUNDS):
+            index = turn % len(current)
+            if since == len(current) or (turn >= len(current) and is_over()):
                 break
             others = [one.needs for i, one in enumerate(current) if i != index]
             again = [*current]

@@ -127,3 +127,13 @@ def test_without_time_there_are_plans_and_a_bound():
     prices = {(u, n): 0.2 for u in (0, 2) for n in range(3)}
     found = solve_together(graphs, prices, SearchLimits(seconds=0.0))
     assert found.lower_bound <= brute_force(graphs, prices) <= found.cost + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_when_time_is_over_each_graph_was_solved_twice(seed):
+    rng = np.random.default_rng([seed, 5])
+    graphs = [sharing(rng, 6, 3, every=True) for _ in range(4)]
+    prices = {(u, n): float(rng.uniform(0, 0.5)) for u in (0, 2, 4) for n in range(3)}
+    found = solve_together(graphs, prices, SearchLimits(seconds=0.0))
+    assert found.solved <= 2 * len(graphs)
+    assert total(graphs, prices, found) == pytest.approx(found.cost)
