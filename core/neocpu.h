@@ -188,8 +188,9 @@ NEOCPU_API neocpu_status neocpu_run_signature(neocpu_model *model, size_t signat
                                               const neocpu_input *inputs, size_t input_count,
                                               neocpu_output *outputs, size_t output_count);
 
-/* Queue a call, and return at once. Calls of one model that were submitted are made in order. The
- * two arrays, and what they lead to, must stay until the job is waited for or cancelled. */
+/* Queue a call as neocpu_run makes it, and return at once. Calls of one model that were submitted
+ * are made in order. The two arrays, and what they lead to, must stay until the job is waited for or
+ * cancelled. */
 NEOCPU_API neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs,
                                        size_t input_count, neocpu_output *outputs,
                                        size_t output_count, neocpu_job **job);
