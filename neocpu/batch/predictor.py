@@ -14,7 +14,7 @@ from neocpu.batch.columns import Column, InputColumn, OutputColumn
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.runtime.module import load
-from neocpu.runtime.signatures import Signature
+from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.tensor_spec import TensorSpec
 
@@ -173,10 +173,9 @@ def _batches(signatures: Sequence[Signature]) -> set[int]:
         If its inputs and outputs have no axis of rows in common.
     """
     first = signatures[0]
-    row = [spec.shape[1:] for spec in first.inputs]
-    alike = (s for s in signatures if [spec.shape[1:] for spec in s.inputs] == row)
-    others = {each.rows for each in alike if each.rows is not None}
-    return {_rows_in_a_call(first.inputs, first.outputs), *others}
+    rows = _rows_in_a_call(first.inputs, first.outputs)
+    plans = SignatureSet(signatures).batch_plans([spec.shape for spec in first.inputs])
+    return set(plans) if rows in plans else {rows}
 
 
 def _is_whole(output: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:
