@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
+from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.composition import compositions
 from neocpu.serving.datatypes import AnyArray
@@ -171,9 +172,11 @@ class Batcher:
         Raises
         ------
         UsageError
-            If the lanes are closed.
+            If this is closed.
         """
         with self._lock:
+            if self._closing:  # or its run would be queued on lanes that may close
+                raise UsageError("the model is closed")
             request = _Request(self._count, inputs)
             self._count += 1
             self._waiting.append(request)
@@ -186,12 +189,14 @@ class Batcher:
         return request.answer
 
     def close(self) -> None:
-        """Compute what waits."""
+        """Take no more requests, and compute those that wait or are under way. May be repeated."""
         with self._lock:
             self._closing = True
             self._consider()
         while (run := self._next) is not None:
             run.result()  # it has queued another if it left rows
+        for lane in self._lanes:
+            lane.wait()  # a run that has taken its rows may not have called the module yet
 
     def _end_delay(self, number: int) -> None:
         with self._lock:

@@ -41,6 +41,10 @@ class Lane:
         future.add_done_callback(self._leave)
         return future
 
+    def wait(self) -> None:
+        """Wait for the calls handed to it so far."""
+        self.pool.wait()
+
     def finish(self, submitted: float) -> tuple[float, float]:
         """Return the seconds a call that ends now has waited and run."""
         # Calls run one after another, so it began when it came or when the one before it ended.

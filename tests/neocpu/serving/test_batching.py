@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from neocpu.foundation.errors import UsageError
 from neocpu.serving.batching import Batcher, Batching
 from neocpu.serving.metrics import Metrics, ModelMetrics
 
@@ -30,6 +31,10 @@ class FakeLane:
         call()
         future.set_result(None)
         del self.calls[0]
+
+    def wait(self):
+        while self.calls:
+            self.step()
 
     def finish(self, began):
         return 0.0, 0.001
@@ -251,6 +256,31 @@ def test_closing_computes_what_waits():
     check(*asked)
 
 
+def test_closing_waits_for_runs_under_way():
+    scene = Scene({2: 1.0}, most=2)
+    scene.batcher._lanes[0] = lane = ThreadLane()
+    began, end = threading.Event(), threading.Event()
+    scene.modules[0].before = lambda _: (began.set(), end.wait(60))
+    asked = scene.ask(2)
+    assert began.wait(60)
+    closing = threading.Thread(target=scene.batcher.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    end.set()
+    closing.join(60)
+    check(asked)
+    lane.pool.shutdown()
+
+
+def test_what_comes_after_closing_is_refused():
+    scene = Scene({4: 1.0}, most=4)
+    scene.batcher.close()
+    with pytest.raises(UsageError, match="closed"):
+        scene.ask()
+    assert scene.ran() == []
+
+
 def _at_once(call):
     done = Future()
     thread = threading.Thread(target=lambda: (call(), done.set_result(None)))
@@ -267,6 +297,9 @@ class ThreadLane(FakeLane):
 
     def submit(self, call):
         return self.pool.submit(call)
+
+    def wait(self):
+        self.pool.submit(len, ()).result()
 
 
 def test_many_at_once():
