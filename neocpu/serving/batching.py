@@ -148,6 +148,7 @@ class Batcher:
         self._count = 0
         self._due = -1  # the last request whose delay is over, and all before it
         self._next: Future[None] | None = None  # a run that is queued and has taken no rows yet
+        self._next_lane = 0  # where
         self._closing = False
         # Again by the thread that has it: a future that is cancelled calls back.
         self._lock = threading.RLock()
@@ -226,7 +227,10 @@ class Batcher:
         overdue = self._closing or first.taken or first.number <= self._due
         if overdue or self._rate(self._rows()) >= self._worthwhile:
             lane = min(range(len(self._lanes)), key=lambda index: self._lanes[index].pending)
-            self._next = self._lanes[lane].submit(partial(self._run, lane))
+            self._queue(lane)
+
+    def _queue(self, lane: int) -> None:
+        self._next, self._next_lane = self._lanes[lane].submit(partial(self._run, lane)), lane
 
     def _run(self, lane: int) -> None:
         """Compute of what waits as much as one run does best. Called by a lane."""
@@ -246,8 +250,17 @@ class Batcher:
         finally:
             _, seconds = self._lanes[lane].finish(began)
             self._metrics.ran(seconds, sum(part.count for part in parts), size)
+            self._take_over(lane)
         for part in parts:
             self._deliver(part, results)
+
+    def _take_over(self, lane: int) -> None:
+        """Have a lane whose call ends, its only one, make the run that waits for another lane's."""
+        with self._lock:
+            if self._next is None or self._closing or self._lanes[lane].pending > 1:
+                return
+            if self._lanes[self._next_lane].pending > 1 and self._next.cancel():
+                self._queue(lane)
 
     def _take(self, now: float) -> tuple[int, list[_Part]]:
         """Take rows out of the line; return the rows of the plan to run, and whose they are."""

@@ -28,8 +28,9 @@ class FakeLane:
     def step(self):
         """Make the oldest call."""
         call, future = self.calls[0]
-        call()
-        future.set_result(None)
+        if future.set_running_or_notify_cancel():
+            call()
+            future.set_result(None)
         del self.calls[0]
 
     def wait(self):
@@ -245,6 +246,19 @@ def test_lanes_share_the_runs():
     assert [len(lane.calls) for lane in scene.lanes] == [0, 1]
     scene.ran()
     check(*asked, *nested)
+
+
+def test_a_lane_that_is_free_first_makes_the_run_that_waits():
+    scene = Scene({1: 1.0}, most=1, lanes=2)
+    first, second = scene.lanes
+    asked = [scene.ask() for _ in range(3)]
+    # While the second lane's run lasts, the next one waits for the first lane, which is as busy.
+    scene.modules[0].before = lambda _: second.step()
+    first.step()
+    assert all(future.cancelled() for _, future in first.calls)
+    scene.ran()
+    assert [len(module.batches) for module in scene.modules] == [1, 2]
+    check(*asked)
 
 
 def test_closing_computes_what_waits():
