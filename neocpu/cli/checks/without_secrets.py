@@ -18,12 +18,17 @@ LEAST: Final = 4
 """Characters from which a variable's value is looked for; shorter ones are numbers and switches."""
 
 _FOLDER: Final = "/…"
-_PATH: Final = re.compile(r"""(?<![\w.])(?:/[^\s/'",;:()]+)*/([^\s/'",;:()]+)""")
+# Absolute ones, those after a compiler's -I or -L, and relative ones that say so.
+_PATH: Final = re.compile(
+    r"""(?:(?<![\w.])|(?<=\s-[IL]))\.{0,2}(?:/[^\s/'",;:()]+)*/([^\s/'",;:()]+)"""
+)
+_LOGIN: Final = re.compile(r"(?<=://)[^\s/@]+@")
 
 
 def without_secrets(text: str) -> str:
     """Return a text in which paths are their last part, and nobody and no machine is named."""
-    return _nameless(_PATH.sub(r"…/\1", _replaced(text, dict.fromkeys(_folders(), _FOLDER))))
+    known = _replaced(_LOGIN.sub("", text), dict.fromkeys(_folders(), _FOLDER))
+    return _nameless(_PATH.sub(r"…/\1", known))
 
 
 def without_values(text: str) -> str:

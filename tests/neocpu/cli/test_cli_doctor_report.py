@@ -42,6 +42,9 @@ def test_texts_name_nobody(stranger: Path) -> None:
     assert without_values(f"token {TOKEN}!") == "token $API_TOKEN!"
     assert without_secrets(f"{stranger}/a/libneocpu.so, of vault7") == "…/libneocpu.so, of <host>"
     assert without_secrets("(/opt/marguerite/x y) marguerite's") == "(…/x y) <user>'s"
+    assert without_secrets("g++ -I/opt/hush/a -L../hush/b") == "g++ -I…/a -L…/b"
+    assert without_secrets("./hush/c.so, ../hush/c.so") == "…/c.so, …/c.so"
+    assert without_secrets("https://me:hush@pypi.example/simple") == "https:/…/simple"
     assert without_secrets("read/write 3 GFLOP/s and/or 1.5") == "read/write 3 GFLOP/s and/or 1.5"
 
 
