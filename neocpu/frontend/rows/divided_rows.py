@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import onnx
-from onnx import TensorProto
 
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.rows.row_graph import RowGraph
@@ -101,13 +100,13 @@ def _is_link(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
 def _write_parts(
     graph: RowGraph, chain: Sequence[onnx.NodeProto], rows: Mapping[str, Value]
 ) -> None:
-    data = rows[chain[0].input[0]]
+    data, last = rows[chain[0].input[0]], chain[-1]
     graph.base = chain[0].name or chain[0].output[0]
     bound, count = data.shape[0], graph.counted(data.count)
     size = max(FEWEST, -(-bound // PARTS))
-    # Not known before a run, or it were folded, and of the size of what it stands for.
+    # Not known before a run, or it were folded, and of the size and type of what it stands for.
     below = graph.emit_one("Less", count, graph.integers(0))
-    nothing = graph.emit_one("Cast", below, to=TensorProto.FLOAT)
+    nothing = graph.emit_one("Cast", below, to=rows[last.output[0]].kind)
     parts = []
     for start in range(0, bound, size):
         # What is not known before a call cannot spare it.
@@ -121,7 +120,6 @@ def _write_parts(
             part = graph.emit(node.op_type, [part, *parameters], attributes)[0]
         otherwise = graph.emit_one("Expand", nothing, graph.integers(*part.shape))
         parts.append(graph.emit_one("Where", scalar, part, otherwise))
-    last = chain[-1]
     graph.emit("Concat", parts, {"axis": 0}, last.output[:1], last.name)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
+import pytest
+from onnx import TensorProto, helper
 
 from neocpu.frontend import load_model
 from neocpu.frontend.rows import divided_rows
@@ -63,3 +64,20 @@ def test_dense_layers_are_computed_a_few_rows_at_a_time(monkeypatch):
     for feeds in selections():
         (mine,), (want,) = run_bounded(loaded, feeds).values(), run_onnxruntime(model, feeds)
         np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["INT32", "DOUBLE"])
+def test_what_is_not_computed_is_of_the_layers_type(monkeypatch, kind):
+    monkeypatch.setattr(divided_rows, "FEWEST", 2)
+    monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
+    number = TensorProto.DataType.Value(kind)
+    weights = np.arange(-7, 8).reshape(3, 5).astype(helper.tensor_dtype_to_np_dtype(number))
+    layers = [
+        helper.make_node("Cast", ["rows"], ["cast"], to=number),
+        helper.make_node("MatMul", ["cast", "weights"], ["sums"]),
+    ]
+    model = selection_model(layers, ["sums"], {"weights": weights})
+    loaded = load_model(model)
+    for feeds in selections():
+        (mine,), (want,) = run_bounded(loaded, feeds).values(), run_onnxruntime(model, feeds)
+        np.testing.assert_array_equal(mine, want)
