@@ -207,9 +207,9 @@ class _Operators:
         self._operators = list(operators_in_turn(watched.header.plan, self._kernels))
 
     def of(self, value: ModelValue) -> _Operator:
-        """Return what makes a tensor."""
-        if not self._kernels:  # of a model that returns its inputs
-            return _Operator("-", "-", Precision.FP32, 0.0)
+        """Return what makes a tensor; an output that is an input or a constant is copied."""
+        if value.calls == 0:
+            return _Operator("copy", "", Precision.FP32, 0.0)
         kernel, operator = self._kernels[value.calls - 1], self._operators[value.calls - 1]
         precision = str(operator.get("precision", Precision.FP32))
         rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
@@ -251,6 +251,8 @@ def _nothing_common(watched: WatchedModel, truth: _Truth) -> UsageError:
 def _made_after(header: ArtifactHeader, number: int) -> int:
     """Return after how many calls a tensor, or the last part of one, is made."""
     first = len(header.inputs) + len(header.weights)
+    if number < first:
+        return 0
     places = dict(enumerate(header.activations, first))
     whole = places.get(number)
     for call, (_, tensors) in reversed(list(enumerate(header.calls, 1))):

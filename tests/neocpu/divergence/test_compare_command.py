@@ -159,6 +159,20 @@ def test_a_model_without_kernels(tmp_path: Path) -> None:
     assert [(each.name, each.own_error) for each in report.tensors] == [("y", 0.0)]
 
 
+def test_a_network_without_calls(tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    copy = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([copy], "copy", values[:1], values[1:])
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "copy.onnx")
+    path = tmp_path / "copy.so"
+    assert main(["compile", str(tmp_path / "copy.onnx"), "-o", str(path), "--quiet"]) == 0
+    report = compare_with_model(tmp_path / "copy.onnx", path, ComparisonInputs())
+    assert [(tensor.name, tensor.operator, tensor.error) for tensor in report.tensors] == [
+        ("y", "copy", 0.0)
+    ]
+
+
 def test_a_watched_run_computes_the_same(folder: Path) -> None:
     with WatchedModel(folder / "net.so", 1) as watched, load(folder / "net.so", 1) as module:
         inputs = ComparisonInputs().of(watched)
