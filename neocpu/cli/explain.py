@@ -79,7 +79,7 @@ def command(
             terminal.result(
                 header.plan, lambda: show_plan(header, others, sort=sort, transforms=transforms)
             )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"
         ) from error

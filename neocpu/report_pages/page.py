@@ -77,7 +77,7 @@ def page_data(
 
     Raises
     ------
-    KeyError, TypeError, ValueError
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
         If its plan cannot be shown: anybody may have written it.
     """
     return PageData(
@@ -92,13 +92,20 @@ def page_data(
 
 
 def page_text(data: PageData) -> str:
-    """Return the page as HTML, which loads nothing."""
+    """Return the page as HTML, which loads nothing.
+
+    Raises
+    ------
+    ValueError
+        If a number is infinite, or none: no browser reads those.
+    """
+    text = json.dumps(data.to_json(), separators=(",", ":"), allow_nan=False)
     scripts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     parts = {
         "title": html.escape(data.name),
         "style": _asset("vendor/uPlot.min.css") + _asset("page.css"),
         # In a script, "<" could end it.
-        "data": json.dumps(data.to_json(), separators=(",", ":")).replace("<", "\\u003c"),
+        "data": text.replace("<", "\\u003c"),
         "layouter": _asset("vendor/dagre.min.js"),
         "plots": _asset("vendor/uPlot.iife.min.js"),
         "layouts": _asset("layout_worker.js"),

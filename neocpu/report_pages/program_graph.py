@@ -123,7 +123,7 @@ def program_graph(header: ArtifactHeader) -> ProgramGraph:
 
     Raises
     ------
-    KeyError, TypeError, ValueError
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
         If its plan is none: anybody may have written it.
     """
     calls = tuple(_calls(header))

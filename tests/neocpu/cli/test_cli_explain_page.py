@@ -172,11 +172,16 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
     outcome = cli("explain", "foreign.so", "--html", "page.html")
     assert outcome.code == 8
     assert "foreign.so" in outcome.error
-    broken = {**PLAN, "transforms": [5]}
-    write_artifact(linear.built, linear.weights, replace(linear.header, plan=broken), "broken.so")
-    outcome = cli("explain", "broken.so", "--html", "page.html")
-    assert outcome.code == 8
-    assert "compile the model again" in outcome.error
+    for wrong in (
+        {"transforms": [5]},
+        {"kernels": [{"kernel": "a", "calls": 0, "cost_us": 1.0}]},
+        {"predicted_us": 10**400},
+    ):
+        broken = replace(linear.header, plan={**PLAN, **wrong})
+        write_artifact(linear.built, linear.weights, broken, "broken.so")
+        outcome = cli("explain", "broken.so", "--html", "page.html")
+        assert outcome.code == 8
+        assert "compile the model again" in outcome.error
     outcome = cli("explain", artifact, "--html", "missing/page.html")
     assert "--html" in outcome.error
     elsewhere = replace(linear.header, plan=PLAN, isa_features=("avx99",))
