@@ -9,30 +9,35 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.subgraphs import graphs_of, model_nodes
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 FEW: Final = 16
 """Elements of a tensor that is taken to say how an operator works, and stays."""
 
-_WHOLE: Final = ("int8", "uint8")
+_WHOLE: Final = ("int2", "int4", "int8", "uint2", "uint4", "uint8")
 """Integers that are weights; wider ones are indices, shapes and sums' offsets."""
 
 
 def randomise_weights(model: onnx.ModelProto, seed: int = 0) -> None:
     """Replace weights by random ones of the same shapes, in place.
 
-    Floats are drawn around the mean of those that were there, as far from it; where none is
-    negative, none will be, for a variance has a root. Bytes are drawn within the range that was
-    there. Few elements, and integers of more bits, stay: operators are told by these what to do.
+    Initializers are, and what nodes have as attributes. Floats are drawn around the mean of those
+    that were there, as far from it, and integers of up to 8 bits evenly; both within the range that
+    was there, for a variance has a root. Few elements, and integers of more bits, stay: operators
+    are told by these what to do.
     """
     rng = np.random.default_rng(seed)
-    for graph in _graphs(model.graph):
-        for tensor in graph.initializer:
-            array = numpy_helper.to_array(tensor)
-            if array.size > FEW and (drawn := _drawn(array, rng)) is not None:
-                tensor.CopyFrom(numpy_helper.from_array(drawn, tensor.name))
+    for tensor in _tensors(model):
+        array = numpy_helper.to_array(tensor)
+        if array.size > FEW and (drawn := _drawn(array, rng)) is not None:
+            tensor.CopyFrom(numpy_helper.from_array(drawn, tensor.name))
+    for node in model_nodes(model):
+        for attribute in node.attribute:
+            if len(attribute.floats) > FEW:
+                numbers = np.array(attribute.floats, np.float32)
+                attribute.floats[:] = np.asarray(_drawn(numbers, rng)).tolist()
 
 
 def lift_constants(model: onnx.ModelProto) -> None:
@@ -53,6 +58,23 @@ def lift_constants(model: onnx.ModelProto) -> None:
             graph.node.extend(copies)
 
 
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield all tensors of constants: initializers, and what nodes have as attributes."""
+    for graph in _graphs(model.graph):
+        yield from graph.initializer
+        yield from (sparse.values for sparse in graph.sparse_initializer)
+    for node in model_nodes(model):
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:  # what a function is given
+                continue
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+                yield attribute.sparse_tensor.values
+            yield from attribute.tensors
+            yield from (sparse.values for sparse in attribute.sparse_tensors)
+
+
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     for node in graph.node:
         for inner in graphs_of(node):
@@ -62,14 +84,15 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 def _drawn(array: Array, rng: np.random.Generator) -> Array | None:
     if array.dtype.name in _WHOLE:
-        low, high = int(array.min()), int(array.max())
-        whole: Array = rng.integers(low, high, array.shape, endpoint=True).astype(array.dtype)
-        return whole
-    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        known = array.astype(np.int64)
+        whole = rng.integers(known.min(), known.max(), array.shape, endpoint=True)
+        return np.asarray(whole.astype(array.dtype))
+    if not array.dtype.name.startswith(("float", "bfloat")):
         return None
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     mean, deviation = (finite.mean(), finite.std()) if finite.size else (0.0, 1.0)
     drawn = rng.normal(mean, deviation, array.shape)
-    found: Array = np.abs(drawn) if (finite >= 0).all() else np.asarray(drawn)
-    return found.astype(array.dtype)
+    if finite.size:
+        drawn = np.clip(drawn, finite.min(), finite.max())
+    return np.asarray(drawn.astype(array.dtype))

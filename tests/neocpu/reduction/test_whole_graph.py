@@ -1,5 +1,6 @@
 """Parts of models as models of their own."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -115,6 +116,8 @@ def test_random_weights():
         "variance": rng.uniform(1, 2, 40).astype("float32"),
         "bytes": rng.integers(-5, 6, 40).astype("int8"),
         "half": rng.normal(0, 1, 40).astype("float16"),
+        "nibbles": rng.integers(-5, 6, 40).astype(ml_dtypes.int4),
+        "float8": rng.normal(0, 1, 40).astype(ml_dtypes.float8_e4m3fn),
         "few": np.array([0.1, 0.2], "float32"),
         "index": np.arange(40),
     }
@@ -130,7 +133,33 @@ def test_random_weights():
     for name, array in {**weights, "lifted": weights["w"]}.items():
         assert drawn[name].dtype == array.dtype
         assert drawn[name].shape == array.shape
-        assert np.array_equal(drawn[name], array) == (name in ("few", "index"))
+        assert (drawn[name].tobytes() == array.tobytes()) == (name in ("few", "index"))
     assert drawn["variance"].min() > 0
     assert drawn["bytes"].min() >= -5
     assert abs(drawn["w"].mean() - 3) < 1
+
+
+def test_random_weights_that_are_no_initializers():
+    weights = np.arange(40, dtype=np.float32).reshape(5, 8)
+    sparse = onnx.SparseTensorProto(
+        values=numpy_helper.from_array(weights.ravel(), "sparse"),
+        indices=numpy_helper.from_array(np.arange(40)),
+        dims=[5, 8],
+    )
+    held = numpy_helper.from_array(weights, "")
+    nodes = [
+        helper.make_node("Constant", [], ["floats"], value_floats=weights.ravel().tolist()),
+        helper.make_node("Constant", [], ["sparse_value"], sparse_value=sparse),
+        helper.make_node("Weigh", ["x"], ["y"], domain="own"),
+    ]
+    model = graph_of(nodes, {"x": [2]}, {"y": [2]})
+    model.graph.sparse_initializer.append(sparse)
+    own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    body = [helper.make_node("Constant", [], ["w"], value=held)]
+    body.append(helper.make_node("Add", ["x", "w"], ["y"]))
+    model.functions.append(helper.make_function("own", "Weigh", ["x"], ["y"], body, own))
+    lift_constants(model)
+    randomise_weights(model)
+    left = model.SerializeToString()
+    assert weights[2:4].tobytes() not in left
+    assert model.graph.sparse_initializer[0].values.name == "sparse"
