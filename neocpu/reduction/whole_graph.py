@@ -13,7 +13,7 @@ from onnx import helper
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.shapes import fix_inputs, real_inputs, tensor_spec
 from neocpu.frontend.structural_inputs import structural_inputs
-from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.weightless_model import strip_weights
 from neocpu.reference.onnxruntime_oracle import run_onnxruntime
 from neocpu.reference.runner import run_reference
@@ -23,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
 _UNTIDY: Final = ("doc_string", "metadata_props")
-"""Of a node: where exporters write lines of somebody's source code."""
+"""Of a node or a function: where exporters write lines of somebody's source code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class WholeGraph:
         model = onnx.ModelProto(
             ir_version=self.model.ir_version,
             opset_import=self.model.opset_import,
-            functions=self.model.functions,
+            functions=[_tidy_function(each) for each in self.model.functions],
             producer_name="neocpu",
             graph=onnx.GraphProto(
                 name=name,
@@ -155,9 +155,21 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
 def _tidy(node: onnx.NodeProto) -> onnx.NodeProto:
     own = onnx.NodeProto()
     own.CopyFrom(node)
-    for field in _UNTIDY:
-        own.ClearField(field)
+    _clear(all_nodes([own]))
     return own
+
+
+def _tidy_function(function: onnx.FunctionProto) -> onnx.FunctionProto:
+    own = onnx.FunctionProto()
+    own.CopyFrom(function)
+    _clear([own, *all_nodes(own.node)])
+    return own
+
+
+def _clear(messages: Iterable[onnx.NodeProto | onnx.FunctionProto]) -> None:
+    for message in messages:
+        for field in _UNTIDY:
+            message.ClearField(field)
 
 
 def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:

@@ -102,11 +102,30 @@ def test_parts_that_are_no_models():
     assert whole.part([0, 1], "part").operators == ("MaxPool", "Unknown")
 
 
-def test_nothing_is_told_of_who_wrote_the_model():
-    node = helper.make_node("Relu", ["x"], ["y"], doc_string="File /home/me/secret.py")
+def _told(op, *rest, **attributes):
+    """Return a node that tells who wrote it."""
+    node = helper.make_node(op, *rest, doc_string="File /home/me/secret.py", **attributes)
     node.metadata_props.add(key="trace", value="/home/me/secret.py")
-    case = whole_of(graph_of([node], {"x": [2]}, {"y": [2]})).part([0], "part")
+    return node
+
+
+def test_nothing_is_told_of_who_wrote_the_model():
+    out = helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])
+    branch = helper.make_graph([_told("Neg", ["x"], ["z"])], "branch", [], [out])
+    nodes = [
+        _told("Own", ["x"], ["h"], domain="own"),
+        _told("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    model = graph_of(nodes, {"x": [2]}, {"h": [2], "y": [2]}, {"c": np.array(True)})
+    own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    body = [_told("Relu", ["x"], ["y"])]
+    model.functions.append(helper.make_function("own", "Own", ["x"], ["y"], body, own))
+    model.functions[0].doc_string = "secret"
+    model.opset_import.append(own[1])
+    case = whole_of(model).part([0, 1], "part")
+    assert case.operators == ("Own", "If")
     assert b"secret" not in case.model.SerializeToString()
+    assert b"secret" in model.SerializeToString()
 
 
 def test_random_weights():
