@@ -94,6 +94,8 @@ def command(
 
     asked = parse_check(check, write_archive)
     files = ReducedFiles(output or Path(f"{Path(model).stem}.reduced.onnx"))
+    if files.inputs == files.model:
+        raise UsageError(f"{files.model} is where the inputs go; name an .onnx file with -o")
     for given, made in ((Path(model), files.model), (archive, files.inputs)):
         if given is not None and given.exists() and made.exists() and made.samefile(given):
             raise UsageError(f"{made} would be written over what was given; name another with -o")

@@ -51,6 +51,7 @@ def test_inputs_of_the_callers(cli, onnx_file):
         (["--check", "no-such-program"], 2, "finds no such command"),
         (["--check", "true", "--inputs", "none.npz"], 2, "no such input file"),
         (["--check", "true", "-o", "nowhere/x.onnx"], 2, "nowhere"),
+        (["--check", "true", "-o", "x.npz"], 2, "name an .onnx file"),
         (["--check", "true", "--budget", "soon"], 2, "soon"),
         (["--check", "true", "--shape", "z:1"], 2, "an input 'z' the model does not have"),
         ([], 2, "--check"),
