@@ -314,7 +314,7 @@ def _compared(
             norm_error(free, expected),
             own_error,
             bound,
-            None if own_error <= bound else where_of(own, expected),
+            None if own_error <= bound or own.shape != expected.shape else where_of(own, expected),
         )
 
 

@@ -36,7 +36,7 @@ class ComparedTensor:
     bound : float
         What that may be.
     where : Where or None
-        Where its own error is; None if that is within its bound.
+        Where its own error is; None if that is within its bound, or not as many rows count.
     """
 
     name: str

@@ -45,8 +45,10 @@ DECADES: Final = range(-8, 3)
 def norm_error(actual: Array, expected: Array) -> float:
     """Return ``‖actual - expected‖ / ‖expected‖``; infinite where one alone is finite.
 
-    Of whole numbers and booleans, the share of those that differ.
+    And where not as many rows count. Of whole numbers and booleans, the share of those that differ.
     """
+    if actual.shape != expected.shape:
+        return math.inf
     if expected.dtype.kind in "biu" and actual.dtype.kind in "biu":
         return float(np.mean(actual != expected)) if expected.size else 0.0
     error, right = _difference(actual, expected)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -11,9 +12,11 @@ from onnx import TensorProto, helper
 from planted_network import Planter, network
 
 from neocpu.cli.main import main
+from neocpu.divergence import compare
 from neocpu.divergence.compare import ComparisonInputs, compare_with_model
 from neocpu.divergence.tensor_errors import norm_error, where_of
 from neocpu.divergence.watched_model import WatchedModel
+from neocpu.runtime.model_values import ModelValue
 from neocpu.runtime.module import load
 
 
@@ -185,6 +188,20 @@ def test_a_watched_run_computes_the_same(folder: Path) -> None:
         assert np.array_equal(watched.run(inputs).outputs["y"], right["y"])
         bias = next(t for t in network().graph.initializer if t.name == "b_y")
         assert np.allclose(given.outputs["y"], onnx.numpy_helper.to_array(bias), atol=1e-6)
+
+
+def test_rows_that_count_by_mistake() -> None:
+    right, fewer = np.ones((3, 2), np.float32), np.ones((2, 2), np.float32)
+    header = SimpleNamespace(
+        plan={}, calls=(), inputs=(), weights=(), activations=(), returns=(), outputs=()
+    )
+    value = ModelValue("rows", 0, 0, "float32", (3, 2))
+    watched = SimpleNamespace(header=header, values=[value], path="wrong.so")
+    runs = [{"rows": fewer}] * 3
+    truth = compare._Truth("net.onnx", "reference", {"rows": right}, 1)
+    (found,) = compare._compared(watched, truth, [value], runs, None)
+    assert not found.kept
+    assert (found.own_error, found.where) == (np.inf, None)
 
 
 def test_errors() -> None:
