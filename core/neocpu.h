@@ -73,8 +73,8 @@ typedef struct neocpu_spec {
   int bounded;  /* nonzero: only the run decides how many rows count, at most shape[0] */
 } neocpu_spec;
 
-/* One of the signatures of a model that is compiled for a set of shapes: those are of inputs and
- * outputs of the same names and types. */
+/* What one call takes and returns. A model for a set of shapes has several signatures, all of inputs
+ * and outputs of the same names and types. */
 typedef struct neocpu_signature {
   const neocpu_spec *inputs;
   const neocpu_spec *outputs;
@@ -183,7 +183,8 @@ NEOCPU_API neocpu_status neocpu_run(neocpu_model *model, const neocpu_input *inp
                                     size_t input_count, neocpu_output *outputs,
                                     size_t output_count);
 
-/* The same of the signature of a number, where several have inputs of as many bytes. */
+/* The same for one signature, by its position in the description: where several have inputs of as
+ * many bytes. */
 NEOCPU_API neocpu_status neocpu_run_signature(neocpu_model *model, size_t signature,
                                               const neocpu_input *inputs, size_t input_count,
                                               neocpu_output *outputs, size_t output_count);
