@@ -22,6 +22,9 @@ PARTS: Final = 8
 FEWEST: Final = 4
 """Rows of a part: fewer take little time whether they count or not."""
 
+FEWEST_OF_DENSE: Final = 64
+"""The same of dense layers: fewer compute for less time than reading the weights again takes."""
+
 _CONVOLUTIONS: Final = frozenset(("Conv", "ConvTranspose"))
 _DENSE: Final = frozenset(("Gemm", "MatMul"))
 _HEAVY: Final = _CONVOLUTIONS | _DENSE
@@ -78,9 +81,14 @@ def _chains(
 def _is_heavy(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
     """Whether a link takes long enough to begin a chain."""
     data, made = rows[node.input[0]], rows[node.output[0]]
-    if node.op_type not in _HEAVY or data.shape[0] < 2 * FEWEST:
+    if node.op_type not in _HEAVY or data.shape[0] < 2 * _fewest(node):
         return False
     return node.op_type in _CONVOLUTIONS or data.size * made.shape[-1] >= _LEAST_PRODUCTS
+
+
+def _fewest(node: onnx.NodeProto) -> int:
+    """Return how many rows a part has at least that begins with a node."""
+    return FEWEST_OF_DENSE if node.op_type in _DENSE else FEWEST
 
 
 def _is_link(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
@@ -103,7 +111,7 @@ def _write_parts(
     data, last = rows[chain[0].input[0]], chain[-1]
     graph.base = chain[0].name or chain[0].output[0]
     bound, count = data.shape[0], graph.counted(data.count)
-    size = max(FEWEST, -(-bound // PARTS))
+    size = max(_fewest(chain[0]), -(-bound // PARTS))
     # Not known before a run, or it were folded, and of the size and type of what it stands for.
     below = graph.emit_one("Less", count, graph.integers(0))
     nothing = graph.emit_one("Cast", below, to=rows[last.output[0]].kind)

@@ -43,7 +43,7 @@ def test_masks_are_computed_a_few_at_a_time():
 
 
 def test_dense_layers_are_computed_a_few_rows_at_a_time(monkeypatch):
-    monkeypatch.setattr(divided_rows, "FEWEST", 2)
+    monkeypatch.setattr(divided_rows, "FEWEST_OF_DENSE", 2)
     monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
     rng = np.random.default_rng(3)
     constants = {
@@ -68,7 +68,7 @@ def test_dense_layers_are_computed_a_few_rows_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["INT32", "DOUBLE"])
 def test_what_is_not_computed_is_of_the_layers_type(monkeypatch, kind):
-    monkeypatch.setattr(divided_rows, "FEWEST", 2)
+    monkeypatch.setattr(divided_rows, "FEWEST_OF_DENSE", 2)
     monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
     number = TensorProto.DataType.Value(kind)
     weights = np.arange(-7, 8).reshape(3, 5).astype(helper.tensor_dtype_to_np_dtype(number))
