@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from neocpu.foundation.errors import UsageError
@@ -98,7 +98,7 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
     """
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes or {}]
-    signatures = list(shapes)
+    signatures = list(shapes) if isinstance(shapes, Iterable) else [shapes]
     if not signatures:
         raise UsageError("an empty set of shapes: give at least one signature")
     _check_count(len(signatures))

@@ -67,6 +67,7 @@ def test_lists_of_other_lengths_contradict_each_other():
         ([{"x": (1, 3)}, {"x": (1, 3)}], "--shape x:1,3 is given twice"),
         ([{"x": (n, 3)} for n in range(1, 66)], "a set of 65 shapes"),
         ([(1, 3)], "sequence of mappings"),
+        (5, "sequence of mappings .* got int"),
     ],
 )
 def test_signatures_that_are_none(shapes, message):
