@@ -120,12 +120,17 @@ def test_rows_that_depend_on_how_many_there_are():
         measure_plans(PATH, halves, [spec("x", 1, 50)], [1, 2])
 
 
-def test_plans_may_differ_in_precision_and_so_in_classes():
-    def rough(x):
-        return x.astype("float16") if len(x) > 1 else x
-
-    for function in (rough, lambda x: rough(x).argmax(axis=1)):
-        assert set(measure_plans(PATH, module(function), [spec("x", 1, 50)], [1, 8])) == {1, 8}
+@pytest.mark.parametrize(
+    "many",
+    [
+        lambda x: x.astype("float16"),
+        lambda x: x[:, ::-1],  # as if sorted by what differs in the last digit
+        lambda x: (10 * x).astype("int64"),
+    ],
+)
+def test_plans_may_differ_in_precision_and_so_in_classes_and_order(many):
+    either = module(lambda x: many(x) if len(x) > 1 else x)
+    assert set(measure_plans(PATH, either, [spec("x", 1, 50)], [1, 8])) == {1, 8}
 
 
 def test_every_plan_is_measured():
