@@ -89,8 +89,8 @@ class SignatureSet:
             alike = (s.shape[1:] == shape[1:] for s, shape in zip(each.inputs, shapes, strict=True))
             if rows and all(alike):
                 found[rows] = number
-        wanted = {self.all[number].with_rows(1) for number in found.values()}
-        return found if len(found) > 1 and len(wanted) == 1 else {}
+        given = {tuple(s.shape[1:] for s in self.all[n].outputs) for n in found.values()}
+        return found if len(found) > 1 and len(given) == 1 else {}
 
     def of(self, arrays: Sequence[AnyArray]) -> Signature:
         """Return the signature that arrays are inputs of, one of these or of another batch.
