@@ -85,6 +85,23 @@ def test_a_set_of_batches(fake):
     assert calls == [4, 4, 3]
 
 
+def test_a_set_of_batches_whose_rows_give_more_in_larger_ones(fake):
+    calls = []
+
+    def run(named):
+        calls.append(len(named["x"]))
+        return {"y": named["x"][:, :1]}
+
+    one, four = (
+        Signature((TensorSpec("x", "float32", (n, 2)),), (TensorSpec("y", "float32", (n, n)),))
+        for n in (1, 4)
+    )
+    x = np.arange(10, dtype="float32").reshape(5, 2)
+    found = fake(one.inputs, one.outputs, run, [four])({"x": x})
+    np.testing.assert_array_equal(found["y"], x[:, :1])
+    assert calls == [1] * 5
+
+
 def test_columns_of_other_names(two_way):
     a, b = np.random.default_rng(0).normal(size=(2, 4, 3, 8, 6)).astype("float32")
     predictor = Predictor(
