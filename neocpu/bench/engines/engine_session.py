@@ -29,7 +29,7 @@ class Session:
     streams : int
         Runs that `run_many` makes at once.
     run_many : callable or None
-        Runs at least so often, equally often on each stream, and returns how often. None where one
+        Runs at least so often on all streams together, and returns how often. None where one
         run follows another.
     """
 
