@@ -16,6 +16,11 @@ import neocpu.batch
 from neocpu.foundation.errors import NeoCPUError
 
 
+def place(path: str) -> str:
+    """Return a folder's absolute path, for workers are in other folders; a bucket's address."""
+    return path if "://" in path else os.path.abspath(path)
+
+
 def main() -> int:
     """Read, score, write; return the exit code."""
     parser = argparse.ArgumentParser()
@@ -39,7 +44,7 @@ def main() -> int:
         return error.exit_code
     ray.init()  # the cluster this machine is part of, or one of this machine alone
     (
-        ray.data.read_binary_files(asked.pictures, include_paths=True)
+        ray.data.read_binary_files(place(asked.pictures), include_paths=True)
         .map_batches(
             neocpu.batch.Predictor,
             fn_constructor_kwargs=settings,
@@ -47,7 +52,7 @@ def main() -> int:
             num_cpus=asked.streams,
             compute=ray.data.ActorPoolStrategy(size=asked.workers),
         )
-        .write_parquet(os.path.abspath(asked.scores))
+        .write_parquet(place(asked.scores))
     )
     return 0
 

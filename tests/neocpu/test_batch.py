@@ -1,8 +1,12 @@
 """Columns of data sets in, columns out; the model in between is called as it was compiled."""
 
 import io
+import os
 import pickle
-from types import SimpleNamespace
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +18,8 @@ from neocpu.runtime.signatures import Signature
 from neocpu.tensor_spec import Picture, TensorSpec
 
 Image = pytest.importorskip("PIL.Image")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_batch" / "score.py"
 
 PICTURE = TensorSpec("x", "uint8", (1, 6, 8, 3), picture=Picture("nhwc", "rgb", "stretch"))
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
@@ -217,3 +223,10 @@ def test_models_that_do_not_compute_row_by_row(fake, shapes, message):
 def test_a_predictor_stays_where_it_is(linear):
     with pytest.raises(TypeError, match="map_batches"):
         pickle.dumps(Predictor(linear.path))
+
+
+def test_the_example_takes_folders_and_buckets(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    place = runpy.run_path(str(EXAMPLE))["place"]
+    assert place("s3://photos/new") == "s3://photos/new"
+    assert place("photos/new") == os.path.abspath("photos/new")
