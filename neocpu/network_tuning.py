@@ -258,6 +258,12 @@ def tune_networks(
         If ``store`` cannot be written.
     """
     store.read()  # before the budget's clock starts
+
+    def borrowed(workload: Workload) -> Scheme | None:
+        known = measured_schemes(store, target, threads, workload).seconds
+        usable = {scheme: best for scheme, best in known.items() if best is not None}
+        return min(usable, key=usable.__getitem__, default=None)
+
     with measuring as measurer:
         report = tune(
             tuning_tasks(networks),
@@ -266,7 +272,7 @@ def tune_networks(
             store=store,
             measurer=measurer,
             strategy=strategy,
-            space=search_space(target, threads, admission),
+            space=replace(search_space(target, threads, admission), borrowed=borrowed),
             budget=budget,
             on_progress=lambda state: on_progress(tuning_progress(state, budget)),
             on_stage=lambda stage: on_progress(stage_progress(stage)),

@@ -44,11 +44,15 @@ class SearchSpace:
         Workload and scheme to analytic seconds, at the thread count being tuned for.
     template_version : callable
         Template name to version, for the records.
+    borrowed : callable
+        Workload to the scheme that is taken for the fastest as long as none is measured here, by
+        what a relative of the CPU says; None if that says nothing.
     """
 
     schemes: Callable[[Workload], Sequence[Scheme]]
     estimate: Callable[[Workload, Scheme], float]
     template_version: Callable[[str], int]
+    borrowed: Callable[[Workload], Scheme | None] = lambda workload: None
 
 
 @dataclass(slots=True)
@@ -143,6 +147,8 @@ class TuningState:
         waiting = dict.fromkeys(scheme for scheme in estimates if scheme not in records)
         state = TaskState(task, estimates, waiting, records, reused=len(records))
         state.first = state.chosen
+        if state.best is None and (borrowed := self._space.borrowed(workload)) in estimates:
+            state.first = borrowed
         return state
 
     def views(self) -> tuple[WorkloadState, ...]:

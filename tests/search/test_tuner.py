@@ -89,9 +89,9 @@ def open_store(path: Path) -> Store:
 
 
 def run(store, measurer, tasks=TASKS, **options):
-    options = {"strategy": GridStrategy(), "budget": Budget(), "now": lambda: NOW} | options
+    usual = {"strategy": GridStrategy(), "budget": Budget(), "now": lambda: NOW, "space": SPACE}
     return tune(
-        tasks, target=TARGET, threads=2, store=store, measurer=measurer, space=SPACE, **options
+        tasks, target=TARGET, threads=2, store=store, measurer=measurer, **(usual | options)
     )
 
 
@@ -291,6 +291,16 @@ def test_what_was_chosen_before_is_estimated_in_proportion(database: Path):
         ratio = true_seconds(task.task.workload, SCHEMES[-1]) / (111 * task.task.workload.height)
         assert task.before == pytest.approx(100 * task.task.workload.height * ratio)
     assert report.gain_left == seen[-1].gain_left == 0.25
+
+
+def test_what_was_chosen_before_may_be_what_a_relative_says(database: Path):
+    space = dataclasses.replace(SPACE, borrowed=lambda workload: SCHEMES[6])
+    report = run(open_store(database), Spy(), space=space)
+    for task in report.tasks:
+        assert task.before == true_seconds(task.task.workload, SCHEMES[6])
+    # What was measured here counts for more.
+    again = run(open_store(database), Spy(), space=space)
+    assert [task.before for task in again.tasks] == [task.best.result.best for task in report.tasks]
 
 
 def test_an_unwritable_database_refuses_before_measuring(
