@@ -39,12 +39,14 @@ def write_page(
     Raises
     ------
     UsageError
-        If that cannot be written, or the profile would be of another part of the file.
+        If that cannot be written or is the artifact, or the profile would be of another part of it.
     ArtifactError
         If it does not run.
     """
     from neocpu.report_pages.page import page_data, page_text
 
+    if destination.exists() and destination.samefile(artifact):
+        raise UsageError(f"--html {destination} would be written over the artifact; name another")
     measured = _profile(terminal, artifact, header) if profile else None
     text = page_text(page_data(header, plan_fields(header, others), measured)).encode()
     with replacing(destination, option="--html") as file:

@@ -182,6 +182,8 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
         outcome = cli("explain", "broken.so", "--html", "page.html")
         assert outcome.code == 8
         assert "compile the model again" in outcome.error
+    assert "written over" in cli("explain", artifact, "--html", artifact).error
+    assert artifact.read_bytes().startswith(b"\x7fELF")
     outcome = cli("explain", artifact, "--html", "missing/page.html")
     assert "--html" in outcome.error
     elsewhere = replace(linear.header, plan=PLAN, isa_features=("avx99",))
