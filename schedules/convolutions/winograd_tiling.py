@@ -143,7 +143,10 @@ class Tiling:
 
         As many as there are, or as a thread's share, within `MAX_GROUP_BYTES` of sums.
         """
-        most = max(1, MAX_GROUP_BYTES // self.sum_bytes)
+        return self._group(self.strips)
+
+    def _group(self, strips: int) -> int:
+        most = max(1, MAX_GROUP_BYTES // self._sum_bytes(strips))
         groups = ceil_div(self.oc_blocks, most)
         if self.scheme.oc_split:
             groups = ceil_div(groups, self.threads) * self.threads
@@ -171,8 +174,8 @@ class Tiling:
 
     def _busiest(self, strips: int) -> float:
         channels = self.oc_blocks if self.scheme.oc_split else 1
-        group = self.group if self.scheme.oc_split else 1
-        tasks = strips * (self.groups if self.scheme.oc_split else 1)
+        group = self._group(strips) if self.scheme.oc_split else 1
+        tasks = strips * ceil_div(channels, group)
         done: list[int] = []
         for task in (*range(0, tasks, ceil_div(tasks, self.threads)), tasks):
             before, rest = task // strips * group, task % strips
@@ -199,8 +202,11 @@ class Tiling:
     @property
     def sum_bytes(self) -> int:
         """Sums of the longest strip, for the channels of one register tile."""
+        return self._sum_bytes(self.strips)
+
+    def _sum_bytes(self, strips: int) -> int:
         each = self.points * self.scheme.reg_oc * bytes_of(self.workload.numerics.sum)
-        return self.strip_blocks * self.scheme.reg_n * each
+        return ceil_div(self.blocks, strips) * self.scheme.reg_n * each
 
     @property
     def weight_bytes(self) -> int:

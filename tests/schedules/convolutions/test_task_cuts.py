@@ -76,6 +76,16 @@ def test_winograds_groups_are_cut_into_strips_too():
     assert winograd_tiling.Tiling(workload, _winograd(True), LANES, 2).strips == 1
 
 
+def test_shorter_strips_have_larger_groups():
+    # Of 40 blocks of channels groups have 2 each, or 3 where a strip has half the sums.
+    workload = Conv2dWorkload(1, 64, 28, 28, 80 * 16, (3, 3), padding=ONE)
+    tiling = winograd_tiling.Tiling(
+        workload, WinogradScheme(16, 16, 4, 2, 2 * 16, 50, oc_split=True), 16, 16
+    )
+    assert (tiling.group, tiling.groups) == (3, 14)
+    assert tiling.busiest_share <= 1.1 / 16
+
+
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_both_axes_cut_match_naive(split):
     """Sizes that divide nothing, for more threads than either axis has parts."""
