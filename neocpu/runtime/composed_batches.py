@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.batch_trial import Trial, try_plans
-from neocpu.runtime.composition import Runs, compositions
+from neocpu.runtime.composition import FastestRuns
 from neocpu.runtime.signatures import Signature, SignatureSet
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
-
-TABLE: Final = 128
-"""Rows of which all compositions are considered; what is more has the plan of the most a second."""
 
 
 class Runner(Protocol):
@@ -71,7 +68,7 @@ class ComposedBatches:
                 for array in inputs
             ]
         done = 0
-        for size in plans.runs(rows):
+        for size in plans.runs.all(rows):
             part = slice(done, min(rows, done + size))
             given = [_filled(array[part], size) for array in inputs]
             if part.stop - done == size:
@@ -116,20 +113,13 @@ class _Plans:
         Of their signatures, by their rows.
     mixed : str or None
         An output for which they are no plans of a batch.
+    runs : FastestRuns
     """
 
     def __init__(self, numbers: Mapping[int, int], trial: Trial) -> None:
         self.numbers = numbers
         self.mixed = trial.mixed
-        seconds = trial.seconds
-        self._table = compositions(seconds, TABLE)
-        self._fastest = min(seconds, key=lambda rows: seconds[rows] / rows)
-
-    def runs(self, rows: int) -> Runs:
-        """Return the runs that a batch is done by."""
-        many = max(0, -(-(rows - TABLE) // self._fastest))
-        rest = max(0, rows - many * self._fastest)
-        return (*(self._fastest for _ in range(many)), *self._table[rest])
+        self.runs = FastestRuns(trial.seconds)
 
 
 def _filled(rows: AnyArray, size: int) -> AnyArray:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+TABLE: Final = 128
+"""Rows of which all compositions are considered; what is more has the plan of the most a second."""
 
 Runs: TypeAlias = tuple[int, ...]
 """How many rows the plan of each run takes, most first; the last may have some to spare."""
@@ -41,3 +44,27 @@ def compositions(seconds: Mapping[int, float], most: int) -> tuple[Runs, ...]:
         totals.append((time, runs))
         found.append(tuple(sorted((first, *found[rests[first]]), reverse=True)))
     return tuple(found)
+
+
+class FastestRuns:
+    """The runs for any number of rows: see `TABLE`.
+
+    Parameters
+    ----------
+    seconds : mapping of int to float
+        As of `compositions`.
+    """
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        self._table = compositions(seconds, TABLE)
+        self._fastest = min(seconds, key=lambda rows: seconds[rows] / rows)
+
+    def all(self, rows: int) -> Runs:
+        """Return the runs that a batch is done by."""
+        many = max(0, -(-(rows - TABLE) // self._fastest))
+        rest = max(0, rows - many * self._fastest)
+        return (*(self._fastest for _ in range(many)), *self._table[rest])
+
+    def first(self, rows: int) -> int:
+        """Return the first of them, for at least one row."""
+        return self._fastest if rows > TABLE else self._table[rows][0]

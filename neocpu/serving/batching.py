@@ -20,7 +20,7 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.composition import compositions
+from neocpu.runtime.composition import TABLE, FastestRuns
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.lane import Lane
 from neocpu.serving.metrics import ModelMetrics
@@ -141,8 +141,10 @@ class Batcher:
     ) -> None:
         self._modules, self._lanes, self._metrics = modules, lanes, metrics
         self._seconds, self._most, self._delay = seconds, batching.most, batching.delay
-        self._runs = compositions(seconds, batching.most)
-        best = max(self._rate(rows) for rows in range(1, batching.most + 1))
+        self._runs = FastestRuns(seconds)
+        # More rows than any plan has, and than are considered one by one, are as fast as these.
+        most = min(batching.most, max(TABLE, *seconds) + 1)
+        best = max(self._rate(rows) for rows in range(1, most + 1))
         self._worthwhile = best / WORTH
         self._waiting: deque[_Request] = deque()
         self._count = 0
@@ -212,7 +214,7 @@ class Batcher:
 
     def _rate(self, rows: int) -> float:
         """Return the rows per second of the first run for so many."""
-        size = self._runs[rows][0]
+        size = self._runs.first(rows)
         return min(rows, size) / self._seconds[size]
 
     def _rows(self) -> int:
@@ -267,7 +269,7 @@ class Batcher:
         if not self._waiting:
             return 0, []
         rows = self._rows()
-        size = self._runs[rows][0]
+        size = self._runs.first(rows)
         most, place = min(rows, size), 0
         parts: list[_Part] = []
         while place < most and self._waiting:

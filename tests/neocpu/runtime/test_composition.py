@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neocpu.runtime.composition import compositions
+from neocpu.runtime.composition import TABLE, FastestRuns, compositions
 
 SIZES = (1, 2, 4, 8)
 MOST = 32
@@ -48,3 +48,11 @@ def test_of_equally_long_ones_it_is_the_fewest_runs():
 def test_never_slower_than_one_row_at_a_time():
     times = {1: 1.0, 2: 2.5, 4: 6.0, 8: 20.0}
     assert compositions(times, 8)[8] == (1,) * 8
+
+
+@pytest.mark.parametrize("rows", [5, TABLE, TABLE + 1, 10 * TABLE + 3])
+def test_of_many_rows_most_have_the_fastest_plan(rows):
+    runs = FastestRuns({1: 1.0, 4: 3.0, 8: 5.0})
+    found = runs.all(rows)
+    assert found[0] == runs.first(rows)
+    assert sum(found) >= rows > sum(found[:-1])

@@ -169,6 +169,13 @@ def test_without_a_delay_nobody_waits():
     check(asked)
 
 
+def test_a_request_may_have_any_number_of_rows():
+    scene = Scene({2: 1.0, 4: 1.5}, most=10**9)
+    asked = scene.ask(202)
+    assert [len(batch) for batch in scene.ran()] == [4] * 50 + [2]
+    check(asked)
+
+
 def test_a_request_may_have_more_rows_than_any_plan():
     scene = Scene({4: 1.0}, most=16)
     asked = [scene.ask(2), scene.ask(7), scene.ask(1)]

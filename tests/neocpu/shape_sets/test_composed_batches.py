@@ -7,7 +7,8 @@ import pytest
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.runtime.composed_batches import TABLE, ComposedBatches
+from neocpu.runtime.composed_batches import ComposedBatches
+from neocpu.runtime.composition import TABLE
 from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.tensor_spec import TensorSpec
 
