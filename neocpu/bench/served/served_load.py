@@ -4,9 +4,9 @@ Requests and replies are lines of JSON on standard input and output:
 
 =============================================  ====================================================
 ``{"address": [host, port], "request": PATH,   ``{"seconds": [of each request], "wall": seconds in
-"clients": N, "duration": seconds}``           all, "different": answers unlike the first,
-                                               "failed": [status of each that was none], "answer":
-                                               the first answer's body, in hexadecimal}``
+"clients": N, "duration": seconds}``           all, "failed": [status of each that was none],
+                                               "answers": [[body in hexadecimal, how often]],
+                                               "others": those unlike the first `KINDS`}``
 =============================================  ====================================================
 
 The file holds the bytes of an HTTP request, head and body. Each client is a thread that keeps its
@@ -22,6 +22,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +30,18 @@ from typing import Any, Final
 from neocpu.bench.engines.contender_process import die_with_parent
 
 TIMEOUT: Final = 60.0
+KINDS: Final = 8
+"""Unlike answers that a client keeps: plans of batches differ in rounding, but there are few."""
 _LENGTH: Final = b"\r\ncontent-length: "
 _RECEIVE: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class Kind:
+    """Answers that are alike."""
+
+    body: bytes
+    count: int = 1
 
 
 @dataclass(slots=True)
@@ -41,8 +52,8 @@ class Client:
     request: bytes
     seconds: list[float] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
-    first: bytes = b""
-    different: int = 0
+    kinds: list[Kind] = field(default_factory=list)
+    others: int = 0
     error: OSError | None = None
 
     def work(self, begin: threading.Barrier, duration: float) -> None:
@@ -64,10 +75,15 @@ class Client:
     def _judge(self, status: int, body: bytes) -> None:
         if status != 200:
             self.failed.append(status)
-        elif not self.first:
-            self.first = body
+            return
+        for kind in self.kinds:
+            if kind.body == body:
+                kind.count += 1
+                return
+        if len(self.kinds) < KINDS:
+            self.kinds.append(Kind(body))
         else:
-            self.different += body != self.first
+            self.others += 1
 
 
 def answer(order: dict[str, Any]) -> dict[str, Any]:
@@ -97,15 +113,15 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     for one in clients:
         if one.error:
             raise one.error
-    first = next((one.first for one in clients if one.first), b"")
+    bodies: Counter[bytes] = Counter()
+    for kind in (kind for one in clients for kind in one.kinds):
+        bodies[kind.body] += kind.count
     return {
         "seconds": [seconds for one in clients for seconds in one.seconds],
         "wall": wall,
-        "different": sum(
-            one.different if one.first == first else len(one.seconds) for one in clients
-        ),
+        "others": sum(one.others for one in clients),
         "failed": [status for one in clients for status in one.failed],
-        "answer": first.hex(),
+        "answers": [(body.hex(), count) for body, count in bodies.items()],
     }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from neocpu.bench.engines.agreement import BFLOAT16_ERROR
 from neocpu.bench.engines.contenders import Contender, ContenderError, ContenderProcess
 from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.results.failure import ModelFailure, measure_each
@@ -70,7 +71,8 @@ class ServedResult:
     per_answer : tuple of float
         Seconds of a round over the requests answered in it: the inverse of throughput.
     wrong : int
-        Answers that were no outputs, or not bitwise those of direct calls.
+        Answers that were no outputs, or not those of direct calls: bitwise, unless they may be of
+        another plan of a set of batches, which may compute in another precision.
     requests : int
         How many requests have as many rows as a direct call.
     """
@@ -96,8 +98,13 @@ class ServedResult:
         return ratio_of_medians(direct, served)
 
     @property
-    def overhead(self) -> float:
-        """Seconds that a request takes longer than a direct call, median of the rounds."""
+    def overhead(self) -> float | None:
+        """Seconds that a request takes longer than a direct call, median of the rounds.
+
+        None where clients wait for each other, or a direct call does more than a request asks.
+        """
+        if self.clients > 1 or self.requests > 1:
+            return None
         return statistics.median(
             statistics.median(served) - statistics.median(direct)
             for served, direct in zip(self.latencies, self.direct, strict=True)
@@ -116,7 +123,7 @@ class ServedResult:
             "p50": percentile(self.latencies, 50),
             "p99": percentile(self.latencies, 99),
             "direct_p50": percentile(self.direct, 50),
-            "overhead": self.overhead if self.clients == 1 else None,
+            "overhead": self.overhead,
         }
 
 
@@ -166,6 +173,7 @@ def measure_served(
 
 def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallback) -> ServedReport:
     header = read_header(artifact)
+    tolerance = BFLOAT16_ERROR if request.max_batch and len(header.each) > 1 else 0.0
     if request.max_batch:
         header = max(header.each, key=lambda one: one.inputs[0].shape[:1])
     inputs = random_inputs(header.inputs, seed=0)
@@ -184,7 +192,7 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
             closing(ClientsProcess()) as clients,
         ):
             outputs = tuple(array[asked] for array in direct.outputs())
-            race = _Race(direct, server, clients, message, outputs, rows or 1)
+            race = _Race(direct, server, clients, message, outputs, tolerance, rows or 1)
             race.warm_up()
             results = race.run(request.clients, request.seconds, on_progress)
     return ServedReport(header.name, request.threads, len(content), results)
@@ -206,6 +214,7 @@ class _Race:
     clients: ClientsProcess
     message: Path
     outputs: tuple[AnyArray, ...]
+    tolerance: float
     requests: int
 
     def warm_up(self) -> None:
@@ -244,8 +253,10 @@ class _Race:
     ) -> ServedResult:
         wrong = 0
         for load in loads:
-            right = same_outputs(load.answer, self.outputs)
-            wrong += load.different + load.failed if right else len(load.seconds)
+            for body, count in load.answers:
+                if not same_outputs(body, self.outputs, self.tolerance):
+                    wrong += count
+            wrong += load.others + load.failed
         return ServedResult(
             clients,
             tuple(load.seconds for load in loads),

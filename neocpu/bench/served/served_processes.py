@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from neocpu.bench.engines.agreement import relative_error
 from neocpu.foundation.errors import NeoCPUError
 
 NAME: Final = "model"
@@ -50,19 +51,19 @@ class Load:
         Of each request, from its first byte sent to the last one received.
     wall : float
         Seconds in all.
-    different : int
-        Answers unlike the first.
+    answers : tuple of (bytes, int)
+        Bodies that are not the same, and how often they came.
+    others : int
+        Answers beyond these.
     failed : int
         Answers of another status than 200.
-    answer : bytes
-        The first one's body.
     """
 
     seconds: tuple[float, ...]
     wall: float
-    different: int
+    answers: tuple[tuple[bytes, int], ...]
+    others: int
     failed: int
-    answer: bytes
 
 
 class ServerProcess:
@@ -161,9 +162,9 @@ class ClientsProcess:
             raise ServingError("the clients ended without a report") from error
         if "error" in reply:
             raise ServingError(f"a client lost its connection: {reply['error']}")
-        content = bytes.fromhex(reply["answer"])
+        answers = tuple((bytes.fromhex(body), count) for body, count in reply["answers"])
         failed = len(reply["failed"])
-        return Load(tuple(reply["seconds"]), reply["wall"], reply["different"], failed, content)
+        return Load(tuple(reply["seconds"]), reply["wall"], answers, reply["others"], failed)
 
     def close(self) -> None:
         """End it. May be repeated."""
@@ -199,9 +200,24 @@ def binary_request(inputs: Mapping[str, AnyArray]) -> bytes:
     return b"".join([head.encode(), text, *data])
 
 
-def same_outputs(answer: bytes, outputs: Sequence[AnyArray]) -> bool:
-    """Return whether an answer to `binary_request` ends in the bytes of these outputs."""
-    return answer.endswith(b"".join(array.tobytes() for array in outputs))
+def same_outputs(answer: bytes, outputs: Sequence[AnyArray], tolerance: float = 0.0) -> bool:
+    """Return whether an answer to `binary_request` ends in these outputs.
+
+    Parameters
+    ----------
+    tolerance : float
+        Norm-wise difference up to which they are the same; their bytes must be if it is 0.
+    """
+    if answer.endswith(b"".join(array.tobytes() for array in outputs)):
+        return True
+    offset = len(answer) - sum(array.nbytes for array in outputs)
+    if offset < 0 or tolerance == 0:
+        return False
+    found = []
+    for array in outputs:
+        found.append(np.frombuffer(answer, array.dtype, array.size, offset).reshape(array.shape))
+        offset += array.nbytes
+    return relative_error(found, outputs) <= tolerance
 
 
 def _line(stream: IO[bytes] | None, timeout: float) -> bytes:

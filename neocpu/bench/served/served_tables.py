@@ -19,9 +19,10 @@ METHOD: Final = (
     "artifact with the same input, one after another without a pause. In {rounds} rounds they take "
     "turns, and a process is stopped (SIGSTOP) unless it is its turn. All of them share the "
     "machine's CPUs, so what clients and server take, calls lose. Every answer is compared byte "
-    "for byte with the outputs of direct calls. Where the server computes requests together, each "
+    "for byte with the outputs of direct calls; where several plans may compute it, in different "
+    "precision maybe, norm-wise to 0.05. Where the server computes requests together, each "
     "has one row, direct calls are of whole batches, and count as many. Overhead is the median of "
-    "a request's time less that of a direct call's, in the same round, with one client."
+    "a request's time less that of a direct call's of as much, in the same round, with one client."
 )
 
 
@@ -56,6 +57,6 @@ def _row(report: ServedReport, result: ServedResult) -> tuple[str, ...]:
         ms(percentile(result.latencies, 50)),
         ms(percentile(result.latencies, 99)),
         ms(percentile(result.direct, 50)),
-        ms(result.overhead) if result.clients == 1 else "",
+        "" if result.overhead is None else ms(result.overhead),
         str(result.wrong),
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import neocpu
+from neocpu.bench.served.served_model import ServedReport, ServedRequest, measure_served
 from neocpu.serving.batching import Batching
 from neocpu.serving.refusals import RequestError
 from neocpu.serving.repository import ModelEntry
@@ -75,3 +76,11 @@ def test_metadata_say_what_is_not_always_the_same(server):
     found = server.metadata("sized", None)
     assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3, -1, -1]}]
     assert [one["shape"] for one in found["outputs"]] == [[-1, 5, -1, -1], [-1, 13, 1, 1]]
+
+
+def test_a_benchmark_takes_answers_of_any_plan(sized):
+    pytest.importorskip("fastapi")
+    request = ServedRequest((4,), seconds=0.3, threads=1, max_batch=3)
+    (report,) = measure_served([str(sized.path)], request)
+    assert isinstance(report, ServedReport), report
+    assert report.wrong == 0

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,8 @@ def test_options_that_do_not_go_together(options, words, capsys):
 def test_figures():
     result = ServedResult(1, ((0.011, 0.013),) * 3, ((0.010, 0.010),) * 3, (0.0125,) * 3, 0)
     assert result.overhead == pytest.approx(0.002)
+    together = replace(result, requests=4)  # whose direct calls do four times as much
+    assert together.overhead is None
     assert result.share.value == pytest.approx(0.8)
     table = served_table([ServedReport("net", 2, 1000, (result,))])
     assert table.rows[0][2:5] == ("80.0", "100.0", "0.80 (0.80 to 0.80)")
@@ -121,7 +124,8 @@ def test_other_answers_are_noticed(canned, tmp_path):
     client = served_load.Client(address, b"any")
     client.work(threading.Barrier(1), 3600)
     assert isinstance(client.error, ConnectionResetError)
-    assert (client.first, client.different, client.failed) == (b"one", 1, [429])
+    assert client.kinds == [served_load.Kind(b"one", 2), served_load.Kind(b"two")]
+    assert (client.others, client.failed) == (0, [429])
     assert len(client.seconds) == 4
 
 
@@ -149,3 +153,10 @@ def test_requests_and_answers():
     assert parsed.outputs[0].binary
     assert same_outputs(b"{}" + x.tobytes(), [x])
     assert not same_outputs(b"{}" + x.tobytes(), [x + 1])
+    other = 1.0001 * x
+    both = [x, 2 * x]
+    answer = b"{}" + other.tobytes() + (2 * other).tobytes()
+    assert not same_outputs(answer, both)
+    assert same_outputs(answer, both, 1e-3)
+    assert not same_outputs(answer, both[::-1], 1e-3)
+    assert not same_outputs(b"{}", both, 1e-3)
