@@ -31,20 +31,22 @@ SESSIONS: Final = f"{ONNXRUNTIME}-sessions"
 def called_by(session: Session, runs: Sequence[Callable[[], Any]]) -> Session:
     """Return a session whose `run_many` calls each of ``runs`` from a thread of its own.
 
-    Whoever is done takes the next call, so that a thread that was held up makes fewer.
+    Each makes one call at least, however short calls are. Whoever is done takes the next, so that a
+    thread that was held up makes fewer.
     """
     streams = len(runs)
     callers = ThreadPoolExecutor(streams)
 
     def run_many(times: int) -> int:
         made = _in_laps(times, streams)
-        tickets = itertools.count()
+        tickets = itertools.count(streams)
 
         def call(run: Callable[[], Any]) -> None:
+            run()
             while next(tickets) < made:
                 run()
 
-        for _ in callers.map(call, runs):  # which raises what a call raised
+        for _ in callers.map(call, runs if made else ()):  # which raises what a call raised
             pass
         return made
 

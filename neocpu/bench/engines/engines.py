@@ -29,6 +29,8 @@ def load_neocpu(path: str, threads: int | None, inputs: Inputs, streams: int = 1
     import neocpu
 
     module = neocpu.load(path, threads, streams=streams)
+    if streams > 1:
+        module.warmup(1)  # short calls may all be made on the stream that was used last
     ordered = [inputs[spec.name] for spec in module.inputs]
 
     def run() -> Sequence[AnyArray]:

@@ -1,6 +1,7 @@
 """Engines that make several calls at once: as many as they are told, and right ones."""
 
 import threading
+from functools import partial
 
 import needs
 import numpy as np
@@ -49,6 +50,16 @@ def test_as_many_calls_run_at_once_as_there_are_streams():
     assert session.run_many(7) == 9
     assert len(calls) == 12
     assert session.streams == len({*calls}) == 3
+
+
+def test_each_stream_makes_a_call_however_short():
+    for _ in range(20):
+        calls = []
+        runs = [partial(calls.append, stream) for stream in range(8)]
+        session = called_by(Session("1.0", list), runs)
+        assert session.run_many(0) == len(calls) == 0
+        assert session.run_many(1) == 8
+        assert sorted(calls) == [*range(8)]
 
 
 def test_a_stream_that_is_held_up_makes_fewer_calls():
