@@ -43,14 +43,11 @@ class MeasuredRun:
     ----------
     seconds : float
         Of a run as it is, on the number of threads asked for.
-    on_one : float
-        Of one as it is, on one thread.
     run : RunTime
         Where the time of one goes on one thread.
     """
 
     seconds: float
-    on_one: float
     run: RunTime
 
 
@@ -72,13 +69,13 @@ def kernel_loops(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
-    """Run an artifact on random inputs, on one and on several threads in turn, then with a trace.
+    """Run an artifact on random inputs, on several threads and on one with a trace, in turn.
 
     Returns
     -------
     dict
-        ``"seconds"`` of a run on several threads, those ``"on_one"``, ``"between"`` the calls, and
-        the ``"calls"``: the fields of `CallTime`. Each is the lower quartile of the rounds.
+        ``"seconds"`` of a run on several threads, those ``"between"`` the calls on one, and the
+        ``"calls"``: the fields of `CallTime`. Each is the lower quartile of the rounds.
     """
     loops = kernel_loops(path)
     with load(path, 1) as one, load(path, threads) as several:
@@ -89,32 +86,27 @@ def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
             module(inputs)
             return time.perf_counter() - begin
 
-        modules = (one, several) if threads > 1 else (one,)
-        for module in modules:
+        for module in (several, one):
             for _ in range(WARMUP):
                 seconds(module)
         gc.collect()
         gc.disable()
         one.start_trace()
         alone = seconds(one)
-        rounds = min(rounds, max(FEWEST_ROUNDS, int(LONGEST / (alone * (2 * len(modules) + 1)))))
+        rounds = min(rounds, max(FEWEST_ROUNDS, int(LONGEST / (alone * 4))))
         traced = min(rounds, max(1, MAX_EVENTS // len(one.stop_trace().events)))
-        plain: dict[Module, list[float]] = defaultdict(list)
+        plain = []
         timelines = []
         for number in range(rounds):
-            for module in modules:
-                seconds(module)  # which brings its weights and feature maps back to the caches
-                plain[module].append(seconds(module))
+            # The first run of each brings its weights and feature maps back to the caches.
+            seconds(several)
+            plain.append(seconds(several))
             if number < traced:
+                seconds(one)
                 one.start_trace()
                 seconds(one)
                 timelines.append(one.stop_trace())
-    found = {module: _undisturbed(each) for module, each in plain.items()}
-    return {
-        "seconds": found[modules[-1]],
-        "on_one": found[one],
-        **_described(timelines, loops),
-    }
+    return {"seconds": _undisturbed(plain), **_described(timelines, loops)}
 
 
 def _undisturbed(seconds: Iterable[float]) -> float:
@@ -207,7 +199,7 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
         for call in measured["calls"]
     )
     run = RunTime(tuple(calls), measured["between"])
-    return MeasuredRun(measured["seconds"], measured["on_one"], run)
+    return MeasuredRun(measured["seconds"], run)
 
 
 def main() -> None:

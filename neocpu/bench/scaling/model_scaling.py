@@ -1,4 +1,4 @@
-"""How a model's latency falls with the number of threads: measured as far as there are CPUs."""
+"""How a model's latency falls with the number of threads: measured as far as there are cores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.scaling.loop_times import measure_run
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.host import usable_cores
 from neocpu.foundation.machines import MACHINES, Machine, find_machine
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
@@ -38,7 +38,7 @@ class ScalingRequest:
         Numbers of threads, ascending.
     machine : Machine
     is_host : bool
-        Whether that is one of this CPU, on which what there are CPUs for is measured too.
+        Whether that is one of this CPU, on which what there are cores for is measured too.
     databases : tuple of Path
     shapes : InputShapes
     """
@@ -86,7 +86,8 @@ class ScalingStep:
     Attributes
     ----------
     measured : float or None
-        Seconds of a run on so many threads here; None without as many CPUs of this kind.
+        Seconds of a run on so many threads here; None without as many cores of this kind: threads
+        that share one are not what is predicted.
     alone : float
         Seconds of a run of its kernels on one thread of the machine.
     predicted : ParallelRun
@@ -225,7 +226,7 @@ def _step_of(
         on_progress=on_progress,
     )
     on_progress(Progress("measure", detail=f"loops for {plural(threads, 'thread')}"))
-    is_measured = request.is_host and threads <= usable_cpus()
+    is_measured = request.is_host and threads <= usable_cores()
     found = measure_run(artifact, threads if is_measured else 1)
     run: RunTime = found.run.slower(slower)
     predicted = predict_run(run, request.machine, threads)

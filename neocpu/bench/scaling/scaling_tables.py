@@ -10,7 +10,7 @@ from typing import Final
 from neocpu.bench.results.document import Run, page
 from neocpu.bench.results.table import Table, ms
 from neocpu.bench.scaling.model_scaling import ScalingPrediction, ScalingStep
-from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.host import usable_cores
 from neocpu.foundation.units import plural
 from neocpu.schedules.estimates.parallel_run import LIMITS, Limit, ParallelCall
 
@@ -91,7 +91,7 @@ def _notes(found: ScalingPrediction) -> tuple[str, ...]:
         if step.error is not None
     )
     return (
-        f"Measured on {plural(usable_cpus(), 'CPU')}; predictions are off by {errors}."
+        f"Measured on {plural(usable_cores(), 'core')}; predictions are off by {errors}."
         if errors
         else f"Nothing is measured on a {machine.cpu}: its loops are timed on this CPU.",
         f"The machine: {machine.cores} cores of {machine.flops / 1e9:.0f} GFLOP/s, "

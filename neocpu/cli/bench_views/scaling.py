@@ -1,4 +1,4 @@
-"""``neocpu bench scaling``: latency over threads, predicted where there are no CPUs."""
+"""``neocpu bench scaling``: latency over threads, predicted where there are no cores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Examples:
 def command(
     terminal: Terminal, asked: Asked, counts: tuple[int, ...] | None, machine: str | None
 ) -> int:
-    """Predict latency with up to 64 threads, and measure it as far as there are CPUs.
+    """Predict latency with up to 64 threads, and measure it as far as there are cores.
 
     Each MODEL is compiled for every number of threads. What keeps it from being as many times as
     fast is listed: loops with too few or uneven tasks, bandwidth, and entering parallel loops.

@@ -43,7 +43,6 @@ def test_loops_are_timed_in_the_running_network(tiny):
     threads = min(2, usable_cpus())
     found = measure_run(tiny, threads, rounds=3)
     assert found.seconds > 0
-    assert found.on_one > 0
     assert {call.kernel for call in found.run.calls} == set(loops)
     for call in found.run.calls:
         found_loops = tuple(loop.iterations for loop in call.loops)
@@ -76,11 +75,11 @@ def compiled(monkeypatch):
             CallTime("conv_0", "conv", seconds, (LoopTime(32, seconds),)),
             CallTime("top_0", "top", 0.1e-3),
         )
-        return MeasuredRun(0.6e-3, 1.1e-3, RunTime(calls))
+        return MeasuredRun(0.6e-3, RunTime(calls))
 
     monkeypatch.setattr(model_scaling, "compile_in_child", compile_in_child)
     monkeypatch.setattr(model_scaling, "measure_run", measure)
-    monkeypatch.setattr(model_scaling, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(model_scaling, "usable_cores", lambda: 2)
     monkeypatch.setattr(model_scaling, "read_header", lambda _: type("Header", (), {"name": "net"}))
     return made
 
