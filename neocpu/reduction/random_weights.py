@@ -92,7 +92,7 @@ def _drawn(array: Array, rng: np.random.Generator) -> Array | None:
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     mean, deviation = (finite.mean(), finite.std()) if finite.size else (0.0, 1.0)
-    drawn = rng.normal(mean, deviation, array.shape)
+    drawn: Array = np.asarray(rng.normal(mean, deviation, array.shape))
     if finite.size:
-        drawn = np.clip(drawn, finite.min(), finite.max())
+        drawn = np.asarray(np.clip(drawn, finite.min(), finite.max()))
     return np.asarray(drawn.astype(array.dtype))
