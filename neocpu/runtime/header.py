@@ -21,8 +21,6 @@ FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 SET_FORMAT: Final = 8
 """Of an artifact that is compiled for a set of shapes."""
-MAX_SIGNATURES: Final = 64
-"""Of a set."""
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"

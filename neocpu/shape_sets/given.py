@@ -10,10 +10,12 @@ from typing import Final, TypeAlias
 
 from neocpu.foundation.errors import UsageError
 from neocpu.input_shapes import Given, parse_given
-from neocpu.runtime.header import MAX_SIGNATURES
 
 Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
 """Shapes of inputs by name; or a sequence of such, one for each signature."""
+
+MAX_SIGNATURES: Final = 64
+"""Of a set."""
 
 _RANGE: Final = r"\d{1,18}\.\.\d{1,18}"
 _CHOICE: Final = rf"(?:{_RANGE}|\d{{1,18}})"

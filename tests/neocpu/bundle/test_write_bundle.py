@@ -17,12 +17,12 @@ from neocpu.runtime.header import (
     ARGUMENT_ALIGN,
     FORMAT,
     MAX_RANK,
-    MAX_SIGNATURES,
     MAX_SPECS,
     MAX_THREADS,
     SET_FORMAT,
     WEIGHT_ALIGN,
 )
+from neocpu.shape_sets.given import MAX_SIGNATURES
 
 BUDGET = 4e5
 """Bytes of a bundle without its weights."""
