@@ -136,10 +136,13 @@ def test_a_client_that_goes_away_takes_nobody_along(server, expected):
         found = await asyncio.gather(*asked, return_exceptions=True)
         return x, found, server.in_flight
 
-    x, (answer, error), in_flight = asyncio.run(scene())
-    assert outputs(answer).tobytes() == expected(x).tobytes()
-    assert isinstance(error, AbandonedError)
-    assert in_flight == 0
+    for _ in range(50):  # a run may be over before anybody looks whether the client is there
+        x, (answer, error), in_flight = asyncio.run(scene())
+        assert outputs(answer).tobytes() == expected(x).tobytes()
+        assert in_flight == 0
+        if isinstance(error, AbandonedError):
+            return
+    pytest.fail("no client was missed")
 
 
 def test_more_than_may_wait_are_refused(linear):
