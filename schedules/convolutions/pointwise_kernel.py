@@ -140,12 +140,13 @@ class Emitter:
     def _pack(self, panel: Any, at: Any, block: Any, ic: _Part, chunk_at: Any) -> None:
         """Copy the pixels of a register tile that a pass reads to ``panel[at, chunk_at…]``."""
         w, start = self.workload, self._first_pixel(block)
-        for j in range(self.scheme.reg_n):
-            image, y, x = self._place(start + j)
-            y, x = y * w.stride[0] - w.padding[0], x * w.stride[1] - w.padding[1]
-            with T.serial(ic.count) as i:
-                channel = (ic.first + i) * self.lanes
-                found, channel, inside = place_of(w, image, channel, w.image_channels)
+        places = [self._place(start + j) for j in range(self.scheme.reg_n)]
+        # One loop for all pixels: LLVM would unroll each of their own.
+        with T.serial(ic.count) as i:
+            first = (ic.first + i) * self.lanes
+            for j, (image, y, x) in enumerate(places):
+                y, x = y * w.stride[0] - w.padding[0], x * w.stride[1] - w.padding[1]
+                found, channel, inside = place_of(w, image, first, w.image_channels)
                 source, target = (found, channel, y, x), (at, chunk_at + i, j)
                 if any(w.padding):
                     inside = (*inside, y >= 0, y < w.height, x >= 0, x < w.width)

@@ -213,3 +213,13 @@ def test_passes_are_of_whole_vectors_though_channels_are_not():
     schemes = template.space(workload, HOST)
     assert schemes
     assert all(scheme.ic_block % LANES == 0 for scheme in schemes)
+
+
+def test_pixels_of_a_register_tile_are_packed_in_one_loop():
+    # Of a loop for each pixel LLVM unrolls all, for longer than it takes for the rest.
+    def loops(reg_n):
+        scheme = scheme_of(reg_n=reg_n, passes=1, split=True)
+        workload = Conv2dWorkload(1, 4 * LANES, 28, 28, 4 * LANES, (1, 1), (2, 2), (0, 0, 0, 0))
+        return template.lower(workload, scheme, HOST, 2).script().count("in range(")
+
+    assert loops(7) == loops(3)
