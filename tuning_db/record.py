@@ -13,15 +13,11 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from neocpu.schedules.vocabulary.keyed import content_hash
 from neocpu.schedules.vocabulary.numerics import UnknownTypeError
 from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import (
-    Conv2dWorkload,
-    JoinWorkload,
-    TransformWorkload,
-    content_hash,
-)
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.workload import Workload as Workload
 
 VERSION = 1

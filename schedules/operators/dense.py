@@ -31,11 +31,12 @@ from neocpu.schedules.operators.epilogue import apply_epilogue
 from neocpu.schedules.tir.builder import prefetch_to_l2
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
+from neocpu.schedules.vocabulary.keyed import Keyed
 from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, Keyed
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024

@@ -7,8 +7,6 @@ shapes, stride, padding, dilation, groups, dtype, batch and the fused epilogue (
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Container
 from dataclasses import asdict, dataclass, field
@@ -17,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.frames import Frames
+from neocpu.schedules.vocabulary.keyed import Keyed
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, UnknownTypeError
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
@@ -49,21 +48,6 @@ class EpilogueOp:
     def to_json(self) -> list[str | float]:
         """JSON form: the kind, then the arguments; JSON has no infinity, so that is a string."""
         return [self.kind, *(str(arg) if math.isinf(arg) else arg for arg in self.args)]
-
-
-class Keyed:
-    """Base of workloads: what their JSON form says is all there is to them."""
-
-    __slots__ = ()
-    kind: ClassVar[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON form."""
-        raise AssertionError("abstract")
-
-    def key(self) -> str:
-        """Content hash that names this workload, in the tuning database too."""
-        return content_hash(self.to_json())
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,9 +442,3 @@ def _fields(data: dict[str, Any], kind: str) -> dict[str, Any]:
     if data.get("kind") != kind:
         raise ValueError(f"not a {kind} workload: {data.get('kind')!r}")
     return {name: value for name, value in data.items() if name != "kind"}
-
-
-def content_hash(data: Any) -> str:
-    """Return a 16-digit hash of JSON-serialisable ``data``, independent of key order."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
