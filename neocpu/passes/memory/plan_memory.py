@@ -186,8 +186,7 @@ class _Emitter:
             root = self._uses.root(self._uses.resolve(binding.var))
             shape = None if root is None else static_shape(root)
             if str(binding.var.name) in names and root in self._guards.makers and shape is not None:
-                outermost, offset = self._joins.outermost(root)
-                place = Placement(self._starts[outermost] + offset, dtype_of(root), shape)
+                place = Placement(self._start(root), dtype_of(root), shape)
                 calls = self._made[self._guards.makers[root]]
                 found[str(binding.var.name)] = HeldPlace(calls, place)
         return found
@@ -222,10 +221,12 @@ class _Emitter:
     def _param(self, var: Var) -> Var:
         """Return the parameter that holds the tensor ``var``, or ``var`` if it is not placed."""
         root = self._uses.root(var)
-        if root is None:
-            return var
+        return var if root is None else self._view(var, self._start(root))
+
+    def _start(self, root: Var) -> int:
+        """Return where in the arena a tensor begins that is placed."""
         outermost, offset = self._joins.outermost(root)
-        return self._view(var, self._starts[outermost] + offset)
+        return self._starts[outermost] + offset
 
     def _view(self, var: Var, offset: int) -> Var:
         shape, dtype = static_shape(var), dtype_of(var)
@@ -238,8 +239,7 @@ class _Emitter:
 
     def _copy_parts(self, join: Join) -> Iterator[Any]:
         """Yield the calls that copy what is not made in its place."""
-        outermost, offset = self._joins.outermost(join.output)
-        start = self._starts[outermost] + offset
+        start = self._start(join.output)
         for part in join.copied:
             if self._is_made(part.guards):
                 arguments = [self._param(part.var), self._view(part.var, start + part.offset)]
