@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Call, GenericConst, Var
 
+from neocpu.passes.memory.tensor_uses import rebound
 from neocpu.relax_utils import Expr, constant_value
 
 
@@ -41,9 +42,7 @@ class _Lift:
 
     def binding(self, binding: Any) -> Any:
         """Return a binding without constants."""
-        if isinstance(binding, relax.VarBinding):
-            return relax.VarBinding(binding.var, self.over(binding.value))
-        return relax.MatchCast(binding.var, self.over(binding.value), binding.ty)
+        return rebound(binding, binding.var, self.over(binding.value))
 
     def over(self, expr: Expr) -> Expr:
         """Return an expression without constants."""

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.passes.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
-from neocpu.passes.memory.tensor_uses import Loop, Uses, read_uses, replace_vars
+from neocpu.passes.memory.tensor_uses import Loop, Uses, read_uses, rebound, replace_vars
 from neocpu.passes.values.held_values import HeldPlace
 from neocpu.planning.arena import Span, place
 from neocpu.planning.guards import Guard
@@ -162,7 +162,7 @@ class _Emitter:
             elif binding.var not in self._uses.names and self._uses.root(binding.var) is None:
                 called = isinstance(binding.value, Call) and isinstance(binding.value.op, GlobalVar)
                 if not called or self._is_made(self._guards.of_steps[step]):
-                    kept.append(self._rewrite(binding))
+                    kept.append(rebound(binding, binding.var, self._over_params(binding.value)))
                     if step in begins:
                         begun[begins[step].end] = len(self.guards)
                     elif step in begun:
@@ -212,11 +212,6 @@ class _Emitter:
 
     def _over_params(self, expr: Expr) -> Expr:
         return replace_vars(self._uses.resolve(expr), self._param)
-
-    def _rewrite(self, binding: Any) -> Any:
-        if isinstance(binding, relax.VarBinding):
-            return relax.VarBinding(binding.var, self._over_params(binding.value))
-        return relax.MatchCast(binding.var, self._over_params(binding.value), binding.ty)
 
     def _param(self, var: Var) -> Var:
         """Return the parameter that holds the tensor ``var``, or ``var`` if it is not placed."""

@@ -179,6 +179,13 @@ def bytes_in(var: Var) -> int:
     return math.prod(shape) * bytes_of(dtype_of(var))
 
 
+def rebound(binding: Any, var: Var, value: Expr) -> Any:
+    """Return a binding of the same kind, of another variable or value."""
+    if isinstance(binding, relax.VarBinding):
+        return relax.VarBinding(var, value)
+    return relax.MatchCast(var, value, binding.ty)
+
+
 def replace_vars(expr: Expr, variable: Callable[[Var], Expr]) -> Expr:
     """Return ``expr`` with its variables replaced, and the fields of known tuples taken out."""
     if isinstance(expr, Var):

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
-from neocpu.passes.memory.tensor_uses import replace_vars
+from neocpu.passes.memory.tensor_uses import rebound, replace_vars
 from neocpu.relax_utils import Expr, bindings, constant_value, is_op, op_name, shape_values
 
 
@@ -115,11 +115,8 @@ def with_names(fused: tvm.IRModule, before: tvm.IRModule, names: Collection[str]
 
 def _renamed(given: Any, renamed: Mapping[Var, Var]) -> Iterator[Any]:
     for binding in given:
-        var, value = renamed.get(binding.var, binding.var), _over(binding.value, renamed)
-        if isinstance(binding, relax.VarBinding):
-            yield relax.VarBinding(var, value)
-        else:
-            yield relax.MatchCast(var, value, binding.ty)
+        var = renamed.get(binding.var, binding.var)
+        yield rebound(binding, var, _over(binding.value, renamed))
 
 
 def _over(expr: Expr, renamed: Mapping[Var, Var]) -> Expr:
