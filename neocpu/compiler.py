@@ -1,64 +1,31 @@
-"""The way through the house: the one module that sees everything.
-
-import → simplify → extract → tune → solve → rewrite → lower → build → link → verify
-"""
+"""The public functions, which check what they are given."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import onnx
-
-from neocpu import models
-from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.object_cache import open_object_cache
-from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.building.phases import BUILDING, PhaseClock
-from neocpu.building.pipeline import DUMP_VARIABLE, Dump
+from neocpu.compile_each import compile_each
 from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
-from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
-from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
-from neocpu.frontend.importer import import_relax
-from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.frontend.processing.load_processed import load_processed
-from neocpu.input_shapes import NO_SHAPES, Given, InputShapes
+from neocpu.input_shapes import Given, InputShapes
 from neocpu.network_tuning import (
     make_strategy,
-    measured_schemes,
     measurer_for,
     open_store,
     tune_networks,
     workloads_of,
 )
-from neocpu.passes.simplify_relax import simplify
-from neocpu.planning.extract import extract
-from neocpu.planning.network import Network
-from neocpu.planning.precision import Precision
 from neocpu.processing import NO_PROCESSING, Processing
-from neocpu.reports.calibration_report import CalibrationReport
-from neocpu.reports.plan_report import PlanReport
-from neocpu.schedules.vocabulary.accuracy import Accuracy, parse_accuracy
+from neocpu.read_model import ModelLike, read_network
+from neocpu.schedules.vocabulary.accuracy import parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 from neocpu.search.measuring.fleet import parse_fleet
 from neocpu.search.tuner import TuneReport
 from neocpu.shape_sets.given import Shapes
-from neocpu.shape_sets.joining import check_set, join_set
-from neocpu.stages import Builder, Generating, Simplified
-from neocpu.tuning_db.store import Store
-
-if TYPE_CHECKING:
-    from neocpu.verification import Verifier
-
-ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 def compile(
@@ -174,225 +141,6 @@ def compile(
     return compiled
 
 
-def compile_each(
-    model: ModelLike,
-    members: Sequence[Member],
-    options: CompileOptions,
-    progress_of: Callable[[int], ProgressCallback],
-    calibration: CalibrationReport | None = None,
-) -> Generator[CompiledModule]:
-    """Compile a model for several CPUs, each in numbers of its own.
-
-    The model is imported once, and what outputs are compared with is computed once for each
-    promise. While the code for one CPU is generated, the plan for the next is made.
-
-    Parameters
-    ----------
-    progress_of : callable
-        Return where the progress of a member goes, by its number.
-    calibration : CalibrationReport, optional
-        What calibration data decided before, for the plans to tell.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
-    """
-    # Who looks at a kernel's intermediate forms wants it to have them.
-    cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
-    with OneAtATime(cache) as generations:
-        begun = _begin_each(model, members, options, progress_of, generations, calibration)
-        # Nothing else runs while kernels are measured.
-        finished = _finish_each(begun if options.budget.seconds else _one_ahead(begun))
-        for _ in members:
-            with ExitStack() as on_failure:
-                parts = [on_failure.enter_context(next(finished)) for _ in options.signatures]
-                joined = join_set(parts, options.plan.max_weights)
-                on_failure.pop_all()
-            yield joined
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Begun:
-    """A compilation for one CPU and signature whose code is being generated.
-
-    Attributes
-    ----------
-    signature : int
-        Its number.
-    unchecked : str or None
-        Why what comes of it is not to be verified.
-    """
-
-    signature: int
-    builder: Builder
-    generating: Generating
-    tuned: TuneReport | None
-    unchecked: str | None
-
-
-def _one_ahead(begun: Iterable[_Begun]) -> Iterator[_Begun]:
-    """Yield each once the next has begun too."""
-    waiting: list[_Begun] = []
-    for one in begun:
-        if waiting:
-            yield waiting.pop()
-        waiting.append(one)
-    yield from waiting
-
-
-def _finish_each(begun: Iterable[_Begun]) -> Iterator[CompiledModule]:
-    verifiers: dict[tuple[int, Accuracy], Verifier] = {}
-    for one in begun:
-        if one.unchecked is not None:
-            compiled = finish_unchecked(one.builder, one.generating, one.unchecked)
-        else:
-            promised = one.builder.accuracy
-            key = one.signature, promised
-            if key not in verifiers:
-                verifiers[key] = verifier_of(one.generating.planned.loaded, promised)
-            compiled = finish_as_promised(one.builder, one.generating, verifiers[key])
-        compiled.tuned = one.tuned
-        yield compiled
-
-
-def _begin_each(
-    model: ModelLike,
-    members: Sequence[Member],
-    options: CompileOptions,
-    progress_of: Callable[[int], ProgressCallback],
-    generations: OneAtATime,
-    calibration: CalibrationReport | None,
-) -> Iterator[_Begun]:
-    store = open_store(
-        options.databases, only=options.only_databases, writing=options.budget.seconds != 0
-    )
-    unchecked = [_unchecked(m.target) if options.verify else "--no-verify" for m in members]
-    models: list[Simplified] = []
-    for number, member in enumerate(members):
-        cpu, own = member.target, options.computing(member.precision)
-        # One for each signature, whose seconds it counts.
-        count = len(options.signatures)
-        clocks = [
-            PhaseClock(_of_signature(progress_of(number), signature, count))
-            for signature in range(count)
-        ]
-        builders = [
-            replace(_builder(cpu, own, store, clock, generations), calibration=calibration)
-            for clock in clocks
-        ]
-        if not models:
-            for builder, shapes in zip(builders, options.signatures, strict=True):
-                load = partial(load_for_import, model, shapes, options.processing)
-                models.append(builder.read(load, keep=None in unchecked, uses=len(members)))
-            check_set([each.loaded for each in models])
-        tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
-        admissions = own.accuracy.admissions[:1]
-        agreed = builders[0].plan_together(models, *admissions)
-        for signature, (builder, each) in enumerate(zip(builders, models, strict=True)):
-            planned = builder.plan(each, admissions, agreed=agreed[signature])
-            assert planned is not None  # no plan was tried before
-            yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
-
-
-def _of_signature(report: ProgressCallback, number: int, count: int) -> ProgressCallback:
-    """Return where the progress of one of ``count`` signatures goes."""
-    if count == 1:
-        return report
-
-    def tell(step: Progress) -> None:
-        report(replace(step, phase=f"shape {number + 1} of {count}: {step.phase}"))
-
-    return tell
-
-
-def _builder(
-    cpu: CpuTarget,
-    options: CompileOptions,
-    store: Store,
-    clock: PhaseClock,
-    generations: OneAtATime,
-) -> Builder:
-    cpu = replace(cpu, streams=options.streams or 1)
-    return Builder(
-        cpu,
-        options.threads,
-        options.plan,
-        options.templates,
-        partial(measured_schemes, store, cpu, options.threads, keep=generations.kept),
-        options.accuracy,
-        clock,
-        Dump(),
-        generations,
-        disabled_rules=options.disabled_rules,
-        streams=options.streams,
-    )
-
-
-def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> PlanReport:
-    """Return what would be decided of a model, without generating code.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, UsageError, DatabaseError
-    """
-    store = open_store(options.databases, only=options.only_databases)
-    with OneAtATime() as generations:
-        builder = _builder(cpu, options, store, PhaseClock(silent), generations)
-        simplified = builder.read(
-            partial(load_for_import, model, options.shapes, options.processing), keep=False
-        )
-        planned = builder.plan(simplified, options.accuracy.admissions[:1])
-    assert planned is not None  # no plan was tried before
-    return planned.report
-
-
-def tune_together(
-    models: Sequence[ModelLike],
-    cpu: CpuTarget,
-    options: CompileOptions,
-    on_progress: ProgressCallback,
-) -> TuneReport | None:
-    """Measure what several forms of one model need within its budget; None if there is none.
-
-    Raises
-    ------
-    ModelError, UnsupportedError, TargetError, DatabaseError
-    """
-    if options.budget.seconds == 0:
-        return None
-    store = open_store(options.databases, only=options.only_databases, writing=True)
-    networks = [read_network(model) for model in models]
-    return _tune_networks(networks, cpu, store, options, PhaseClock(on_progress))
-
-
-def _tune_networks(
-    networks: Sequence[Network],
-    cpu: CpuTarget,
-    store: Store,
-    options: CompileOptions,
-    clock: PhaseClock,
-) -> TuneReport | None:
-    """Measure what networks need, here, within the budget; None if there is none."""
-    if options.budget.seconds == 0:
-        return None
-    strategy = make_strategy("xgb", cpu, options.threads, store)
-    # Records of what `auto` may choose from are worth having; it never chooses bfloat16.
-    halves = options.plan.precision is Precision.BF16
-    precision = Precision.BF16 if halves else Precision.AUTO
-    with clock.phase("tune", alone=False):
-        return tune_networks(
-            [workloads_of(network, cpu, precision) for network in networks],
-            cpu,
-            options.threads,
-            store,
-            strategy,
-            options.budget,
-            clock.report,
-            measurer_for(strategy, cpu, options.threads),
-            options.accuracy.admission,
-        )
-
-
 def tune(
     models: Sequence[ModelLike],
     *,
@@ -469,43 +217,8 @@ def tune(
     return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring, admission)
 
 
-def workloads(
-    model: ModelLike,
-    targets: Iterable[CpuTarget],
-    shapes: InputShapes = NO_SHAPES,
-) -> set[Workload]:
-    """Return the workloads that `tune` measures of a model, for any of ``targets``."""
-    network = read_network(model, shapes)
-    return {workload for target in targets for workload in workloads_of(network, target)}
-
-
-def convolutions(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> list[Conv2dWorkload]:
-    """Return a model's convolutions, in program order."""
-    return [conv.workload for conv in read_network(model, shapes).convs]
-
-
-def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
-    """Return a model's operators as the layout search sees them."""
-
-    def read() -> Network:
-        return extract(simplify(import_relax(load_for_import(model, shapes))))
-
-    with BUILDING:
-        return on_deep_stack(read)
-
-
 def _is_path(model: ModelLike) -> bool:
     return isinstance(model, str | os.PathLike)
-
-
-def load_for_import(
-    model: ModelLike, shapes: InputShapes, processing: Processing = NO_PROCESSING
-) -> LoadedModel:
-    """Read, check and simplify a model, or build one by its name."""
-    if isinstance(model, str) and models.is_name(model):
-        built = models.build_with_shapes(model, shapes)
-        return replace(load_processed(built, NO_SHAPES, processing), name=model)
-    return load_processed(model, shapes, processing)
 
 
 def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:
@@ -513,8 +226,3 @@ def _linkable(target: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     cpu = parse_target(target)
     find_linker(cpu.machine)
     return cpu
-
-
-def _unchecked(cpu: CpuTarget) -> str | None:
-    """Return why what is compiled cannot be run and checked here; None if it can."""
-    return code_obstacle(cpu.machine, cpu.features, host_features())

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from neocpu.building.fat_file import combine_each
+from neocpu.compile_each import compile_each
 from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiled_module import CompiledModule
-from neocpu.compiler import ModelLike, compile_each
 from neocpu.foundation.errors import TargetError, UsageError
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -20,6 +20,7 @@ from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibration import Source
 from neocpu.quantiser.compile_calibrated import CalibrationRequest, compile_each_calibrated
 from neocpu.quantiser.quantise_options import QuantiseOptions
+from neocpu.read_model import ModelLike
 from neocpu.runtime.artifact import Variant
 from neocpu.schedules.vocabulary.target import missing_on_host
 

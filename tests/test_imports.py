@@ -36,8 +36,8 @@ ORDER = (
             *("planning", "passes", "building"),
             *("frontend", "models", "reference", "verification"),
             *("reports", "report_pages", "compiled_module", "stages", "descent", "compile_options"),
-            *("network_tuning", "shape_sets", "compiler", "quantiser", "fat_compilation"),
-            *("divergence", "onnx_backend"),
+            *("network_tuning", "shape_sets", "read_model", "compile_each", "compiler"),
+            *("quantiser", "fat_compilation", "divergence", "onnx_backend"),
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "reduction", "cli", "__main__"),
         )

@@ -332,7 +332,7 @@ def _print_records(records: Sequence[Record]) -> None:
 def _workloads(
     models: Sequence[str], shapes: InputShapes, records: Iterable[Record]
 ) -> frozenset[Workload]:
-    from neocpu.compiler import workloads
+    from neocpu.read_model import workloads
     from neocpu.tuning_db.nearest import cpu_target
 
     # A network's feature maps have other layouts where vectors are wider.

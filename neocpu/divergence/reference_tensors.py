@@ -13,13 +13,13 @@ import onnx
 
 from neocpu import models
 from neocpu.building.fat_file import MAGIC
-from neocpu.compiler import load_for_import
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import dims_text, real_inputs
 from neocpu.frontend.source import first_line, read_model
 from neocpu.input_shapes import InputShapes
 from neocpu.quantiser.observation import with_outputs
+from neocpu.read_model import load_for_import
 from neocpu.reference.runner import run_reference
 from neocpu.runtime.header import ArtifactHeader
 

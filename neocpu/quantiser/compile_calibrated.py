@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import onnx
 
+from neocpu.compile_each import compile_each, tune_together
 from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiled_module import CompiledModule
-from neocpu.compiler import ModelLike, compile_each, load_for_import, tune_together
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -34,6 +34,7 @@ from neocpu.quantiser.mixed_precision import (
 from neocpu.quantiser.observation import Samples, VisibleModel, visible
 from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.quantise_options import QuantiseOptions
+from neocpu.read_model import ModelLike, load_for_import
 from neocpu.reports.calibration_report import CalibrationReport, IntegerLayer
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.tensor_spec import random_inputs

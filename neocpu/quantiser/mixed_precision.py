@@ -15,8 +15,8 @@ from typing import Final
 
 import onnx
 
+from neocpu.compile_each import plan_only
 from neocpu.compile_options import CompileOptions
-from neocpu.compiler import plan_only
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.input_shapes import NO_SHAPES
 from neocpu.planning.operators.operator_report import OperatorReport

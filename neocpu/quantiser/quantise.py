@@ -9,7 +9,6 @@ from pathlib import Path
 
 import onnx
 
-from neocpu.compiler import ModelLike, load_for_import
 from neocpu.foundation.files import replacing
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.input_shapes import InputShapes
@@ -27,6 +26,7 @@ from neocpu.quantiser.quantisation_report import (
     constant_notes,
 )
 from neocpu.quantiser.quantise_options import QuantiseOptions
+from neocpu.read_model import ModelLike, load_for_import
 
 
 @dataclass(frozen=True, slots=True, eq=False)

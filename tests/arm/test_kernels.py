@@ -12,7 +12,7 @@ from emulator import run_modules
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import neocpu
-from neocpu.compiler import convolutions
+from neocpu.read_model import convolutions
 from neocpu.reference.runner import run_reference
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import parse_target

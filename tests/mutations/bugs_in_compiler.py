@@ -203,7 +203,7 @@ BUGS = (
     ),
     Bug(
         "fat file: every CPU computes in the same numbers",
-        "neocpu/compiler.py",
+        "neocpu/compile_each.py",
         "options.computing(member.precision)",
         "options",
         ("tests/neocpu/cli/test_cli_compile_fat.py",),

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import neocpu
-from neocpu.compiler import convolutions
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError, UsageError
 from neocpu.models.network_builder import NetworkBuilder
+from neocpu.read_model import convolutions
 from neocpu.search.solver import plan as search
 from neocpu.search.tuner import TuneReport
 from neocpu.tensor_spec import random_inputs
@@ -101,7 +101,8 @@ def test_budgets_are_seconds_or_text(monkeypatch, tmp_path):
         budgets.append(budget.seconds)
         return TuneReport((), 0.0)
 
-    monkeypatch.setattr("neocpu.compiler.tune_networks", measure)
+    for module in ("neocpu.compile_each", "neocpu.compiler"):
+        monkeypatch.setattr(f"{module}.tune_networks", measure)
     database = tmp_path / "records.jsonl"
     database.touch()
     settings = {"databases": [database], "only_databases": True, "verify": False}

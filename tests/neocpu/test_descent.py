@@ -119,7 +119,7 @@ def winograd_first(monkeypatch):
             {s: 1e-3 / s.tile if isinstance(s, WinogradScheme) else 1e-2 for s in schemes}
         )
 
-    monkeypatch.setattr("neocpu.compiler.measured_schemes", measured)
+    monkeypatch.setattr("neocpu.compile_each.measured_schemes", measured)
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, capl
             {s: 1e-3 / s.tile if isinstance(s, WinogradScheme) else 1e-2 for s in schemes}
         )
 
-    monkeypatch.setattr("neocpu.compiler.measured_schemes", measured)
+    monkeypatch.setattr("neocpu.compile_each.measured_schemes", measured)
     with neocpu.compile(contested(logits=160), threads=1) as compiled:
         plan, found = compiled.plan, compiled.verification
     assert plan["missed"][0]["admission"] == EVERY_TILE.name

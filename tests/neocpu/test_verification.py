@@ -266,7 +266,7 @@ def network():
 
 @pytest.mark.parametrize("opt", list(OptLevel))
 def test_strict_plans_hold_no_excluded_scheme(opt):
-    from neocpu.compiler import read_network
+    from neocpu.read_model import read_network
 
     found = read_network(network())
     costs = CostModel(HOST, 1, measured, admission=SHORT_SUMS)

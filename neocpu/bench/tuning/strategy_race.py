@@ -21,12 +21,12 @@ from typing import Any, TypeAlias
 
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.results.sample_statistics import json_number
-from neocpu.compiler import convolutions
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.input_shapes import InputShapes
 from neocpu.network_tuning import make_strategy, search_space
+from neocpu.read_model import convolutions
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -25,8 +25,8 @@ from neocpu.building import parallel_codegen
 from neocpu.building.elf import read_elf
 from neocpu.building.forked import Limits
 from neocpu.building.parallel_codegen import CodeGeneration
+from neocpu.compile_each import compile_each
 from neocpu.compile_options import CompileOptions, Member
-from neocpu.compiler import compile_each
 from neocpu.foundation import temporary
 from neocpu.foundation.errors import ArtifactError, NeoCPUError, UnsupportedError
 from neocpu.foundation.progress import silent

@@ -191,7 +191,7 @@ class TestRecords:
         task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
         tuned = TaskReport(task, best, None, **counts, noise=0.01, checked=True, before=30e-6)
         measured = TuneReport((tuned,), 1.5, 0.042)
-        monkeypatch.setattr("neocpu.compiler.tune_networks", lambda *_: measured)
+        monkeypatch.setattr("neocpu.compile_each.tune_networks", lambda *_: measured)
         line = ("compile", onnx_file, "-o", "x.so", "--only-db", "--db", "r.jsonl")
         outcome = cli(*line, "--tune-budget", "2s")
         assert outcome.code == 0, outcome.err
@@ -270,7 +270,7 @@ class TestCompiles:
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Seen from a host without any instruction sets."""
-        for module in ("neocpu.compiler", "neocpu.foundation.instruction_sets"):
+        for module in ("neocpu.compile_each", "neocpu.foundation.instruction_sets"):
             monkeypatch.setattr(f"{module}.host_features", lambda: frozenset())
         outcome = cli("compile", onnx_file, "-o", "x.so")
         assert outcome.code == 0
