@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -98,6 +98,10 @@ class TensorSpec:
         shape, bounded = tuple(data["shape"]), data.get("bounded", False)
         picture = Picture.from_json(data.get("picture"), data["dtype"], shape)
         return cls(data["name"], data["dtype"], shape, bounded, picture)
+
+    def with_rows(self, rows: int) -> TensorSpec:
+        """Return it with so many rows: extents of the first axis."""
+        return replace(self, shape=(rows, *self.shape[1:]))
 
     def __str__(self) -> str:
         bound = "up to " if self.bounded else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -51,7 +51,7 @@ def try_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) ->
     sizes : collection of int
         The rows of the plans.
     """
-    largest = [replace(spec, shape=(max(sizes), *spec.shape[1:])) for spec in inputs]
+    largest = [spec.with_rows(max(sizes)) for spec in inputs]
     arrays = random_inputs(largest, seed=0)
     fewest: Mapping[str, AnyArray] | None = None
     seconds: dict[int, float] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,8 +45,7 @@ class Signature:
     def with_rows(self, rows: int) -> Signature:
         """Return what a call of so many rows takes and returns."""
         inputs, outputs = (
-            tuple(replace(spec, shape=(rows, *spec.shape[1:])) for spec in specs)
-            for specs in (self.inputs, self.outputs)
+            tuple(spec.with_rows(rows) for spec in specs) for specs in (self.inputs, self.outputs)
         )
         return Signature(inputs, outputs)
 

@@ -27,7 +27,6 @@ from neocpu.serving.refusals import (
 )
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.response import binary_bytes
-from neocpu.serving.tensors import with_rows
 
 WARMUP_CALLS: Final = 3
 
@@ -105,7 +104,7 @@ class ServedModel:
     def answer_bytes(self) -> int:
         """About how many bytes an answer has at least."""
         return min(
-            binary_bytes([with_rows(spec, 1) for spec in each.outputs] if batcher else each.outputs)
+            binary_bytes([spec.with_rows(1) for spec in each.outputs] if batcher else each.outputs)
             for each, batcher in zip(self.signatures, self._batchers, strict=True)
         )
 

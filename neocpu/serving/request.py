@@ -31,7 +31,6 @@ from neocpu.serving.tensors import (
     from_binary,
     from_json,
     json_values_at_most,
-    with_rows,
 )
 from neocpu.tensor_spec import TensorSpec, shapes_text
 
@@ -108,7 +107,7 @@ def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferReq
     specs = [picture_input(each.inputs) for each in signatures]
     single = (number for number, spec in enumerate(specs) if spec.bounded or spec.shape[0] == 1)
     number = next(single, 0)
-    spec = with_rows(specs[number], 1) if specs[number].bounded else specs[number]
+    spec = specs[number].with_rows(1) if specs[number].bounded else specs[number]
     tensors = {spec.name: decode_pictures(spec, [body])}
     outputs = _parse_outputs({}, signatures[number].outputs, binary=False)
     return InferRequest(None, tensors, outputs, number)
@@ -246,7 +245,7 @@ def _with_its_rows(specs: Sequence[TensorSpec], entries: Sequence[object]) -> Se
     rows, most = shape[0], specs[0].shape[0]
     if type(rows) is not int or not 1 <= rows <= most:
         raise RequestError(f"a request has from 1 to {most} rows of each input, got {brief(rows)}")
-    return [with_rows(spec, rows) for spec in specs]
+    return [spec.with_rows(rows) for spec in specs]
 
 
 def _pictures(spec: TensorSpec, data: object) -> AnyArray:

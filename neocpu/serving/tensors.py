@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -33,11 +32,6 @@ def json_values_at_most(specs: Sequence[TensorSpec]) -> int:
     """Return how many values a request with these inputs has at most: nested lists and numbers."""
     sizes = (math.prod(spec.shape[:axes]) for spec in specs for axes in range(len(spec.shape) + 1))
     return JSON_VALUES + sum(sizes)
-
-
-def with_rows(spec: TensorSpec, rows: int) -> TensorSpec:
-    """Return a specification with so many rows: extents of the first axis."""
-    return replace(spec, shape=(rows, *spec.shape[1:]))
 
 
 def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None:
