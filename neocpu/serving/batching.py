@@ -22,7 +22,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.composition import TABLE, FastestRuns
 from neocpu.serving.datatypes import AnyArray
-from neocpu.serving.lane import Lane
+from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import ModelMetrics
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
@@ -228,8 +228,7 @@ class Batcher:
         first = self._waiting[0]
         overdue = self._closing or first.taken or first.number <= self._due
         if overdue or self._rate(self._rows()) >= self._worthwhile:
-            lane = min(range(len(self._lanes)), key=lambda index: self._lanes[index].pending)
-            self._queue(lane)
+            self._queue(least_busy(self._lanes))
 
     def _queue(self, lane: int) -> None:
         self._next, self._next_lane = self._lanes[lane].submit(partial(self._run, lane)), lane

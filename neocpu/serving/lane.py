@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -56,3 +56,8 @@ class Lane:
     def _leave(self, _: Future[Any]) -> None:
         with self._lock:
             self.pending -= 1
+
+
+def least_busy(lanes: Sequence[Lane]) -> int:
+    """Return the position of the lane with the fewest calls."""
+    return min(range(len(lanes)), key=lambda index: lanes[index].pending)

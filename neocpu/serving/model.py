@@ -17,7 +17,7 @@ from neocpu.runtime.signatures import Signature
 from neocpu.serving.batched_plans import any_rows, batches_of, measure_plans
 from neocpu.serving.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
-from neocpu.serving.lane import Lane
+from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import Metrics, ModelMetrics
 from neocpu.serving.refusals import (
     AbandonedError,
@@ -162,7 +162,7 @@ class ServedModel:
         if (batcher := self._batchers[signature]) is not None:
             answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)
             return await _unless(gone, asyncio.wrap_future(answer))
-        position = min(range(len(self._lanes)), key=lambda index: self._lanes[index].pending)
+        position = least_busy(self._lanes)
         lane = self._lanes[position]
         submitted = time.perf_counter()
         future = lane.count(self._modules[position].submit(inputs))
