@@ -315,11 +315,15 @@ class Batcher:
             self._answer(request, outputs)
             return
         with self._lock:
-            for name, array in outputs.items():
-                if name not in request.outputs:
-                    shape = (request.rows, *array.shape[1:])
-                    request.outputs[name] = np.empty(shape, array.dtype)
-                request.outputs[name][part.rows] = array
+            if not request.outputs:
+                request.outputs = {
+                    name: np.empty((request.rows, *array.shape[1:]), array.dtype)
+                    for name, array in outputs.items()
+                }
+        # The event loop waits for the lock, and no other run has these rows.
+        for name, array in outputs.items():
+            request.outputs[name][part.rows] = array
+        with self._lock:
             request.pending -= part.count
             if not request.pending:
                 self._answer(request, request.outputs)
