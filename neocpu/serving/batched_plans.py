@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.runtime.batch_trial import try_plans
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.datatypes import AnyArray
+from neocpu.serving.batching import Runs
 from neocpu.tensor_spec import TensorSpec
-
-
-class Batched(Protocol):
-    """What is needed of a `neocpu.Module`."""
-
-    def run(self, inputs: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        """Return the outputs by name."""
 
 
 def batch_of(path: Path, signature: Signature) -> int:
@@ -81,7 +73,7 @@ def any_rows(signature: Signature, most: int) -> Signature:
 
 
 def measure_plans(
-    path: Path, module: Batched, inputs: Sequence[TensorSpec], sizes: Sequence[int]
+    path: Path, module: Runs, inputs: Sequence[TensorSpec], sizes: Sequence[int]
 ) -> dict[int, float]:
     """Return the seconds that a run takes, by the rows of its plan.
 
