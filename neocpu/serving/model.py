@@ -45,6 +45,8 @@ class ServedModel:
     signatures : tuple of Signature
         What a request takes and returns, one of them; ``bounded`` where it may have any number of
         rows.
+    answer_bytes : int
+        About how many bytes an answer has at least.
     """
 
     def __init__(
@@ -94,19 +96,17 @@ class ServedModel:
             self._batchers = tuple(None for _ in self.signatures)
             if batching is not None:
                 self._compute_together(batching)
+            self.answer_bytes = min(
+                binary_bytes(
+                    [spec.with_rows(1) for spec in each.outputs] if batcher else each.outputs
+                )
+                for each, batcher in zip(self.signatures, self._batchers, strict=True)
+            )
         except BaseException:
             self.close()
             raise
         self.ready = True
         self.metrics.ready.inc()
-
-    @property
-    def answer_bytes(self) -> int:
-        """About how many bytes an answer has at least."""
-        return min(
-            binary_bytes([spec.with_rows(1) for spec in each.outputs] if batcher else each.outputs)
-            for each, batcher in zip(self.signatures, self._batchers, strict=True)
-        )
 
     @contextmanager
     def answering(self) -> Iterator[None]:
