@@ -31,15 +31,12 @@ class CompiledKernel:
         The iterations of its parallel loops, in turn, or into how many tasks to cut them where
         that is fewer; 0 for unknown ones.
     code : bytes
-        An object file.
-    digest : str
-        Of its code, whatever its name is there.
+        An object file, in which it has the name that all functions have whose code is generated.
     """
 
     kernel: Kernel
     launches: tuple[int, ...]
     code: bytes
-    digest: str
 
 
 def table_source(compiled: Sequence[CompiledKernel]) -> str:

@@ -16,8 +16,9 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from neocpu.building.elf import Section, read_elf, with_sections
+from neocpu.building.elf import Section, read_elf, with_sections, with_symbols_renamed
 from neocpu.building.kernel_table import SYMBOL, CompiledKernel, table_source
+from neocpu.building.object_cache import SYMBOL as UNNAMED
 from neocpu.building.pipeline import Built
 from neocpu.building.weights_digest import WeightsDigest
 from neocpu.core import ROOT
@@ -268,9 +269,9 @@ def _link(kernels: Sequence[CompiledKernel], folder: Path, command: tuple[str, .
     source, output = folder / "kernel_table.c", folder / "code.so"
     source.write_text(table_source(kernels))
     objects = []
-    for number, kernel in enumerate(kernels):
+    for number, each in enumerate(kernels):
         objects.append(folder / f"{number}.o")
-        objects[-1].write_bytes(kernel.code)
+        objects[-1].write_bytes(with_symbols_renamed(each.code, UNNAMED, each.kernel.name))
     # The code takes the runtime's functions through pointers that the runtime fills in, so nothing
     # but libm is linked. Whatever else a process has loaded, it finds its own symbols.
     flags = ["-shared", "-fPIC", f"-Wl,--strip-debug,-Bsymbolic,-e,{SYMBOL}"]

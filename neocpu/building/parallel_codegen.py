@@ -9,7 +9,6 @@ little ado as possible: not scheduled, or with its loops as they stand.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -24,7 +23,6 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from neocpu.building.elf import with_symbols_renamed
 from neocpu.building.forked import ForkedJobs, Limits
 from neocpu.building.object_cache import (
     ORIGIN,
@@ -105,15 +103,6 @@ class CodeGeneration:
     cache : ObjectCache, optional
         Where code may be found, and is kept. The objects do not depend on it either.
 
-    Attributes
-    ----------
-    launches : dict of str to tuple of int
-        Of each function, the iterations of its parallel loops, in turn; once `objects` is called.
-    work : dict of str to KernelWork
-        Of each function, what its loops do; then, too.
-    digests : dict of str to str
-        Of the code of each, whatever it is called; then, too.
-
     Raises
     ------
     ArtifactError
@@ -123,9 +112,6 @@ class CodeGeneration:
     def __init__(
         self, mod: tvm.IRModule, target: CpuTarget, workers: int, cache: ObjectCache | None = None
     ) -> None:
-        self.launches: dict[str, tuple[int, ...]] = {}
-        self.work: dict[str, KernelWork] = {}
-        self.digests: dict[str, str] = {}
         self._target, self._workers, self._cache = target, workers, cache
         self._keys: dict[str, str] = {}  # of each name
         self._codes: dict[str, KernelCode] = {}  # of each key
@@ -165,13 +151,13 @@ class CodeGeneration:
         """Wait until the children leave the CPUs to others."""
         self._running.wait()
 
-    def objects(self) -> list[bytes]:
-        """Wait for all object files.
+    def codes(self) -> dict[str, KernelCode]:
+        """Wait for the code of all functions.
 
         Returns
         -------
-        list of bytes
-            Their content, in the order of the functions' names.
+        dict of str to KernelCode
+            By their names, and in the order of these.
 
         Raises
         ------
@@ -190,13 +176,7 @@ class CodeGeneration:
                 self._codes[key] = _plainly(job, failure, self._target).code()
         if self._cache is not None:
             self._cache.trim()
-        objects = []
-        for name, key in sorted(self._keys.items()):
-            self.launches[name] = self._codes[key].launches
-            self.work[name] = self._codes[key].work
-            self.digests[name] = hashlib.sha256(self._codes[key].code).hexdigest()
-            objects.append(with_symbols_renamed(self._codes[key].code, SYMBOL, name))
-        return objects
+        return {name: self._codes[key] for name, key in sorted(self._keys.items())}
 
     def __enter__(self) -> CodeGeneration:
         return self

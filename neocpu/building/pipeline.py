@@ -261,22 +261,20 @@ def finish_build(building: Building, threads: int = 1) -> Built:
     Raises
     ------
     UnsupportedError, NeoCPUError
-        As `CodeGeneration.objects`.
+        As `CodeGeneration.codes`.
     """
-    with building.kernels as code:
-        objects = code.objects()
-        kernels = tuple(
-            CompiledKernel(
-                kernel,
-                worthwhile_tasks(
-                    *(code.work[kernel.name], code.launches[kernel.name], building.target, threads)
-                ),
-                object_,
-                code.digests[kernel.name],
-            )
-            for kernel, object_ in zip(building.planned.program.kernels, objects, strict=True)
+    with building.kernels as generation:
+        codes = generation.codes()
+    kernels = tuple(
+        CompiledKernel(
+            kernel,
+            worthwhile_tasks(code.work, code.launches, building.target, threads),
+            code.code,
         )
-    return Built(kernels, code.work, building.planned, building.target)
+        for kernel, code in zip(building.planned.program.kernels, codes.values(), strict=True)
+    )
+    work = {name: code.work for name, code in codes.items()}
+    return Built(kernels, work, building.planned, building.target)
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:

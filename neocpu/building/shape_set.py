@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.building.elf import read_elf, with_symbols_renamed
+from neocpu.building.elf import read_elf
 from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import AnyArray, link_artifact, place
 from neocpu.foundation.errors import UsageError
@@ -120,13 +120,10 @@ class _KernelTable:
         names = {}
         for each in kernels:
             kernel = each.kernel
-            key = (each.digest, kernel.sizes, kernel.types, kernel.results, each.launches)
+            key = (each.code, kernel.sizes, kernel.types, kernel.results, each.launches)
             if key not in self._known:
                 self._known[key] = name = self._free(kernel.name)
-                code = each.code
-                if name != kernel.name:
-                    code = with_symbols_renamed(code, kernel.name, name)
-                self._kernels[name] = replace(each, kernel=replace(kernel, name=name), code=code)
+                self._kernels[name] = replace(each, kernel=replace(kernel, name=name))
             names[kernel.name] = self._known[key]
         return names
 

@@ -24,6 +24,7 @@ from neocpu import compiler, stages
 from neocpu.building import parallel_codegen
 from neocpu.building.elf import read_elf
 from neocpu.building.forked import Limits
+from neocpu.building.object_cache import KernelCode
 from neocpu.building.parallel_codegen import CodeGeneration
 from neocpu.compile_each import compile_each
 from neocpu.compile_options import CompileOptions, Member
@@ -61,9 +62,13 @@ def compile_objects(mod: tvm.IRModule, workers: int) -> list[bytes]:
 
 
 def objects_of(generation: CodeGeneration) -> list[bytes]:
+    return [each.code for each in codes_of(generation).values()]
+
+
+def codes_of(generation: CodeGeneration) -> dict[str, KernelCode]:
     with generation:
         generation.start()
-        return generation.objects()
+        return generation.codes()
 
 
 def chain() -> onnx.ModelProto:
@@ -193,9 +198,9 @@ def test_a_kernel_that_ends_code_generation_is_compiled_plainly_and_computes_the
 def test_a_kernel_whose_work_cannot_be_told_is_compiled_as_well(monkeypatch, caplog):
     expected = compile_objects(kernels(3), 1)
     monkeypatch.setattr(parallel_codegen, "count_work", lambda *arguments: fail())
-    generation = CodeGeneration(kernels(3), HOST, 1)
-    assert objects_of(generation) == expected
-    assert [nest.size for nest in generation.work["k02"]] == [2 * 66 * 4]
+    codes = codes_of(CodeGeneration(kernels(3), HOST, 1))
+    assert [each.code for each in codes.values()] == expected
+    assert [nest.size for nest in codes["k02"].work] == [2 * 66 * 4]
     reason = "'k02' is predicted to move its tensors and nothing else: RuntimeError: LLVM has had"
     assert len(caplog.messages) == 3
     assert reason in caplog.text
