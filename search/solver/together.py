@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neocpu.search.solver.layout_graph import LayoutGraph, Vector
 from neocpu.search.solver.plan import Plan, solve
@@ -170,6 +170,11 @@ def solve_together(
     )
 
 
+def _users(nodes: Iterable[_Node[Need]]) -> Counter[Need]:
+    """Return how many nodes may need each thing."""
+    return Counter(need for node in nodes for need in node.needs)
+
+
 class _Search(Generic[Need]):
     """The best plans so far, and the best bound."""
 
@@ -184,11 +189,7 @@ class _Search(Generic[Need]):
         self.best: list[_Solution[Need]] = []
         self.cost, self.bound = math.inf, -math.inf
         self.solved = 0
-        self._users: dict[Need, int] = {}
-        for nodes in self.nodes:
-            for node in nodes.values():
-                for need in node.needs:
-                    self._users[need] = self._users.get(need, 0) + 1
+        self._users = _users(node for nodes in self.nodes for node in nodes.values())
 
     @property
     def gap(self) -> float:
@@ -233,15 +234,12 @@ class _Search(Generic[Need]):
 
     def moved(self, shares: Shares, found: Sequence[_Solution[Need]]) -> Shares:
         """Move shares to those that need things."""
-        needing: dict[Need, int] = {}
-        for one in found:
-            for way in one.ways.values():
-                needing[way.need] = needing.get(way.need, 0) + 1
+        needing = Counter(way.need for one in found for way in one.ways.values())
         slopes = [
             {
                 u: np.array(
                     [
-                        (one.ways[u].need == need) - needing.get(need, 0) / self._users[need]
+                        (one.ways[u].need == need) - needing[need] / self._users[need]
                         for need in node.needs
                     ]
                 )
@@ -284,16 +282,13 @@ class _Search(Generic[Need]):
     def _prices(self, index: int, free: frozenset[Need]) -> dict[int, Vector]:
         """Return what a graph's nodes pay if others need what is ``free``."""
         nodes = self.nodes[index]
-        own: dict[Need, int] = {}
-        for node in nodes.values():
-            for need in node.needs:
-                own[need] = own.get(need, 0) + 1
+        own = _users(nodes.values())
         return {
             u: np.array([0.0 if n in free else self.prices[n] / own[n] for n in node.needs])
             for u, node in nodes.items()
         }
 
-    def _solve(self, index: int, prices: Mapping[int, NDArray[np.float64]]) -> _Solution[Need]:
+    def _solve(self, index: int, prices: Mapping[int, Vector]) -> _Solution[Need]:
         """Solve a graph whose nodes pay so much for what they may need."""
         one, nodes = self.graphs[index], self.nodes[index]
         scaled = {u: each / one.weight for u, each in prices.items()}
