@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 
@@ -60,7 +60,7 @@ class ModelValue:
 
     def to_json(self) -> list[Any]:
         """Return the JSON form, without what is as usual."""
-        usual = {"block": 1, "error_factor": 1.0, "scale": 0.0, "zero": 0}
+        usual = {each.name: each.default for each in fields(self) if each.name in _MORE}
         more = {key: getattr(self, key) for key in usual if getattr(self, key) != usual[key]}
         place = [self.name, self.calls, self.offset, self.dtype, list(self.shape)]
         return [*place, more] if more else place
@@ -118,8 +118,13 @@ def _natural(number: Any) -> int:
 
 def _known(more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return what is unusual of a tensor; later versions may say more."""
-    more = dict(more or {})
-    found: dict[str, Any] = {key: max(1, _natural(more["block"])) for key in more if key == "block"}
-    found.update({key: float(more[key]) for key in ("error_factor", "scale") if key in more})
-    found.update({key: _natural(more["zero"]) for key in more if key == "zero"})
-    return found
+    return {key: _MORE[key](value) for key, value in dict(more or {}).items() if key in _MORE}
+
+
+_MORE: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "block": lambda count: max(1, _natural(count)),
+    "error_factor": float,
+    "scale": float,
+    "zero": _natural,
+}
+"""How that is read of a tensor which is mostly as usual."""
