@@ -16,7 +16,6 @@ from neocpu.cli.plans.plan_text import computes_in, precision_text
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
-from neocpu.runtime.header_text import planned_for
 
 if TYPE_CHECKING:
     from neocpu.runtime.artifact import ArtifactFile, Variant
@@ -152,6 +151,8 @@ def _print_fields(variant: Mapping[str, Any]) -> None:
 
 
 def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
+    from neocpu.runtime.header_text import planned_for
+
     versions = ", ".join(f"{name} {version}" for name, version in variant["versions"].items())
     weights = "weights match their digest" if variant["weights_verified"] else "weights unchecked"
     templates = ", ".join(f"{count} {name}" for name, count in variant["templates"].items())

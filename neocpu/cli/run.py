@@ -15,7 +15,6 @@ from neocpu.cli.plans import shape_options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import duration
-from neocpu.tensor_spec import shapes_text
 
 if TYPE_CHECKING:
     from neocpu.cli.array_files.arrays import AnyArray
@@ -131,6 +130,7 @@ def _read(
 ) -> dict[str, AnyArray]:
     """Read the inputs of the first signature that they fit."""
     from neocpu.cli.array_files.arrays import read_archive, read_named
+    from neocpu.tensor_spec import shapes_text
 
     problems: dict[str, UsageError] = {}
     for header in headers:

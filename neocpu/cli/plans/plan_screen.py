@@ -23,7 +23,6 @@ from neocpu.cli.plans.share_table import show_shares, show_transforms
 from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import echo, print_fields
 from neocpu.foundation.units import duration, plural, size
-from neocpu.tensor_spec import shapes_text
 
 if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader
@@ -57,7 +56,7 @@ def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> li
     plan = header.plan
     search = plan["search"]
     fields = [
-        *([("shape", shapes_text(header.inputs)), *others] if others else []),
+        *([("shape", header.set_text), *others] if others else []),
         ("target", plan["target"]),
         *goal_fields(plan),
         ("opt", plan["opt"]),

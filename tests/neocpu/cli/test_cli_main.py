@@ -87,6 +87,19 @@ class TestHelp:
         for name in COMMANDS:
             assert f"'neocpu.cli.{name}'" not in done.stderr
 
+    def test_of_a_command_needs_no_library(self) -> None:
+        script = (
+            "import importlib, sys; from neocpu.cli.commands import COMMANDS; "
+            "[importlib.import_module(f'neocpu.cli.{name}') for name in COMMANDS]; "
+            "print(sorted({m.split('.')[0] for m in sys.modules}))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+        )
+        assert done.returncode == 0, done.stderr
+        for heavy in ("tvm", "onnx", "numpy", "rich", "scipy", "xgboost"):
+            assert f"'{heavy}'" not in done.stdout
+
 
 class TestUsageErrors:
     @pytest.mark.parametrize(
