@@ -1,5 +1,115 @@
 """``neocpu reduce``: the smallest part of a model that still fails."""
 
-from neocpu.cli.reduction.reduce_command import command
+from __future__ import annotations
 
-__all__ = ["command"]
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from neocpu.cli import options
+from neocpu.cli.terminal import Terminal
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
+
+if TYPE_CHECKING:
+    from neocpu.input_shapes import Given
+
+EPILOG = """\b
+Examples:
+  neocpu reduce net.onnx --check does-not-compile --no-weights
+  neocpu reduce net.onnx --inputs photo.npz --check differs
+  neocpu reduce net.onnx --check 'neocpu compile {model} --precision bf16 -o bf16.so'
+  neocpu reduce net.onnx --check './crashes.py {model} {inputs}' -o crash.onnx --budget 5m"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("model")
+@click.option(
+    "--check",
+    "check",
+    required=True,
+    metavar="CHECK",
+    help="What fails: does-not-compile; differs (from the reference); slower (than ONNX Runtime); "
+    "or a command for the shell, which fails as long as it exits as it does of the whole model, "
+    "and not with 0. {model} and {inputs} in it are paths of an .onnx and an .npz.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=options.PATH,
+    metavar="FILE.onnx",
+    help="The file to write, and its inputs beside it as .npz; by default the model's name with "
+    ".reduced.onnx, in this folder.",
+)
+@click.option(
+    "--inputs",
+    "archive",
+    type=options.PATH,
+    metavar="FILE.npz",
+    help="The model's inputs, by name or in order; random by default. Parts get what their inputs "
+    "are in a run of the model.",
+)
+@click.option(
+    "--no-weights",
+    is_flag=True,
+    help="Replace the weights by random ones of the same shapes first, for a file that can be "
+    "shown to others. The model has to fail with these too.",
+)
+@click.option(
+    "--budget",
+    type=options.Duration(),
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="Time after which the smallest part so far is written: 90, 60s, 10m, 1h.",
+)
+@options.shape
+@options.operators
+@options.common
+def command(
+    terminal: Terminal,
+    model: str,
+    check: str,
+    output: Path | None,
+    archive: Path | None,
+    no_weights: bool,
+    budget: float,
+    shapes: Mapping[str, Given],
+) -> None:
+    """Write the smallest part of MODEL, a file or a built-in network, that still fails."""
+    collect_rarely()
+    import_little()
+    wait_idly()
+    from neocpu.cli.array_files.arrays import read_archive, write_archive
+    from neocpu.cli.reduction.reduced_files import ReducedFiles
+    from neocpu.foundation.files import check_destination
+    from neocpu.frontend.shapes import real_inputs, tensor_spec
+    from neocpu.reduction.checks import parse_check
+    from neocpu.reduction.reduce_model import reduce_model
+    from neocpu.reduction.static_model import static_model
+    from neocpu.reduction.whole_graph import WholeGraph
+    from neocpu.tensor_spec import random_inputs
+
+    asked = parse_check(check, write_archive)
+    files = ReducedFiles(output or Path(f"{Path(model).stem}.reduced.onnx"))
+    if files.inputs == files.model:
+        raise UsageError(f"{files.model} is where the inputs go; name an .onnx file with -o")
+    for given, made in ((Path(model), files.model), (archive, files.inputs)):
+        if given is not None and given.exists() and made.exists() and made.samefile(given):
+            raise UsageError(f"{made} would be written over what was given; name another with -o")
+    check_destination(files.model)
+    whole = static_model(model, shapes, weights=not no_weights)
+    specs = [tensor_spec(value) for value in real_inputs(whole.graph)]
+    inputs = random_inputs(specs, seed=0)
+    if archive is not None:
+        inputs |= read_archive(archive, specs)
+    write = files.writer(terminal)
+    with terminal.progress() as report:
+        graph, name = WholeGraph.of(whole, inputs), files.model.stem
+        found = reduce_model(
+            graph, asked, name, budget=budget, on_progress=report, on_smaller=write
+        )
+    write(found.case)
+    terminal.result(files.document(found, asked), lambda: files.show(found, asked))

@@ -1,1 +1,1 @@
-"""What `neocpu reduce` is asked, writes and tells."""
+"""What `neocpu reduce` writes and tells."""
