@@ -7,7 +7,6 @@ the first-level cache, over register tiles of several shapes: the best of them c
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
+from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.foundation.errors import TargetError
 from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     add_products,
@@ -109,15 +109,15 @@ def measure_dot_peaks(
     if not sequences:
         return {}
     asked = json.dumps([each.to_json() for each in sequences])
-    command = [sys.executable, "-m", __name__, target, str(threads), asked]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise TargetError(f"measuring instructions took over {TIMEOUT:g} s") from None
-    if done.returncode != 0:
-        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise TargetError(f"cannot measure this machine's instructions: {words[-1]}")
-    return dict(zip(sequences, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    rates = measure_in_process(
+        __name__,
+        (target, threads, asked),
+        TargetError,
+        doing="measuring instructions",
+        cannot="cannot measure this machine's instructions",
+        timeout=TIMEOUT,
+    )
+    return dict(zip(sequences, rates, strict=True))
 
 
 def dot_peak(runner: KernelRunner, sequence: DotSequence, samples: int = SAMPLES) -> float:

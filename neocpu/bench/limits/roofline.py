@@ -5,16 +5,14 @@ Both limits are measured (`neocpu.bench.limits.peak`), never looked up.
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 import onnx
 
+from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.results.machine import CpuTime, OtherLoad, caches, own_cpu_seconds
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -74,17 +72,16 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
         If the measuring process fails.
     """
     on_progress(Progress("measure limits", detail=plural(threads, "thread")))
-    command = [sys.executable, "-m", "neocpu.bench.limits.peak", str(threads)]
     before, own = CpuTime.now(), own_cpu_seconds()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise TargetError(f"measuring this machine's limits took over {TIMEOUT:g} s") from None
+    measured = measure_in_process(
+        "neocpu.bench.limits.peak",
+        (threads,),
+        TargetError,
+        doing="measuring this machine's limits",
+        cannot="cannot measure this machine's limits",
+        timeout=TIMEOUT,
+    )
     load = before.other_load(CpuTime.now(), own_cpu_seconds() - own)
-    if done.returncode != 0:
-        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise TargetError(f"cannot measure this machine's limits: {words[-1]}")
-    measured = json.loads(done.stdout.splitlines()[-1])
     return Limits(
         threads,
         measured["gflops"] * 1e9,

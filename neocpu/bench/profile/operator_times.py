@@ -6,9 +6,6 @@ before left them, weights come from where they are.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from neocpu.bench.limits.dot_peak import DotSequence
+from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.limits.roofline import Limits
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -259,16 +257,14 @@ def measure_profile(
         If the artifact does not run.
     """
     on_progress(Progress("profile", detail=plural(limits.threads, "thread")))
-    command = [sys.executable, "-m", "neocpu.bench.profile.call_times"]
-    command += [str(artifact), str(limits.threads), str(rounds)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise ArtifactError(f"profiling {artifact.name} took over {TIMEOUT:g} s") from None
-    if done.returncode != 0:
-        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ArtifactError(f"cannot profile {artifact.name}: {words[-1]}")
-    measured = json.loads(done.stdout.splitlines()[-1])
+    measured = measure_in_process(
+        "neocpu.bench.profile.call_times",
+        (artifact, limits.threads, rounds),
+        ArtifactError,
+        doing=f"profiling {artifact.name}",
+        cannot=f"cannot profile {artifact.name}",
+        timeout=TIMEOUT,
+    )
     operators = operators_of(plan, measured["calls"])
     predicted = _predictions(plan)
     return ProfileReport(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.profile.call_times import MAX_EVENTS, WARMUP, times_of
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.aligned_memory import aligned_empty
@@ -184,16 +184,14 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
     ArtifactError
         If it does not run.
     """
-    command = [sys.executable, "-m", "neocpu.bench.scaling.loop_times"]
-    command += [str(artifact), str(rounds), str(threads)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise ArtifactError(f"timing {artifact.name} took over {TIMEOUT:g} s") from None
-    if done.returncode != 0:
-        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ArtifactError(f"cannot time {artifact.name}: {words[-1]}")
-    measured = json.loads(done.stdout.splitlines()[-1])
+    measured = measure_in_process(
+        "neocpu.bench.scaling.loop_times",
+        (artifact, rounds, threads),
+        ArtifactError,
+        doing=f"timing {artifact.name}",
+        cannot=f"cannot time {artifact.name}",
+        timeout=TIMEOUT,
+    )
     calls = (
         CallTime(**{**call, "loops": tuple(LoopTime(**loop) for loop in call["loops"])})
         for call in measured["calls"]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.bench.limits import roofline
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.results.machine import OtherLoad
 from neocpu.foundation.errors import TargetError
@@ -93,7 +92,7 @@ def test_limits_are_measured_in_another_process(monkeypatch):
         assert command[1:] == ["-m", "neocpu.bench.limits.peak", "2"]
         return real([command[0], "-c", quick, command[3]], **options)
 
-    monkeypatch.setattr(roofline.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     limits = measure_limits(2)
     assert limits.threads == 2
     assert limits.flops > 1e8
@@ -104,7 +103,7 @@ def test_limits_are_measured_in_another_process(monkeypatch):
 
 def test_limits_that_cannot_be_measured_are_an_error(monkeypatch):
     failed = subprocess.CompletedProcess([], 1, "", "Traceback\nMemoryError: too much\n")
-    monkeypatch.setattr(roofline.subprocess, "run", lambda *_, **__: failed)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(TargetError, match="cannot measure this machine's limits: MemoryError"):
         measure_limits(2)
 

@@ -1,0 +1,45 @@
+"""Measurements in a process of their own, whose last line of output is JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from neocpu.foundation.errors import NeoCPUError
+
+
+def measure_in_process(
+    module: str,
+    arguments: Sequence[object],
+    error: type[NeoCPUError],
+    *,
+    doing: str,
+    cannot: str,
+    timeout: float,
+) -> Any:
+    """Run ``python -m module arguments`` and return what its last line says.
+
+    Parameters
+    ----------
+    doing, cannot : str
+        What messages begin with, such as ``profiling net.so`` and ``cannot profile net.so``.
+    timeout : float
+        Seconds.
+
+    Raises
+    ------
+    error
+        If that takes longer, or fails.
+    """
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise error(f"{doing} took over {timeout:g} s") from None
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise error(f"{cannot}: {words[-1]}")
+    return json.loads(done.stdout.splitlines()[-1])
