@@ -161,6 +161,20 @@ def _check_kinds(names: Sequence[str], suite: str | None, *, artifacts: bool) ->
         )
 
 
+def check_source(asked: Asked, source: str | None) -> None:
+    """Check that `source` is said of one artifact.
+
+    Raises
+    ------
+    UsageError
+        If it is said of models, or of several artifacts.
+    """
+    from neocpu.bench.engines.measured_model import is_artifact
+
+    if source is not None and (len(asked.models) != 1 or not is_artifact(asked.models[0])):
+        raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
+
+
 def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
     """Add the arguments of a view of artifacts, which is passed an `Asked` instead of them."""
 

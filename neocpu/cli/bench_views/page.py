@@ -153,6 +153,14 @@ def check_document(output: Path | None) -> None:
     check_destination(output)
 
 
+def note_missing_charts(terminal: Terminal, *paths: Path | None) -> None:
+    """Say that no charts are drawn, if they would go there or beside that and cannot be."""
+    from neocpu.bench.results import chart
+
+    if any(paths) and not chart.available():
+        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+
+
 def show(tables: Sequence[Table], *, markdown: bool) -> None:
     """Print tables."""
     if markdown:

@@ -15,6 +15,7 @@ from neocpu.cli.bench_views.arguments import (
     Asked,
     Counts,
     RecordingCommand,
+    check_source,
     of_models_or_artifacts,
     peers,
     rounds,
@@ -113,11 +114,9 @@ def command(
     Every engine runs in a process of its own, in float32 (but with --precision) and on the same
     number of threads (but with --default); their outputs are compared too.
     """
-    from neocpu.bench.engines.measured_model import is_artifact
     from neocpu.bench.race.suite import Request
 
-    if source is not None and (len(asked.models) != 1 or not is_artifact(asked.models[0])):
-        raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
+    check_source(asked, source)
     several = counts is not None and len(counts) > 1
     if precision and (several or extras["ablation"] or extras["untuned"]):
         raise UsageError("--precision is measured alone: drop --ablation, --untuned, --threads A,B")
@@ -203,8 +202,7 @@ def _check_page(terminal: Terminal, page: Page, request: Request) -> None:
     paths = _chart_paths(page)
     for path in paths:
         check_destination(path)
-    if paths and not chart.available():
-        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+    bench_page.note_missing_charts(terminal, *paths)
 
 
 def _chart_paths(page: Page) -> tuple[Path, ...]:

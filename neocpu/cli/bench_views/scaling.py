@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, of_models
+from neocpu.cli.bench_views.page import note_missing_charts
 from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
 
@@ -47,14 +48,12 @@ def command(
     Each MODEL is compiled for every number of threads. What keeps it from being as many times as
     fast is listed: loops with too few or uneven tasks, bandwidth, and entering parallel loops.
     """
-    from neocpu.bench.results import chart
     from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
     from neocpu.bench.scaling.scaling_tables import tables
 
     known = asked.known
     request = ScalingRequest.of(machine, counts, known.databases, known.shapes)
-    if asked.page.output is not None and not chart.available():
-        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+    note_missing_charts(terminal, asked.page.output)
     return report(
         terminal,
         asked,

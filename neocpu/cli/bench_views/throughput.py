@@ -14,12 +14,13 @@ from neocpu.cli.bench_views.arguments import (
     Asked,
     Counts,
     RecordingCommand,
+    check_source,
     of_models_or_artifacts,
     peers,
     rounds,
     source,
 )
-from neocpu.cli.bench_views.page import Page, available
+from neocpu.cli.bench_views.page import Page, available, note_missing_charts
 from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
@@ -60,15 +61,12 @@ def command(
     Every engine in its own ways: neocpu's streams, ONNX Runtime's sessions or several callers of
     one, OpenVINO's hint THROUGHPUT with its queue, ncnn's nets. The fastest of each counts.
     """
-    from neocpu.bench.engines.measured_model import is_artifact
-    from neocpu.bench.results import chart
     from neocpu.bench.throughput.concurrent_calls import ThroughputRequest, measure_throughputs
     from neocpu.bench.throughput.modes import default_counts
     from neocpu.bench.throughput.throughput_report import Summary
     from neocpu.bench.throughput.throughput_tables import tables
 
-    if source is not None and (len(asked.models) != 1 or not is_artifact(asked.models[0])):
-        raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
+    check_source(asked, source)
     known = asked.known
     counts = streams or default_counts(known.threads)
     if counts[-1] > known.threads:
@@ -76,8 +74,7 @@ def command(
             f"--streams {counts[-1]}: a stream has a thread at least, and --threads are "
             f"{known.threads}"
         )
-    if asked.page.output is not None and not chart.available():
-        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+    note_missing_charts(terminal, asked.page.output)
     wanted = peers or ()
     there = available(terminal, wanted)
     missing = tuple(peer for peer in wanted if peer not in there)

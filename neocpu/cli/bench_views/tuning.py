@@ -11,7 +11,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
-from neocpu.cli.bench_views.page import Known, Page
+from neocpu.cli.bench_views.page import Known, Page, note_missing_charts
 from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.progress import ProgressCallback
@@ -43,11 +43,9 @@ def command(terminal: Terminal, asked: Asked, seeds: int) -> int:
 
     From nothing and, with --db, from the records of other models.
     """
-    from neocpu.bench.results import chart
     from neocpu.bench.tuning.strategy_tables import tables
 
-    if asked.page.output is not None and not chart.available():
-        terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
+    note_missing_charts(terminal, asked.page.output)
     return report(
         terminal,
         asked,
