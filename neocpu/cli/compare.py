@@ -24,20 +24,8 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("model", metavar="MODEL|OTHER.so")
 @click.argument("artifact", type=options.PATH)
-@click.option(
-    "--inputs",
-    type=options.PATH,
-    metavar="FILE.npz",
-    help="An archive of the inputs, by name or in order.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The seed of the random inputs used when none are given.",
-)
+@options.inputs
+@options.input_seed
 @options.shape
 @options.operators
 @options.threads

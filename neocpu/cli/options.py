@@ -138,6 +138,20 @@ threads = click.option(
     metavar="N",
     help="Threads to use; by default the CPUs this process may use.",
 )
+inputs = click.option(
+    "--inputs",
+    type=PATH,
+    metavar="FILE.npz",
+    help="An archive of the inputs, by name or in order.",
+)
+input_seed = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The seed of the random inputs used when none are given.",
+)
 databases = click.option(
     "--db",
     "databases",

@@ -35,12 +35,7 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("artifact", type=options.PATH)
-@click.option(
-    "--inputs",
-    type=options.PATH,
-    metavar="FILE.npz",
-    help="An archive of the inputs, by name or in order.",
-)
+@options.inputs
 @click.option(
     "--input",
     "named",
@@ -55,14 +50,7 @@ Examples:
     metavar="FILE.npz",
     help="Write the outputs to an archive.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The seed of the random inputs used when none are given.",
-)
+@options.input_seed
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
