@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plans.plan_text import computes_in, precision_text
+from neocpu.cli.plans.plan_text import computes_in, precision_text, signature_text
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
@@ -178,10 +178,7 @@ def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _shapes(signatures: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     if len(signatures) == 1:
         return []
-    texts = (
-        " ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in each["inputs"].items())
-        for each in signatures
-    )
+    texts = (signature_text(each["inputs"]) for each in signatures)
     return [("shapes", f"{len(signatures)}: {'; '.join(texts)}")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neocpu.cli.plans.plan_text import error_text, precision_text
+from neocpu.cli.plans.plan_text import error_text, precision_text, signature_text
 from neocpu.cli.terminal import echo, print_table
 from neocpu.foundation.units import duration, size
 
@@ -49,9 +49,7 @@ def show_shapes(shapes: Sequence[Mapping[str, Any]]) -> None:
         ("shape", "predicted", "packed weights", "largest error"),
         [
             (
-                " ".join(
-                    f"{name}[{','.join(map(str, shape))}]" for name, shape in each["inputs"].items()
-                ),
+                signature_text(each["inputs"]),
                 duration(each["predicted_us"] / 1e6),
                 size(each["weights"]["packed_bytes"] or 0),
                 error_text(each),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
@@ -23,6 +23,11 @@ def scheme_text(scheme: Mapping[str, Any] | None) -> str:
         elif name != "template" and value is not False:
             words.append(f"{name}={value}")
     return " ".join(words)
+
+
+def signature_text(inputs: Mapping[str, Sequence[int]]) -> str:
+    """Return shapes by name as ``x[1,3,224,224] y[1,5]``, which tells signatures apart."""
+    return " ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in inputs.items())
 
 
 def goal_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
