@@ -167,8 +167,8 @@ def _beside_others(
     alone = replace(target, streams=1)
 
     def shared(scheme: Scheme, seconds: float) -> float:
-        estimates = (registry.estimate(workload, scheme, cpu, threads) for cpu in (target, alone))
-        return seconds * next(estimates) / next(estimates)
+        together = registry.estimate(workload, scheme, target, threads)
+        return seconds * together / registry.estimate(workload, scheme, alone, threads)
 
     every = found.seconds.items()
     return replace(found, seconds={s: best and shared(s, best) for s, best in every})
