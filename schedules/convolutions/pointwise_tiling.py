@@ -46,17 +46,16 @@ class Tiling:
 
     def __post_init__(self) -> None:
         strips = ceil_div(self.blocks, self.scheme.strip)
-        if not self.scheme.oc_split:
-            strips = ceil_div(strips, self.threads) * self.threads
-        strips = min(strips, self.blocks)
-        groups = self._channel_groups(strips) if self.scheme.oc_split else 1
         if self.scheme.oc_split:
+            strips = min(strips, self.blocks)
+            groups = self._channel_groups(strips)
             strips = finer_cut(
                 strips, self.blocks, self.threads, lambda parts: self._busiest(parts, groups)
             )
         else:
+            strips = min(ceil_div(strips, self.threads) * self.threads, self.blocks)
             groups = finer_cut(
-                groups, self.oc_blocks, self.threads, lambda parts: self._busiest(strips, parts)
+                1, self.oc_blocks, self.threads, lambda parts: self._busiest(strips, parts)
             )
         object.__setattr__(self, "strips", strips)
         object.__setattr__(self, "groups", groups)

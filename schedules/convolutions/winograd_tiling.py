@@ -63,12 +63,12 @@ class Tiling:
         object.__setattr__(self, "filters", filters(scheme.tile, w.kernel, w.stride))
         object.__setattr__(self, "tiles", w.batch * self.rows * self.columns)
         strips = ceil_div(self.blocks, scheme.strip)
-        if not scheme.oc_split:
-            strips = ceil_div(strips, self.threads) * self.threads
-        object.__setattr__(self, "strips", min(strips, self.blocks))
         if scheme.oc_split:
-            finer = finer_cut(self.strips, self.blocks, self.threads, self._busiest)
-            object.__setattr__(self, "strips", finer)
+            strips = min(strips, self.blocks)
+            strips = finer_cut(strips, self.blocks, self.threads, self._busiest)
+        else:
+            strips = min(ceil_div(strips, self.threads) * self.threads, self.blocks)
+        object.__setattr__(self, "strips", strips)
 
     @property
     def rows(self) -> int:
