@@ -12,15 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from neocpu.foundation.machines import Machine
 from neocpu.schedules.vocabulary.target import kept_share
 
 Limit = Literal["one thread", "few tasks", "uneven tasks", "bandwidth", "fork-join"]
-LIMITS: Final[tuple[Limit, ...]] = (
-    *("one thread", "few tasks", "uneven tasks", "bandwidth", "fork-join"),
-)
+LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
 """What keeps a run on so many threads from taking as many times less: what no loop is part of,
 loops of fewer tasks than threads, tasks that are no multiple of the threads, caches and memory, and
 entering and leaving loops."""
