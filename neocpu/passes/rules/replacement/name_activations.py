@@ -7,7 +7,7 @@ from typing import Final
 from tvm import relax
 
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Expr, Rewrite, constant_value, is_op, static_shape
+from neocpu.relax_utils import Expr, Rewrite, constant_value, is_op, reduced_axes
 
 
 def _leaky(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -40,10 +40,8 @@ def _softmax(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 def _sole_axis(call: Expr) -> int | None:
     """Return the axis that is reduced to one element, if it is one."""
-    axes, shape = call.attrs.axis, static_shape(call.args[0])
-    if axes is None or len(axes) != 1 or shape is None or not call.attrs.keepdims:
-        return None
-    return int(axes[0]) % len(shape)
+    axes = reduced_axes(call)
+    return axes[0] if axes is not None and len(axes) == 1 and call.attrs.keepdims else None
 
 
 LEAKY_OF_ONE_SLOPE: Final = LocalRule(
