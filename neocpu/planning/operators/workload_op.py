@@ -54,7 +54,7 @@ class WorkloadOp(LayoutOp):
         """Return the kernel's own estimate, or what its bytes cost."""
         seconds = self.estimate(form, costs.target, costs.threads)
         if seconds is None:
-            return LayoutOp.cost(self, form, costs, in_registers)
+            return LayoutOp.cost(self, form, costs, in_registers, copied)
         return costs.estimated(seconds)
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
