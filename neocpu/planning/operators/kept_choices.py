@@ -39,8 +39,8 @@ def convolution_choices(
     keep = costs.keep if costs.keeps_choices else make_anew
     algorithms = None if costs.templates is None else sorted(costs.templates)
     machine, prices = (costs.target, costs.threads), (costs.byte_price, costs.measured(workload))
-    apart = ("by packing",) if costs.by_packing else ()
-    decides = (*machine, algorithms, costs.admission, *prices, fold, sorted(own), *apart)
+    offered = (fold, sorted(own), costs.by_packing)
+    decides = (*machine, algorithms, costs.admission, *prices, *offered)
     return tuple(map(_choice, keep(f"choices {workload!r} {decides!r}", find)))
 
 
