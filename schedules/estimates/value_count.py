@@ -161,7 +161,7 @@ class ValueCount:
         if isinstance(expr, Call):
             self._call(expr, depth)
             return
-        if not parts(expr) or isinstance(expr, tirx.Broadcast | tirx.Ramp):
+        if isinstance(expr, tirx.Broadcast | tirx.Ramp):
             return
         dtype = dtype_of(expr)
         real = dtype[0].startswith(("float", "bfloat"))
