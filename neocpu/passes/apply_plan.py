@@ -19,7 +19,7 @@ from tvm.ir import Call, GenericConst, Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.passes.recipes import RECIPE, recipe_of
-from neocpu.passes.values.held_values import HeldValue, of_the_model, plain_value
+from neocpu.passes.values.held_values import HeldValue, of_the_model, plain_value, renamed_by
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
@@ -68,14 +68,16 @@ class RewrittenModule:
     """A module whose ``main`` takes the inputs and then ``weights``, in this order.
 
     ``kernels`` names the kernel of each of the plan's operators that has one; equal ones share it.
-    ``values`` are the model's tensors that are left.
+    ``values`` are the model's tensors that are left, ``renamed`` what it calls those whose
+    variables in the plan's network have other names, by these.
     """
 
     mod: tvm.IRModule
     weights: tuple[NDArray[np.generic], ...]
     transforms: tuple[Transform, ...]
     kernels: Mapping[str, str]
-    values: tuple[HeldValue, ...] = ()
+    values: tuple[HeldValue, ...]
+    renamed: Mapping[str, str]
 
 
 def apply_plan(
@@ -159,7 +161,8 @@ class _Rewriter:
         mod.update_func(mod.get_global_var("main"), main)
         weights, transforms = tuple(self._weights.arrays), tuple(self._transforms)
         kept = of_the_model(values, self._func)
-        return RewrittenModule(mod, weights, transforms, self._kernel_names, kept)
+        renamed = renamed_by(self._func)
+        return RewrittenModule(mod, weights, transforms, self._kernel_names, kept, renamed)
 
     @property
     def target(self) -> CpuTarget:

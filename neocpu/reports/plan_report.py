@@ -225,10 +225,11 @@ def report_of(
     """
     pairs = zip(plan.network.ops, plan.choices, strict=True)
     costs = NetworkCosts.of(target, threads, float(weights.get("packed_bytes") or 0))
-    ops = [report_of_op(op, choice, costs, rewritten.kernels.get(op.name)) for op, choice in pairs]
+    kernels, renamed = rewritten.kernels, rewritten.renamed
+    ops = [report_of_op(op, each, costs, kernels.get(op.name), renamed) for op, each in pairs]
     layers: tuple[DenseOp | ProductOp, ...] = (*plan.network.dense, *plan.network.products)
     for layer in layers:
-        ops.append(report_of_layer(layer, costs, rewritten.kernels.get(layer.name)))
+        ops.append(report_of_layer(layer, costs, kernels.get(layer.name), renamed))
     return PlanReport(
         str(target),
         threads,

@@ -93,11 +93,15 @@ def plain_value(var: Var, held: Expr | None) -> HeldValue | None:
     return HeldValue(str(var.name), str(held.name), shape)
 
 
+def renamed_by(main: relax.Function) -> Mapping[str, str]:
+    """Return what the model calls the tensors whose variables have other names, by these."""
+    return {str(ours): str(name) for ours, name in (main.attrs or {}).get(RENAMED, {}).items()}
+
+
 def of_the_model(values: Iterable[HeldValue | None], main: relax.Function) -> tuple[HeldValue, ...]:
     """Return those values that are the model's, as it calls them: names of our own are none."""
-    attributes = main.attrs or {}
-    reordered: Container[str] = set(map(str, attributes.get(REORDERED, ())))
-    renamed = {str(ours): str(name) for ours, name in attributes.get(RENAMED, {}).items()}
+    reordered: Container[str] = set(map(str, (main.attrs or {}).get(REORDERED, ())))
+    renamed = renamed_by(main)
     return tuple(
         replace(value, name=renamed.get(value.name, value.name))
         for value in values

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tvm.ir import Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
@@ -52,7 +55,7 @@ class OperatorReport:
     numerics : Numerics or None
         Of a convolution: element types of all that it reads, adds up and stores.
     tensors : frozenset of str
-        Names of what it makes, and of what it absorbed, as far as the model's are left.
+        What it makes and what it absorbed, as the model calls them, as far as its names are left.
     """
 
     name: str
@@ -104,9 +107,19 @@ class OperatorReport:
 
 
 def report_of_op(
-    op: LayoutOp, choice: Choice, costs: NetworkCosts, kernel: str | None
+    op: LayoutOp,
+    choice: Choice,
+    costs: NetworkCosts,
+    kernel: str | None,
+    renamed: Mapping[str, str],
 ) -> OperatorReport:
-    """Describe an operator as a plan has it, and the kernel that it became."""
+    """Describe an operator as a plan has it, and the kernel that it became.
+
+    Parameters
+    ----------
+    renamed : mapping of str to str
+        What the model calls tensors, by the names of those variables that have others.
+    """
     return OperatorReport(
         op.name,
         op.name.rpartition("_")[0],
@@ -121,10 +134,14 @@ def report_of_op(
         choice.source,
         kernel,
         op.in_network(choice, costs),
-        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
+        _tensors((op.result, *op.absorbed), renamed),
         DTYPES[choice.in_format.dtype].is_integer,
         op.numerics(choice),
     )
+
+
+def _tensors(made: Iterable[Var], renamed: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(renamed.get(name, name) for name in (str(var.name) for var in made))
 
 
 def _precision(dtype: str) -> Precision:
@@ -140,7 +157,7 @@ def format_text(form: Format) -> str:
 
 
 def report_of_layer(
-    op: DenseOp | ProductOp, costs: NetworkCosts, kernel: str | None
+    op: DenseOp | ProductOp, costs: NetworkCosts, kernel: str | None, renamed: Mapping[str, str]
 ) -> OperatorReport:
     """Describe an operator on matrices, of which the search has nothing to choose."""
     numerics, target, threads = op.workload.numerics, costs.plan, costs.threads
@@ -158,7 +175,7 @@ def report_of_layer(
         ESTIMATED,
         kernel,
         op.in_network(costs),
-        frozenset(str(var.name) for var in (op.result, *op.absorbed)),
+        _tensors((op.result, *op.absorbed), renamed),
         DTYPES[numerics.weights].is_integer,
         numerics if op.precision is Precision.INT8 else None,
     )

@@ -14,18 +14,20 @@ import pytest
 import neocpu
 from neocpu import QuantiseOptions, compiler
 from neocpu.cli.main import main
+from neocpu.compile_options import CompileOptions
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend import load_model
 from neocpu.quantiser import compile_calibrated as module
 from neocpu.quantiser.calibrated import calibrate
 from neocpu.quantiser.compile_calibrated import Budget
 from neocpu.quantiser.float_graph import float_graph
-from neocpu.quantiser.mixed_precision import within
+from neocpu.quantiser.mixed_precision import all_in_integers, within
 from neocpu.quantiser.observation import visible
 from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.sensitivity import laboratory_of
 from neocpu.reports.calibration_report import IntegerLayer
 from neocpu.runtime.artifact import read_header
+from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from tests.neocpu.quantised_models import image, network, run_onnxruntime
 
@@ -70,6 +72,21 @@ def test_a_part_of_the_layers_may_be_in_integers(calibrated):
     noise = [np.square(run_onnxruntime(p, x) - wanted).mean()
              for p in (proto, calibrated.written())]  # fmt: skip
     assert 0 < noise[0] < noise[1]
+
+
+def test_layers_are_found_by_names_with_dots():
+    """As PyTorch's exporter makes them; Relax has no dots in names."""
+    proto = network()
+    for node in proto.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [name.replace("_sum", ".sum") for name in names]
+    graph = float_graph(load_model(proto))
+    with visible(graph.proto, graph.compared, graph.tensors, 2) as original:
+        dotted = calibrate(graph, original, [{"x": DATA[0]}], QuantiseOptions(), 2, silent)
+    options = CompileOptions.parse(threads=1, precision="int8")
+    chosen = all_in_integers(dotted, parse_target("avx512-vnni"), options)
+    results = [one.result for one in chosen]
+    assert results == ["stem.sum", "left.sum", "right", "other", "last.sum"]
 
 
 def test_the_laboratory_is_what_writing_the_model_does(calibrated):
