@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te
 
 import neocpu
-from neocpu import compiler, stages
+from neocpu import stages
 from neocpu.building import parallel_codegen
 from neocpu.building.elf import read_elf
 from neocpu.building.forked import Limits
@@ -300,7 +300,9 @@ def test_ctrl_c_while_two_are_at_work_leaves_nothing(monkeypatch, tmp_path):
 def test_nothing_is_planned_ahead_of_a_tuner(monkeypatch):
     """What it measures must not share the CPUs, and what is done is given before it begins."""
     events = []
-    monkeypatch.setattr(compiler, "_tune_networks", lambda *arguments: events.append("tune"))
+    monkeypatch.setattr(
+        "neocpu.compile_each._tune_networks", lambda *arguments: events.append("tune")
+    )
     options = CompileOptions.parse(threads=1, verify=False, tune_budget=1.0)
     cpus = [Member(parse_target(cpu)) for cpu in ("avx2", "avx512")]
     for compiled in compile_each(chain(), cpus, options, lambda _: silent):

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import neocpu
-from neocpu import QuantiseOptions, compiler
+from neocpu import QuantiseOptions
 from neocpu.cli.main import main
 from neocpu.compile_options import CompileOptions
 from neocpu.foundation.errors import AccuracyError, UsageError
@@ -203,7 +203,7 @@ def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
         tuned.append(networks)
         return "report"
 
-    monkeypatch.setattr(compiler, "tune_networks", tune)
+    monkeypatch.setattr("neocpu.compile_each.tune_networks", tune)
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
     monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
     known = {"databases": [tmp_path / "new.jsonl"], "only_databases": True}
