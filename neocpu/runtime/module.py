@@ -401,9 +401,8 @@ class Module(Unpicklable):
         out: Sequence[AnyArray] | None,
     ) -> tuple[AnyArray, ...]:
         """Run a signature's plan, or those that a batch is composed of."""
-        number = self._signatures.find([spec.shape for spec in signature.inputs])
-        if number is not None:
-            return session.run(number, arrays, out)
+        if signature.number is not None:
+            return session.run(signature.number, arrays, out)
         if self._batches is None:
             from neocpu.runtime.composed_batches import ComposedBatches
 

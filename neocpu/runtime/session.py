@@ -97,8 +97,9 @@ class Session:
                 Signature(
                     _specs(one.inputs, description.input_count),
                     _specs(one.outputs, description.output_count),
+                    number,
                 )
-                for one in description.signatures[: description.signature_count]
+                for number, one in enumerate(description.signatures[: description.signature_count])
             ]
         )
         self.metadata: Final[bytes] = core.neocpu_metadata(address)

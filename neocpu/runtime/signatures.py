@@ -25,10 +25,13 @@ class Signature:
     ----------
     inputs, outputs : tuple of TensorSpec
         In graph order. Signatures of a module have the same names and types.
+    number : int or None
+        Its position among those of a module; None of what no single plan is for.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    number: int | None = None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
