@@ -14,14 +14,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
+from neocpu.bench.engines.engine_session import Inputs, Session
 from neocpu.bench.engines.engines import (
     ONNXRUNTIME,
     OPENVINO,
     Loader,
+    compile_openvino,
     load_ncnn,
     load_neocpu,
     load_onnxruntime,
+    openvino_session,
 )
 
 SESSIONS: Final = f"{ONNXRUNTIME}-sessions"
@@ -84,16 +86,10 @@ def load_openvino(path: str, threads: int, inputs: Inputs, streams: int) -> Sess
         "PERFORMANCE_HINT": "THROUGHPUT",
         **({"NUM_STREAMS": str(streams)} if streams else {}),
     }
-    core = openvino.Core()
-    compiled = core.compile_model(core.read_model(path), "CPU", config)
+    compiled = compile_openvino(path, config)
     chosen = int(compiled.get_property("NUM_STREAMS"))
     queue = openvino.AsyncInferQueue(compiled)
-    request = compiled.create_infer_request()
     feed = dict(inputs)
-
-    def run() -> Sequence[AnyArray]:
-        results = request.infer(feed, share_inputs=True, share_outputs=True)
-        return [results[port] for port in compiled.outputs]
 
     def run_many(times: int) -> int:
         made = _in_laps(times, chosen)
@@ -102,9 +98,7 @@ def load_openvino(path: str, threads: int, inputs: Inputs, streams: int) -> Sess
         queue.wait_all()
         return made
 
-    names = tuple(port.any_name for port in compiled.outputs)
-    version = openvino.__version__.split("-")[0]
-    return Session(version, run, names, streams=chosen, run_many=run_many)
+    return replace(openvino_session(compiled, inputs), streams=chosen, run_many=run_many)
 
 
 def _in_laps(times: int, streams: int) -> int:

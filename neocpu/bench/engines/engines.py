@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
 from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
@@ -80,8 +80,27 @@ def load_openvino(
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
         }
+    compiled = compile_openvino(path, config)
+    session = openvino_session(compiled, inputs)
+    if precision == "bf16":
+        # A hint is all it is: without instructions for bfloat16 OpenVINO stays in float32.
+        taken = compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.bf16
+        return replace(session, computes_in="bf16" if taken else "f32")
+    return session
+
+
+def compile_openvino(path: str, config: Mapping[str, Any]) -> Any:
+    """Return OpenVINO's compiled model."""
+    import openvino
+
     core = openvino.Core()
-    compiled = core.compile_model(core.read_model(path), "CPU", config)
+    return core.compile_model(core.read_model(path), "CPU", dict(config))
+
+
+def openvino_session(compiled: Any, inputs: Inputs) -> Session:
+    """Return the session of one request of a model that `compile_openvino` returned."""
+    import openvino
+
     request = compiled.create_infer_request()
     feed = dict(inputs)
 
@@ -90,12 +109,7 @@ def load_openvino(
         return [results[port] for port in compiled.outputs]
 
     names = tuple(port.any_name for port in compiled.outputs)
-    computes_in = ""
-    if precision == "bf16":
-        # A hint is all it is: without instructions for bfloat16 OpenVINO stays in float32.
-        taken = compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.bf16
-        computes_in = "bf16" if taken else "f32"
-    return Session(openvino.__version__.split("-")[0], run, names, computes_in)
+    return Session(openvino.__version__.split("-")[0], run, names)
 
 
 def convert_for_ncnn(model: Path, folder: Path) -> None:
