@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
-from neocpu.frontend.weightless_model import strip_weights
+from neocpu.frontend.weightless_model import Skeleton, strip_weights
 from neocpu.reference.runner import run_each_image
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -62,25 +62,28 @@ def run_onnxruntime(
         )
 
     names = [value.name for value in model.graph.output]
-    session, weights = None, _weights_apart(model)
-    if not optimised and weights is not None:  # whose constants nobody folds
+    session, weights = None, dict[str, Array]()
+    if not optimised and (apart := _weights_apart(model)):  # whose constants nobody folds
         with suppress(Exception):  # a kernel that must know its weights when it is made
-            session = session_of(strip_weights(model).model)
+            session, weights = session_of(apart.model), _arrays(apart.weights)
     if session is None:
-        session, weights = session_of(model), None
+        session = session_of(model)
     return run_each_image(
         model,
         inputs,
-        lambda one: dict(zip(names, session.run(names, {**(weights or {}), **one}), strict=True)),
+        lambda one: dict(zip(names, session.run(names, {**weights, **one}), strict=True)),
     )
 
 
-def _weights_apart(model: onnx.ModelProto) -> dict[str, Array] | None:
-    """Return the weights to be fed beside the inputs, where they lie; None if some cannot be.
+def _weights_apart(model: onnx.ModelProto) -> Skeleton | None:
+    """Return a model whose weights are fed beside the inputs; None if some cannot be.
 
     Written into a model's bytes and read again they would be copied several times.
     """
-    weights = strip_weights(model).weights
-    if any(tensor.data_type not in _FED for tensor in weights.values()):
-        return None
+    skeleton = strip_weights(model)
+    fed = all(tensor.data_type in _FED for tensor in skeleton.weights.values())
+    return skeleton if fed else None
+
+
+def _arrays(weights: Mapping[str, onnx.TensorProto]) -> dict[str, Array]:
     return {name: numpy_helper.to_array(tensor) for name, tensor in weights.items()}
