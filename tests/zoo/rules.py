@@ -134,7 +134,7 @@ def main() -> None:
         if options.only not in name or name in done:
             continue
         try:
-            for gain in gains(name, model, options.rounds):
+            for gain in list(gains(name, model, options.rounds)):  # all of them, or none are kept
                 found.append(gain)
                 keep(options.output, gain)
         except NeoCPUError as error:
