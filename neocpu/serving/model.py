@@ -19,6 +19,7 @@ from neocpu.serving.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import Metrics, ModelMetrics
+from neocpu.serving.pictures import ENCODED_BYTES
 from neocpu.serving.refusals import (
     AbandonedError,
     OverloadedError,
@@ -27,6 +28,8 @@ from neocpu.serving.refusals import (
 )
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.response import binary_bytes
+from neocpu.serving.tensors import json_bytes_at_most
+from neocpu.tensor_spec import TensorSpec
 
 WARMUP_CALLS: Final = 3
 
@@ -45,6 +48,8 @@ class ServedModel:
     signatures : tuple of Signature
         What a request takes and returns, one of them; ``bounded`` where it may have any number of
         rows.
+    request_bytes : int
+        How many bytes a request has at most, if it is not padded.
     answer_bytes : int
         About how many bytes an answer has at least.
     """
@@ -96,10 +101,9 @@ class ServedModel:
             self._batchers = tuple(None for _ in self.signatures)
             if batching is not None:
                 self._compute_together(batching)
+            self.request_bytes = max(_request_bytes(each.inputs) for each in self.signatures)
             self.answer_bytes = min(
-                binary_bytes(
-                    [spec.with_rows(1) for spec in each.outputs] if batcher else each.outputs
-                )
+                binary_bytes([s.with_rows(1) for s in each.outputs] if batcher else each.outputs)
                 for each, batcher in zip(self.signatures, self._batchers, strict=True)
             )
         except BaseException:
@@ -233,6 +237,12 @@ async def _unless(
         raise
     finally:
         watch.cancel()
+
+
+def _request_bytes(inputs: Sequence[TensorSpec]) -> int:
+    """Return how many bytes a request with these inputs has at most, if it is not padded."""
+    pictures = sum(spec.shape[0] for spec in inputs if spec.picture)
+    return json_bytes_at_most(inputs) + ENCODED_BYTES * pictures
 
 
 def _check_types(entry: ModelEntry, signature: Signature) -> None:

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
-from neocpu.runtime.signatures import Signature
 from neocpu.serving.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.in_flight import InFlight, Share
@@ -22,12 +21,11 @@ from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, ServedModel
-from neocpu.serving.pictures import ENCODED_BYTES
 from neocpu.serving.refusals import UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry, unique
 from neocpu.serving.request import InferRequest, parse_picture, parse_request
 from neocpu.serving.response import InferResponse, render_response
-from neocpu.serving.tensors import brief, json_bytes_at_most
+from neocpu.serving.tensors import brief
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0
@@ -258,7 +256,7 @@ class InferenceServer:
         body = await read_body(
             chunks,
             call.length,
-            limit=self.limits.max_request_bytes or _bytes_at_most(model.signatures),
+            limit=self.limits.max_request_bytes or model.request_bytes,
             seconds=self.limits.body_seconds,
             json_bytes=call.json_bytes,
             hold=share.hold_request,
@@ -300,12 +298,3 @@ class InferenceServer:
 
     def _all(self) -> Sequence[ServedModel]:
         return [model for versions in self._models.values() for model in versions.values()]
-
-
-def _bytes_at_most(signatures: Sequence[Signature]) -> int:
-    """Return how many bytes a request has at most, if it is not padded."""
-    return max(
-        json_bytes_at_most(each.inputs)
-        + ENCODED_BYTES * sum(spec.shape[0] for spec in each.inputs if spec.picture)
-        for each in signatures
-    )
