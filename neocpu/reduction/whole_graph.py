@@ -10,11 +10,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from neocpu.frontend.control_flow.bodies import free_names
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.shapes import fix_inputs, real_inputs, tensor_spec
 from neocpu.frontend.structural_inputs import structural_inputs
-from neocpu.frontend.subgraphs import all_nodes, graphs_of
+from neocpu.frontend.subgraphs import all_nodes
 from neocpu.frontend.weightless_model import strip_weights
+from neocpu.quantiser.observation import with_outputs
 from neocpu.reference.onnxruntime_oracle import run_onnxruntime
 from neocpu.reference.runner import run_reference
 from neocpu.tensor_spec import random_inputs
@@ -142,14 +144,8 @@ class WholeGraph:
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield what a node reads, and what its branches or bodies read of the graph around them."""
-    yield from (name for name in node.input if name)
-    for graph in graphs_of(node):
-        own = {value.name for value in (*graph.input, *graph.initializer)}
-        own |= {name for inner in graph.node for name in inner.output}
-        read = (name for inner in graph.node for name in _reads(inner))
-        results = (value.name for value in graph.output)
-        yield from (name for name in (*read, *results) if name not in own)
+    """Return what a node reads, and what its branches or bodies read of the graph around them."""
+    return free_names([node], (), ())
 
 
 def _tidy(node: onnx.NodeProto) -> onnx.NodeProto:
@@ -185,11 +181,8 @@ def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:
 
 def _run(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
     """Return what every tensor of a graph is in a run; nothing if nothing can run it."""
-    seen = onnx.ModelProto()
-    seen.CopyFrom(model)
-    results = {value.name for value in model.graph.output}
     made = (name for node in model.graph.node for name in node.output if name)
-    seen.graph.output.extend(onnx.ValueInfoProto(name=n) for n in made if n not in results)
+    seen = with_outputs(model, [value.name for value in model.graph.output], made)
     for run in (run_reference, lambda *given: run_onnxruntime(*given, optimised=False)):
         try:
             with np.errstate(all="ignore"):
