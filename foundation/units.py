@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as people, and JSON, read them."""
 
 from __future__ import annotations
 
@@ -69,3 +69,8 @@ def parse_size(text: str) -> int:
 def plural(count: int, noun: str) -> str:
     """Return ``1 transform`` or ``3 transforms``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def json_number(value: float | None) -> float | None:
+    """Return a number, or None for what JSON cannot spell."""
+    return value if value is not None and math.isfinite(value) else None

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from neocpu.divergence.tensor_errors import Where
+from neocpu.foundation.units import json_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,9 @@ class ComparedTensor:
             "kernel": self.kernel,
             "precision": self.precision,
             "nodes": list(self.nodes),
-            "error": _number(self.error),
-            "own_error": _number(self.own_error),
-            "bound": _number(self.bound),
+            "error": json_number(self.error),
+            "own_error": json_number(self.own_error),
+            "bound": json_number(self.bound),
             "kept": self.kept,
             "where": None if self.where is None else self.where.to_json(),
         }
@@ -145,8 +146,3 @@ def _decade(excess: float) -> int:
     if not excess > 10.0**_LEAST:
         return _LEAST
     return _MOST if math.isinf(excess) else min(_MOST, math.ceil(math.log10(excess)))
-
-
-def _number(value: float) -> float | None:
-    """Return a number that JSON has."""
-    return value if math.isfinite(value) else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from neocpu.foundation.units import json_number
 from neocpu.quantiser.histogram import Distribution
 from neocpu.quantiser.qdq import TensorGrid
 
@@ -51,8 +51,8 @@ class LayerReport:
         return {
             "name": self.name,
             "operator": self.operator,
-            "weights_db": _number(self.weights_db),
-            "output_db": _number(self.output_db),
+            "weights_db": json_number(self.weights_db),
+            "output_db": json_number(self.output_db),
         }
 
 
@@ -96,7 +96,7 @@ class QuantisationReport:
         return {
             "samples": self.samples,
             "correction": self.correction,
-            "outputs_db": {name: _number(value) for name, value in self.outputs.items()},
+            "outputs_db": {name: json_number(value) for name, value in self.outputs.items()},
             "agreement": self.agreement,
             "layers": [layer.to_json() for layer in self.layers],
             "tensors": [tensor.to_json() for tensor in self.tensors],
@@ -113,7 +113,3 @@ def constant_notes(names: Sequence[str]) -> tuple[str, ...]:
         f"calibration leaves {len(names)} of the tensors constant ({some}): "
         "their ranges are unknown; calibrate with data as the model will see them",
     )
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

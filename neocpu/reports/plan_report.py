@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
+from neocpu.foundation.units import json_number
 from neocpu.passes.apply_plan import RewrittenModule, Transform
 from neocpu.planning.choice import is_estimated
 from neocpu.planning.operators.dense_op import DenseOp
@@ -259,17 +260,12 @@ def _judgement(verdict: Verdict) -> dict[str, Any]:
     found = verdict.found
     return {
         "kept": verdict.kept,
-        "max_abs_error": _number(found.max_abs_error),
-        "max_rel_error": _number(found.max_rel_error),
-        "norm_error": _number(found.norm_error),
-        "float32_error": _number(verdict.float32_error),
+        "max_abs_error": json_number(found.max_abs_error),
+        "max_rel_error": json_number(found.max_rel_error),
+        "norm_error": json_number(found.norm_error),
+        "float32_error": json_number(verdict.float32_error),
         "moved_rows": found.moved_rows,
         "unmatched_rows": found.unmatched_rows,
         "oracle": verdict.oracle,
         "oracle_reason": verdict.reason,
     }
-
-
-def _number(value: float | None) -> float | None:
-    """Return a number that JSON has."""
-    return value if value is not None and math.isfinite(value) else None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neocpu.foundation.units import parse_duration, parse_size, size
+from neocpu.foundation.units import json_number, parse_duration, parse_size, size
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,8 @@ def test_what_is_no_duration(text):
 def test_a_duration_beyond_all_bounds():
     with pytest.raises(ValueError, match="longer than anybody waits"):
         parse_duration("9" * 400)
+
+
+def test_json_has_no_infinity():
+    numbers = [1.5, None, float("inf"), float("-inf"), float("nan")]
+    assert [json_number(number) for number in numbers] == [1.5, None, None, None, None]

@@ -15,9 +15,9 @@ from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.engines.measured_model import onnx_file
 from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.results.failure import ModelFailure, measure_each
-from neocpu.bench.results.sample_statistics import json_number
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.units import json_number
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.input_shapes import NO_SHAPES, InputShapes
@@ -69,7 +69,7 @@ class AccuracyReport:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         errors = {name: json_number(error) for name, error in self.errors.items()}
-        peer = None if self.peer is None else json_number(self.peer)
+        peer = json_number(self.peer)
         return {"model": self.name, "errors": errors, PEER: peer, "missed": list(self.missed)}
 
 

@@ -19,10 +19,10 @@ import neocpu
 from neocpu import models as catalogue
 from neocpu.bench.accuracy.network_errors import AccuracyRequest
 from neocpu.bench.results.failure import ModelFailure, measure_each
-from neocpu.bench.results.sample_statistics import json_number
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import json_number
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
 from neocpu.reference.tolerance import scales
@@ -81,7 +81,7 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        error = None if self.norm_error is None else json_number(self.norm_error)
+        error = json_number(self.norm_error)
         return {
             "scaled": self.kind,
             "by": self.scale,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ from neocpu.bench.results.sample_statistics import (
 )
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.units import json_number
 
 Start = Callable[[Contender, int | None, Path], ContenderProcess]
 
@@ -262,7 +262,7 @@ class LatencyReport:
                     "spread": r.spread,
                     "load_seconds": r.load_seconds,
                     "peak_rss": r.peak_rss,
-                    "relative_error": r.error if math.isfinite(r.error) else None,
+                    "relative_error": json_number(r.error),
                     "mismatch": r.mismatch,
                     "computes_in": r.computes_in,
                     "agrees": r.agrees,

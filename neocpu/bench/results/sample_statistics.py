@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -40,11 +39,6 @@ class Ratio:
     def decided(self) -> bool:
         """Whether the interval leaves no doubt about which of the two is smaller."""
         return not self.low <= 1.0 <= self.high
-
-
-def json_number(value: float) -> float | None:
-    """Return ``value``, or None for what JSON cannot spell."""
-    return value if math.isfinite(value) else None
 
 
 def percentile(rounds: Rounds, percent: float) -> float:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from neocpu.bench.results.failure import ModelFailure, measure_each
-from neocpu.bench.results.sample_statistics import json_number
 from neocpu.bench.solvers import milp
 from neocpu.bench.solvers.milp import MilpResult
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import json_number
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.choice import is_estimated

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from neocpu.bench.results.failure import ModelFailure, measure_each
-from neocpu.bench.results.sample_statistics import json_number
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.units import json_number
 from neocpu.input_shapes import InputShapes
 from neocpu.network_tuning import make_strategy, search_space
 from neocpu.read_model import convolutions
