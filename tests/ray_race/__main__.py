@@ -1,0 +1,98 @@
+"""How many rows a second Ray Data's workers score, by how many of them there are.
+
+``python -m tests.ray_race [NETWORK] [--workers 1,2] [--rows N] [--rounds N]`` compiles a built-in
+network for one thread and scores arrays that are in Ray's memory, each worker on one CPU, in turns;
+what is told are medians. A round ends when every row is scored. Ray itself needs CPUs for handing
+rows around, so that the last of a machine's CPUs brings less than the others; and the first rows
+wait for the second worker to come up, so that few rows scale worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import neocpu
+import neocpu.batch
+from neocpu.models import build
+
+BATCH = 16
+"""Rows of a call of a worker."""
+
+
+def pictures(batch: dict[str, Any], shape: list[int]) -> dict[str, Any]:
+    """Return rows with an array for each."""
+    random = np.random.default_rng(int(batch["id"][0]))
+    return {**batch, "row": random.random((len(batch["id"]), *shape), dtype=np.float32)}
+
+
+class Timed(neocpu.batch.Predictor):
+    """A predictor that says when it scored what; how it got ready is not what is asked for."""
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a batch's columns, and when scoring began and ended."""
+        start = time.time()
+        found = super().__call__(batch)
+        times = {"start": start, "end": time.time()}
+        return {**found, **{name: np.full(len(batch["id"]), at) for name, at in times.items()}}
+
+
+def seconds(rows: Any, workers: int, settings: dict[str, Any]) -> float:
+    """Return how long rows take, from the first that is scored to the last."""
+    import ray
+
+    scored = rows.map_batches(
+        Timed,
+        fn_constructor_kwargs=settings,
+        batch_size=BATCH,
+        num_cpus=1,
+        compute=ray.data.ActorPoolStrategy(size=workers),
+    )
+    table = scored.select_columns(["id", "start", "end"]).to_pandas()
+    if sorted(table["id"]) != list(range(rows.count())):
+        raise SystemExit("rows were lost or scored twice")
+    return float(table["end"].max() - table["start"].min())
+
+
+def main() -> None:
+    """Print a table."""
+    import ray
+
+    parser = argparse.ArgumentParser(prog="python -m tests.ray_race")
+    parser.add_argument("network", nargs="?", default="resnet50")
+    parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--rows", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=2)
+    asked = parser.parse_args()
+    counts = [int(count) for count in asked.workers.split(",")]
+    model = build(asked.network)
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim][1:]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.so"
+        with neocpu.compile(model, threads=1, verify=False) as made:
+            made.export(path)
+        ray.init(num_cpus=max(counts), include_dashboard=False, log_to_driver=False)
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        numbers = ray.data.range(asked.rows, override_num_blocks=-(-asked.rows // BATCH))
+        rows = numbers.map_batches(pictures, fn_args=(shape,), batch_size=BATCH).materialize()
+        settings = {"path": str(path), "columns": {model.graph.input[0].name: "row"}}
+        times: dict[int, list[float]] = {count: [] for count in counts}
+        for _ in range(asked.rounds):
+            for count in counts:
+                times[count].append(seconds(rows, count, settings))
+        print("| workers | rows a second | times as many |\n| ---: | ---: | ---: |")
+        one = statistics.median(times[counts[0]])
+        for count in counts:
+            each = statistics.median(times[count])
+            print(f"| {count} | {asked.rows / each:.1f} | {one / each:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
