@@ -17,7 +17,9 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from neocpu.bench.engines.engines import PEERS, install_hint, installed
+from neocpu.foundation.errors import UsageError
 from neocpu.foundation.instruction_sets import host_features
+from neocpu.foundation.linker import find_linker
 
 #: Debian's package of each program, where it has another name.
 PACKAGES: Final[Mapping[str, str]] = {
@@ -88,6 +90,16 @@ def package(module: str, name: str) -> pytest.MarkDecorator:
     """Skip where a Python package, ``name`` to pip, is not installed."""
     missing = importlib.util.find_spec(module) is None
     return pytest.mark.skipif(missing, reason=f"needs {module} (pip install {name})")
+
+
+def linker(machine: str) -> pytest.MarkDecorator:
+    """Skip where nothing links for a machine, as ``uname`` calls it."""
+    lacks = ""
+    try:
+        find_linker(machine)
+    except UsageError as error:
+        lacks = str(error)
+    return pytest.mark.skipif(bool(lacks), reason=lacks)
 
 
 def file(path: Path) -> pytest.MarkDecorator:

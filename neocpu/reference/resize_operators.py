@@ -22,7 +22,8 @@ class Resize(OnnxResize):  # type: ignore[misc]
             assert scales is not None
             return (_resize(x, _extents(x, scales), scales, attrs | _OPSET_10),)
         rare = (
-            attrs.get("antialias")
+            # Nearest pixels are what they are, with antialiasing too; onnx's loops refuse that.
+            (attrs.get("antialias") and attrs.get("mode", "nearest") != "nearest")
             or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
             or attrs.get("keep_aspect_ratio_policy") not in (None, "stretch")
         )

@@ -155,7 +155,14 @@ def test_transposed_convolutions(kernel, attrs, batch):
         node("Conv", "c w2", "y", pads=[1] * 6),
     ]
     plan = check(make_model(nodes, {"x": x}, constants), x)
-    assert [op["kind"] for op in plan["ops"]].count("shuffle") == 1
+    # What is cut of the depth of several volumes is cut where they are volumes: one kernel shuffles
+    # and cuts there, in plain layout.
+    is_cut = attrs.get("pads", [0])[0] > 0
+    plain = [
+        each for each in plan["kernels"] if each["kind"] == "other" and "slice" in each["kernel"]
+    ]
+    shuffles = [op["kind"] for op in plan["ops"]].count("shuffle")
+    assert (shuffles, len(plain)) == ((0, 1) if batch > 1 and is_cut else (1, int(is_cut)))
 
 
 POOLS = [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 from command_line import Cli
@@ -190,6 +191,7 @@ def test_nothing_is_written_if_one_fails(cli: Cli, compiled: list[str]) -> None:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A quantised network, in numbers of each CPU's own."""
+    needs.skip(needs.linker("aarch64"))
     path = tmp_path_factory.mktemp("mixed") / "mixed.so"
     cpus = ("host:fp32", f"{BASE}:fp32", "cascadelake:int8", "rpi5")
     parts = neocpu.compile_fat(

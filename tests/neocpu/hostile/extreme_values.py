@@ -108,14 +108,19 @@ def side_by_side(models: Sequence[onnx.ModelProto]) -> onnx.ModelProto:
         [value for part in parts for value in part.output],
         [array for part in parts for array in part.initializer],
     )
-    return helper.make_model(graph, opset_imports=models[0].opset_import, ir_version=10)
+    opsets = {each.domain: each for model in models for each in model.opset_import}
+    return helper.make_model(graph, opset_imports=opsets.values(), ir_version=10)
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next(each.version for each in model.opset_import if not each.domain)
 
 
 def main(one_in: int = 1) -> None:
     """Compile and run one in so many of them."""
     by_opset: dict[int, list[onnx.ModelProto]] = {}
     for model in cases()[::one_in]:
-        by_opset.setdefault(model.opset_import[0].version, []).append(model)
+        by_opset.setdefault(_opset(model), []).append(model)
     groups = [
         group[first : first + PER_MODEL]
         for group in by_opset.values()

@@ -254,6 +254,7 @@ def test_float32_that_is_faster_says_so(monkeypatch, tmp_path, capsys):
     assert "none: 3.0 s in a race, float32 2.0 s" in capsys.readouterr().out
 
 
+@needs.linker("aarch64")
 def test_a_model_is_calibrated_once_for_several_cpus(monkeypatch, tmp_path):
     calls = []
 
