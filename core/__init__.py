@@ -6,7 +6,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent
 """Holds ``neocpu.h``, the interface, and ``src``."""
-ARCHIVE: Final = "sources.tar.gz"
+ARCHIVE: Final = "sources.tar.xz"
 """Holds the same in a distribution that is to be small."""
 
 

@@ -8,10 +8,10 @@ tag of wheels such as ``musllinux_1_2_aarch64``. The wheel is written to ``dist`
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib.metadata
 import io
 import json
+import lzma
 import os
 import re
 import shutil
@@ -126,7 +126,7 @@ def _pack(sources: Mapping[str, bytes], archive: Path) -> None:
             member = tarfile.TarInfo(name)
             member.size = len(sources[name])
             file.addfile(member, io.BytesIO(sources[name]))
-    archive.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+    archive.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def _place(name: str, path: Path) -> Path:
