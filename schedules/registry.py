@@ -22,7 +22,7 @@ from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_gro
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
 from neocpu.schedules.vocabulary.scheme import Scheme, register_scheme, unregister_scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate, Template
@@ -199,6 +199,12 @@ def pack_weights(
     blocked = in_whole_blocks(workload, scheme)
     weights = weights_of(weights, workload, blocked)
     return conv_template(scheme).pack_weights(weights, blocked, scheme)
+
+
+def weight_layout(workload: Conv2dWorkload, scheme: Scheme) -> WeightLayout | None:
+    """Return how `pack_weights` lays weights out; None if it puts something between them."""
+    layout = conv_template(scheme).weight_layout
+    return None if layout is None or workload.frames else layout(workload, scheme)
 
 
 def fold(

@@ -35,7 +35,7 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.live_taps import TapAxis, tap_axes
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -158,11 +158,16 @@ def split_sums(workload: Conv2dWorkload, scheme: DirectScheme) -> DirectScheme:
     return replace(scheme, sum_chunks=fitting[-1]) if fitting else scheme
 
 
+def weight_layout(workload: Conv2dWorkload, scheme: DirectScheme) -> KernelLayout:
+    """``OIHW[ic_bn]i[oc_bn]o``."""
+    return scheme.kernel_layout
+
+
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: DirectScheme
 ) -> NDArray[np.generic]:
     """Pack ``(O, I/groups, KH, KW)`` weights to ``OIHW[ic_bn]i[oc_bn]o``."""
-    return scheme.kernel_layout.pack(weights)
+    return weight_layout(workload, scheme).pack(weights)
 
 
 def argument_shapes(
@@ -309,6 +314,7 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
     split_sums=split_sums,

@@ -30,7 +30,7 @@ from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.tir.input_pixels import padded_pixels, stored_pixels
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
-from neocpu.schedules.vocabulary.layout import NCHW, ceil_div
+from neocpu.schedules.vocabulary.layout import NCHW, KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -105,15 +105,17 @@ def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
     return min(target.dot_unit(workload.numerics).lanes, 1 << (width - 1).bit_length())
 
 
+def weight_layout(workload: Conv2dWorkload, scheme: NchwScheme) -> KernelLayout:
+    """``OIHW1i[reg_oc]o``."""
+    return KernelLayout(1, scheme.reg_oc)
+
+
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: NchwScheme
 ) -> NDArray[np.generic]:
     """Pack ``(O, I/groups, KH, KW)`` to ``(ceil(O/reg_oc), I/groups, KH, KW, reg_oc)``."""
-    o, i, kh, kw = weights.shape
-    tiles = ceil_div(o, scheme.reg_oc)
-    padded = np.pad(weights, ((0, tiles * scheme.reg_oc - o), (0, 0), (0, 0), (0, 0)))
-    blocked = padded.reshape(tiles, scheme.reg_oc, i, kh, kw)
-    return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1))
+    packed = weight_layout(workload, scheme).pack(weights)
+    return packed.reshape(*packed.shape[:4], scheme.reg_oc)
 
 
 def argument_shapes(
@@ -305,4 +307,5 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
 )

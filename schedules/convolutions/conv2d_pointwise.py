@@ -30,7 +30,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
-from neocpu.schedules.vocabulary.layout import ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -159,6 +159,11 @@ def argument_shapes(
     return convolution_arguments(workload, scheme, weights)
 
 
+def weight_layout(workload: Conv2dWorkload, scheme: PointwiseScheme) -> KernelLayout:
+    """``OIHW[ic_bn]i[reg_oc]o``, for there is one tap."""
+    return KernelLayout(scheme.ic_bn, scheme.reg_oc)
+
+
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: PointwiseScheme
 ) -> NDArray[np.generic]:
@@ -251,6 +256,7 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
     prologues=True,

@@ -35,7 +35,7 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.frame_reads import turned
-from neocpu.schedules.vocabulary.layout import ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import WinogradLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -175,31 +175,44 @@ def argument_shapes(
     return convolution_arguments(workload, scheme, weights)
 
 
-_SMALL_PRODUCT: Final = 1 << 18
-"""Multiplications of a matrix product that OpenBLAS computes in this thread alone: waiting for
-others takes it several times as long, more where they have something else to do."""
+def weight_layout(workload: Conv2dWorkload, scheme: WinogradScheme) -> WinogradLayout:
+    """What `pack_weights` makes, of a convolution over images."""
+    return WinogradLayout(scheme.tile, workload.stride, scheme.ic_bn, scheme.reg_oc)
+
+
+_AT_A_TIME: Final = 1 << 13
+"""Pairs of channels whose taps, in float64, stay in L2 while all points are made of them."""
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
 ) -> NDArray[np.generic]:
-    """Transform OIHW weights, in float64, and pack them as `argument_shapes` says."""
+    """Transform OIHW weights and pack them as `argument_shapes` says.
+
+    As `weight_kernels` does it, to the bit: taps are added up in order, in float64, where products
+    with the elements of a `weight_matrix` are exact, and are zero if they are too small to be
+    normal. Of what is made, such numbers are zero to whoever reads them.
+    """
     along = turned(workload)
     if along is not workload:
         weights = weights.reshape(len(weights), along.kernel[0], -1, 1).swapaxes(1, 2)
-    down, across = winograd.filters(scheme.tile, along.kernel, along.stride)
-    both = np.kron(down.kernel_matrix(), across.kernel_matrix())  # G g G^T of all taps at once
+    matrix = winograd.weight_matrix(scheme.tile, along.kernel, along.stride)
     (points, blocks, padded, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     ins = weights.shape[1]
     packed = np.zeros((points, blocks, padded, reg_oc), dtype)
-    step = max(1, _SMALL_PRODUCT // both.size // reg_oc)
+    step = max(1, _AT_A_TIME // reg_oc)
     for block in range(ceil_div(len(weights), reg_oc)):
-        part = weights[block * reg_oc : (block + 1) * reg_oc].astype(np.float64)
-        taps = part.transpose(2, 3, 1, 0).reshape(both.shape[1], ins, len(part))
+        part = winograd.flushed(weights[block * reg_oc : (block + 1) * reg_oc])
         for first in range(0, ins, step):
-            some = taps[:, first : first + step]
-            moved = (both @ some.reshape(len(some), -1)).reshape(points, -1, len(part))
-            packed[:, block, first : first + some.shape[1], : len(part)] = moved
+            some = part[:, first : first + step].transpose(2, 3, 1, 0)
+            taps = some.reshape(-1, *some.shape[2:]).astype(np.float64)
+            place = packed[:, block, first : first + taps.shape[1], : len(part)]
+            sums, products = np.empty_like(taps[0]), np.empty_like(taps[0])
+            for row, point in zip(matrix, place, strict=True):
+                sums.fill(0)
+                for tap in np.flatnonzero(row):
+                    sums += np.multiply(taps[tap], row[tap], out=products)
+                point[...] = sums
     return packed
 
 
@@ -336,6 +349,7 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
     error_factor=error_factor,

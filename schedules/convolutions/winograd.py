@@ -57,6 +57,8 @@ ERROR_FACTORS: dict[tuple[int, int], dict[int, float]] = {
     (3, 2): {2: 1.3, 3: 1.3, 4: 1.8, 5: 2.1},
     (5, 2): {2: 1.3, 3: 1.4, 4: 1.8},
 }
+# Of a double, what the product with a float32 number leaves room for.
+_EXACT_BITS = 53 - 24
 # Tiles that err more are not offered: no plan may choose them.
 MAX_ERROR_FACTOR = EVERY_TILE.error_factor
 
@@ -186,6 +188,28 @@ def filters(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) -> tupl
         for taps, step in zip(kernel, stride, strict=True)
     )
     return down, across
+
+
+@lru_cache(maxsize=64)
+def weight_matrix(
+    tile: int, kernel: tuple[int, int], stride: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Return what makes a tile's points of all taps at once, of shape ``(points, taps)``.
+
+    Elements have so few bits that products with float32 numbers are exact in float64: whether they
+    are rounded before they are added makes no difference.
+    """
+    down, across = filters(tile, kernel, stride)
+    parts, exponents = np.frexp(np.kron(down.kernel_matrix(), across.kernel_matrix()))
+    whole = np.round(np.ldexp(parts, _EXACT_BITS))
+    found: NDArray[np.float64] = np.ldexp(whole, exponents - _EXACT_BITS)
+    return found
+
+
+def flushed(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers as CPUs read them in a run: those below all normal ones are zero."""
+    small = np.abs(numbers) < np.finfo(numbers.dtype).tiny
+    return np.where(small, numbers.dtype.type(0), numbers) if small.any() else numbers
 
 
 def tiles_of(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,3 +160,26 @@ class KernelLayout:
         outer_first = blocked.transpose(0, 5, 1, 4, 6, 2, 3)
         oihw = outer_first.reshape(oc * self.oc_bn, ic * self.ic_bn, kh, kw)
         return np.ascontiguousarray(oihw[:out_ch, :in_ch])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WinogradLayout:
+    """Weights transformed for Winograd's convolution: ``(points, O/oc_bn, I, oc_bn)``.
+
+    Attributes
+    ----------
+    tile : int
+        Outputs along a dimension of several taps.
+    stride : tuple of int
+    ic_bn, oc_bn : int
+        Blocks that the input and the output channels are padded to.
+    """
+
+    tile: int
+    stride: tuple[int, int]
+    ic_bn: int
+    oc_bn: int
+
+
+WeightLayout: TypeAlias = KernelLayout | WinogradLayout
+"""How a kernel reads weights: moved, or transformed too."""

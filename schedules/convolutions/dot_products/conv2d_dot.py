@@ -38,7 +38,7 @@ from neocpu.schedules.estimates.register_tile import (
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -174,6 +174,11 @@ def _group(workload: Conv2dWorkload) -> int:
     return 4 // bytes_of(workload.numerics.data)
 
 
+def weight_layout(workload: Conv2dWorkload, scheme: DotScheme) -> KernelLayout:
+    """``OIHW[ic_bn / group]i[reg_oc]o[group]i``."""
+    return KernelLayout(scheme.ic_bn, scheme.reg_oc, _group(workload))
+
+
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: DotScheme
 ) -> NDArray[np.generic]:
@@ -246,5 +251,6 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
     fold=fold,
 )

@@ -28,7 +28,7 @@ from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.tir.live_taps import mean_taps
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
+from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -156,15 +156,17 @@ def fold(
     return replace(scheme, oc_bn=ic_bn, out_bn=0 if oc_bn == ic_bn else oc_bn)
 
 
+def weight_layout(workload: Conv2dWorkload, scheme: GroupScheme) -> KernelLayout:
+    """``OIHW1i[oc_bn]o``."""
+    return KernelLayout(1, scheme.oc_bn)
+
+
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: GroupScheme
 ) -> NDArray[np.generic]:
     """Pack ``(C, I, KH, KW)`` weights to ``(ceil(C/x), I, KH, KW, x)``, padded lanes zero."""
-    channels, *window = weights.shape
-    chunks = ceil_div(channels, scheme.oc_bn)
-    padded = np.pad(weights, ((0, chunks * scheme.oc_bn - channels), (0, 0), (0, 0), (0, 0)))
-    blocked = padded.reshape(chunks, scheme.oc_bn, *window).transpose(0, 2, 3, 4, 1)
-    return np.ascontiguousarray(blocked)
+    packed = weight_layout(workload, scheme).pack(weights)
+    return packed.reshape(*packed.shape[:4], scheme.oc_bn)
 
 
 def argument_shapes(
@@ -264,6 +266,7 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
 )

@@ -15,6 +15,7 @@ from neocpu.schedules.convolutions.in_groups.conv2d_depthwise import (
     lower,
     pack_weights,
     schemes_of,
+    weight_layout,
 )
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -30,6 +31,7 @@ __all__ = [
     "lower",
     "pack_weights",
     "space",
+    "weight_layout",
 ]
 
 
@@ -62,6 +64,7 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
 )

@@ -1,0 +1,207 @@
+"""Kernels that pack weights when a model is loaded, of weights that are packed otherwise.
+
+They make the same bytes as the templates' ``pack_weights`` in numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.winograd import weight_matrix
+from neocpu.schedules.tir.bfloat16 import BITS
+from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
+from neocpu.schedules.vocabulary.layout import KernelLayout, WeightLayout, WinogradLayout, ceil_div
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+OIHW: Final = KernelLayout(1, 1)
+"""Weights as models have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeights:
+    """Packed weights of a convolution.
+
+    Attributes
+    ----------
+    oihw : tuple of int
+        Shape of the weights as the model has them.
+    dtype : str
+    layout : KernelLayout or WinogradLayout
+    shape : tuple of int
+        As they lie in memory: of more blocks of output channels than the layout says, the last
+        ones are zero.
+    """
+
+    oihw: tuple[int, int, int, int]
+    dtype: str
+    layout: WeightLayout
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all."""
+        return math.prod(self.shape) * bytes_of(self.dtype)
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Blocks of output channels and of input channels."""
+        ins = ceil_div(self.oihw[1], self.layout.ic_bn)
+        each = ins * self.layout.ic_bn * self.layout.oc_bn * math.prod(self.window)
+        return math.prod(self.shape) // each, ins
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Taps down and across or, transformed, all points and 1."""
+        if isinstance(self.layout, KernelLayout):
+            return self.oihw[2], self.oihw[3]
+        return len(self.matrix), 1
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """What transforms the taps, if that is done."""
+        assert isinstance(self.layout, WinogradLayout)
+        return weight_matrix(self.layout.tile, self.oihw[2:], self.layout.stride)
+
+
+def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget) -> tirx.PrimFunc:
+    """Return ``PrimFunc(source, packed)`` or, of transformed ones, ``(source, matrix, packed)``.
+
+    Parameters
+    ----------
+    source, made : PackedWeights
+        Of the same weights; those to read are not transformed. ``matrix`` is ``made``'s.
+    """
+    transformed = isinstance(made.layout, WinogradLayout)
+    parameters = [("source", source.shape, source.dtype), ("packed", made.shape, made.dtype)]
+    if transformed:
+        parameters.insert(1, ("matrix", made.matrix.shape, "float64"))
+    emit = _emit_transform if transformed else _emit_move
+
+    def body(*buffers: Any) -> None:
+        # Bits are moved as they are.
+        kind = BITS if made.dtype == BFLOAT16 else None
+        flat = [
+            T.decl_buffer(
+                (math.prod(map(int, b.shape)),), kind or str(b.dtype), data=b.data, layout=None
+            )
+            for b in buffers
+        ]
+        emit(source, made, target, *flat)
+
+    return build_kernel(parameters, body)
+
+
+def _place(source: PackedWeights, o: Any, i: Any, tap: Any) -> Any:
+    """Return where in memory the weight of two channels and a tap lies."""
+    layout = source.layout
+    assert isinstance(layout, KernelLayout)
+    taps, dot = source.oihw[2] * source.oihw[3], layout.dot
+    block = (o // layout.oc_bn * source.blocks[1] + i // layout.ic_bn) * taps + tap
+    row = block * (layout.ic_bn // dot) + i % layout.ic_bn // dot
+    return (row * layout.oc_bn + o % layout.oc_bn) * dot + i % dot
+
+
+def _side_by_side(source: PackedWeights, made: PackedWeights) -> int:
+    """Return how many output channels lie side by side in both."""
+    layouts = [each.layout for each in (source, made)]
+    if any(isinstance(each, KernelLayout) and each.dot > 1 for each in layouts):
+        return 1
+    return math.gcd(*(each.oc_bn for each in layouts))
+
+
+def _known(source: PackedWeights, width: int) -> int:
+    """Return beyond which output channel nothing may be read: what pads whole blocks is zero."""
+    return source.oihw[0] if width == 1 else source.blocks[0] * source.layout.oc_bn
+
+
+def _emit_move(
+    source: PackedWeights, made: PackedWeights, target: CpuTarget, data: Any, packed: Any
+) -> None:
+    """Emit the loop nest that copies what lies side by side in both.
+
+    ::
+
+        parallel block of output channels · block of input channels
+          tap · input channel of the block · outputs side by side · input channels side by side
+    """
+    layout = made.layout
+    assert isinstance(layout, KernelLayout)
+    (outs, ins), (_, channels, *window) = made.blocks, made.oihw
+    taps, dot, width = math.prod(window), layout.dot, _side_by_side(source, made)
+    known = _known(source, width)
+    with task_loop(outs * ins, math.prod(made.shape)) as task:
+        out, block = task // ins, task % ins
+        with (
+            T.serial(taps) as tap,
+            T.serial(layout.ic_bn // dot) as row,
+            T.serial(layout.oc_bn // width) as part,
+            T.serial(dot) as within,
+        ):
+            o, i = out * layout.oc_bn + part * width, block * layout.ic_bn + row * dot + within
+            place = (((task * taps + tap) * (layout.ic_bn // dot) + row) * layout.oc_bn) * dot
+            place += part * width * dot + within
+            with T.If(tirx.all(o < known, i < channels)):
+                with T.Then():
+                    moved = data[span(_place(source, o, i, tap), width)]
+                    T.buffer_store(packed, moved, [span(place, width)])
+                with T.Else():
+                    zero = splat(tirx.const(0, str(packed.dtype)), width)
+                    T.buffer_store(packed, zero, [span(place, width)])
+
+
+def _emit_transform(
+    source: PackedWeights,
+    made: PackedWeights,
+    target: CpuTarget,
+    data: Any,
+    matrix: Any,
+    packed: Any,
+) -> None:
+    """Emit the loop nest that transforms the taps of vectors of output channels.
+
+    ::
+
+        parallel block of output channels
+          input channel
+            taps in float64                                # in L1
+            vector of output channels · point: sum of all taps' products, in order
+    """
+    layout = made.layout
+    outs, taps = made.blocks[0], source.oihw[2] * source.oihw[3]
+    padded, points = made.blocks[1] * layout.ic_bn, made.window[0]
+    channels, width = source.oihw[1], layout.oc_bn
+    lanes = math.gcd(width, max(1, target.lanes("float32") // 2))
+    run = math.gcd(_side_by_side(source, made), lanes)
+    known = _known(source, run)
+    with task_loop(outs * padded, math.prod(made.shape)) as task:
+        out, i = task // padded, task % padded
+        wide = T.alloc_buffer((taps * width,), "float64", layout=None)
+        with T.serial(width // run) as part, T.serial(taps) as tap:
+            o = out * width + part * run
+            place = span(tap * width + part * run, run)
+            with T.If(tirx.all(o < known, i < channels)):
+                with T.Then():
+                    taken = data[span(_place(source, o, i, tap), run)]
+                    T.buffer_store(wide, taken.astype(_lanes("float64", run)), [place])
+                with T.Else():
+                    T.buffer_store(wide, splat(tirx.const(0.0, "float64"), run), [place])
+        with T.serial(points) as point, T.serial(width // lanes) as vector:
+            total = splat(tirx.const(0.0, "float64"), lanes)
+            for tap in range(taps):
+                factor = splat(matrix[point * taps + tap], lanes)
+                total = total + factor * wide[span(tap * width + vector * lanes, lanes)]
+            place = ((point * outs + out) * padded + i) * width + vector * lanes
+            T.buffer_store(packed, total.astype(_lanes("float32", lanes)), [span(place, lanes)])
+
+
+def _lanes(dtype: str, lanes: int) -> str:
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
