@@ -91,6 +91,8 @@ typedef struct neocpu_description {
   size_t output_count;
   const neocpu_signature *signatures; /* of most models there is one */
   size_t signature_count;
+  uint64_t packing; /* nanoseconds that packing weights took, of a model that has some packed when it
+                       is loaded; streams share them */
 } neocpu_description;
 
 /* An input's elements. Data that start on a multiple of 64 bytes are read where they lie, others

@@ -87,6 +87,7 @@ class CompileOptions:
         accuracy: str = "default",
         precision: str = "auto",
         max_weights: int | None = None,
+        pack_at_load: bool = True,
         solver: str = "auto",
         search_seconds: float | None = None,
         verify: bool = True,
@@ -99,12 +100,14 @@ class CompileOptions:
         ------
         UsageError
         """
-        plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision)
+        signatures = tuple(InputShapes.parse(each, batch) for each in parse_signatures(shapes))
+        packs = pack_at_load and len(signatures) > 1
+        plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision, packs)
         cpus = parse_threads(threads)
         streams = cpus if parse_goal(goal) == "throughput" else None
         parsed = cls(
             threads=cpus if streams is None else 1,
-            signatures=tuple(InputShapes.parse(each, batch) for each in parse_signatures(shapes)),
+            signatures=signatures,
             databases=tuple(databases),
             only_databases=only_databases,
             budget=parse_budget(tune_budget),

@@ -13,6 +13,7 @@ from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import replace_header
 from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.reference.comparison import Comparison
 from neocpu.reports.plan_report import PlanReport
 from neocpu.runtime.header import ArtifactHeader
@@ -33,6 +34,8 @@ class CompiledModule(Unpicklable):
         Its JSON form, which ``neocpu explain --json`` prints.
     kernels : tuple of CompiledKernel
         Its code.
+    origins : tuple of WeightOrigin or None
+        Of a part of a set, what the first of its weights were packed of.
     verification : Comparison or None
         Against the independent reference; None if it was not asked for or cannot run here, as
         ``plan["unchecked"]`` says.
@@ -45,11 +48,14 @@ class CompiledModule(Unpicklable):
     _instead = "export it to a file, and neocpu.load() that in each process"
 
     def __init__(
-        self, header: ArtifactHeader, report: PlanReport, kernels: tuple[CompiledKernel, ...] = ()
+        self,
+        header: ArtifactHeader,
+        report: PlanReport,
+        kernels: tuple[CompiledKernel, ...] = (),
+        origins: tuple[WeightOrigin | None, ...] = (),
     ) -> None:
-        self.header = header
-        self.report = report
-        self.kernels = kernels
+        self.header, self.report = header, report
+        self.kernels, self.origins = kernels, origins
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
         self.tuned: TuneReport | None = None

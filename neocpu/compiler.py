@@ -44,6 +44,7 @@ def compile(
     accuracy: str = "default",
     precision: str = "auto",
     max_weights: int | None = None,
+    pack_at_load: bool = True,
     solver: str = "auto",
     search_seconds: float | None = None,
     verify: bool = True,
@@ -98,6 +99,9 @@ def compile(
         Bytes that the packed weights may take: the plan is the fastest one found within them, and
         its gap says how far it may be from the best one. Winograd's transformed weights are up to
         nine times as many as the model's.
+    pack_at_load : bool
+        Of a set of shapes, whose plans may read weights in several packings: store each weight
+        once, and have the others made when the artifact is loaded. Else all are in the file.
     solver : str
         Of the layout search: ``auto`` (exact within ``search_seconds``, else the best plan found,
         and how far that may be from the best one), ``exact`` (however long it takes), or the
@@ -130,6 +134,7 @@ def compile(
         accuracy=accuracy,
         precision=precision,
         max_weights=max_weights,
+        pack_at_load=pack_at_load,
         solver=solver,
         search_seconds=search_seconds,
         verify=verify,

@@ -42,7 +42,8 @@ from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.planning.together.plan_together import plan_together
+from neocpu.planning.together.plan_together import most_of_convolutions, plan_together
+from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.planning.weights import weights_of
 from neocpu.reports.calibration_report import CalibrationReport
 from neocpu.reports.plan_report import Outcome, PlanReport, report_of
@@ -133,6 +134,8 @@ class Planned:
     report : PlanReport
     values : tuple of HeldValue
         The model's tensors that are left.
+    origins : tuple of WeightOrigin or None
+        Of a set's weights, what they were packed of; of others nothing.
     """
 
     loaded: LoadedModel
@@ -142,6 +145,7 @@ class Planned:
     weights: list[NDArray[np.generic]]
     report: PlanReport
     values: tuple[HeldValue, ...]
+    origins: tuple[WeightOrigin | None, ...]
 
     @property
     def names(self) -> frozenset[str]:
@@ -291,15 +295,9 @@ class Builder:
             disabled_rules=self.disabled_rules,
             streams=self.streams,
         )
-        arrays = list(rewritten.weights)
         return Planned(
-            model.loaded,
-            costs.admission,
-            _key(plan),
-            rewritten.mod,
-            arrays,
-            report,
-            rewritten.values,
+            *(model.loaded, costs.admission, _key(plan), rewritten.mod, [*rewritten.weights]),
+            *(report, rewritten.values, rewritten.origins if self.options.packs_at_load else ()),
         )
 
     def _choose(
@@ -326,13 +324,11 @@ class Builder:
         if len(models) == 1 or self.options.opt is not OptLevel.GLOBAL:
             return [None for _ in models]
         with self.clock.phase("search"):
-            options, target = self.options, self.target
-            networks = [each.source.network.computing(options.precision, target) for each in models]
-            most = math.inf
-            if options.max_weights is not None:
-                dense = max(_dense_bytes(one, target, self.threads) for one in networks)
-                most = options.max_weights - dense
-            return plan_together(networks, self._costs(admission), options.limits, most)
+            options, precision = self.options, self.options.precision
+            networks = [each.source.network.computing(precision, self.target) for each in models]
+            costs = self._costs(admission)
+            most = most_of_convolutions(networks, costs, options.max_weights)
+            return plan_together(networks, costs, options.limits, most, options.packs_at_load)
 
     def _costs(self, admission: Admission) -> CostModel:
         target = with_cores(self.target, self.threads)
@@ -363,7 +359,8 @@ class Builder:
             kernels=self._kernels(planned, built),
             values=placed(planned.values, built.planned.places),
         )
-        compiled = CompiledModule(self._header(planned.loaded, report), report, built.kernels)
+        header = self._header(planned.loaded, report)
+        compiled = CompiledModule(header, report, built.kernels, planned.origins)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
             self.dump("plan", partial(json.dumps, compiled.plan, indent=1), "json")
@@ -400,10 +397,6 @@ class Builder:
             row_counts=loaded.row_counts,
             plan=report.to_json(),
         )
-
-
-def _dense_bytes(network: Network, target: CpuTarget, threads: int) -> int:
-    return sum(op.packed_bytes(target, threads) for op in network.dense)
 
 
 def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:

@@ -200,7 +200,7 @@ int nc_artifact_obstacle(const nc_artifact *artifact, char *reason, size_t size)
     const double tensors = bytes_of_ends(&header->programs[i]);
     if (tensors > needed) needed = tensors;
   }
-  needed += (double)header->arena_bytes;
+  needed += (double)header->arena_bytes + (double)header->prologue.arena_bytes;
   if (needed <= memory) return 0;
   snprintf(reason, size, "its tensors take %.1f GB and this host has %.1f GB of memory",
            needed / 1e9, memory / 1e9);

@@ -17,16 +17,21 @@ static void read_features(nc_reader *r, const nc_json *array, nc_header *header)
   }
 }
 
+/* Where the last of a program's weights ends that begin within `size` bytes; `end` or beyond. */
+static size_t find_end(const nc_program *program, size_t size, size_t end) {
+  for (size_t i = 0; i < program->weight_count; ++i) {
+    const nc_placement *weight = &program->weights[i];
+    const size_t behind = (weight->offset + weight->spec.bytes + NC_ALIGN - 1) / NC_ALIGN;
+    if (weight->offset < size && behind * NC_ALIGN > end) end = behind * NC_ALIGN;
+  }
+  return end;
+}
+
 /* Weights of several programs fill their section together. */
 static void check_shared_weights(nc_reader *r, const nc_header *header, size_t size) {
-  size_t end = 0;
+  size_t end = find_end(&header->prologue, size, 0);
   for (size_t i = 0; i < header->program_count && r->wrong == NULL; ++i) {
-    const nc_program *program = &header->programs[i];
-    for (size_t j = 0; j < program->weight_count; ++j) {
-      const nc_placement *weight = &program->weights[j];
-      const size_t behind = (weight->offset + weight->spec.bytes + NC_ALIGN - 1) / NC_ALIGN;
-      if (behind * NC_ALIGN > end) end = behind * NC_ALIGN;
-    }
+    end = find_end(&header->programs[i], size, end);
   }
   if (end != size) nc_wrong(r, "weights");
 }
@@ -62,7 +67,7 @@ static void read_programs(nc_reader *r, const nc_json *root, const nc_json *plan
   for (size_t i = 0; i < header->program_count && r->wrong == NULL; ++i) {
     nc_program *program = &header->programs[i];
     if (i > 0) object = nc_json_next(object);
-    nc_program_read(r, object, weights_size, plans == NULL, program);
+    nc_program_read(r, object, weights_size + header->prologue.arena_bytes, plans == NULL, program);
     for (size_t j = 0; j < i && r->wrong == NULL; ++j) {
       if (!are_of_a_set(&header->programs[j], program)) nc_wrong(r, "plans");
     }
@@ -103,15 +108,15 @@ static neocpu_status read_document(const char *path, const nc_json *root, size_t
                                    size_t weights_size, nc_header *header) {
   int64_t format;
   if (!nc_json_integer(nc_json_member(root, "format"), &format)) return malformed(path, "format");
-  if (format < NC_FORMAT || format > NC_SET_FORMAT) {
+  if (format < NC_FORMAT || format > NC_PACKING_FORMAT) {
     return nc_fail(NEOCPU_ARTIFACT,
                    "%s has artifact format %lld, this neocpu reads formats %d to %d: compile the "
                    "model again with `neocpu compile`",
-                   path, (long long)format, NC_FORMAT, NC_SET_FORMAT);
+                   path, (long long)format, NC_FORMAT, NC_PACKING_FORMAT);
   }
   const nc_json *plans = format == NC_FORMAT ? NULL : nc_json_member(root, "plans");
   const size_t count = plans == NULL ? 1 : plans->size;
-  if ((plans == NULL || plans->kind != NC_JSON_ARRAY) && format == NC_SET_FORMAT) {
+  if ((plans == NULL || plans->kind != NC_JSON_ARRAY) && format != NC_FORMAT) {
     return malformed(path, "plans");
   }
   if (count < 1 || count > MAX_PROGRAMS) return malformed(path, "plans");
@@ -124,6 +129,9 @@ static neocpu_status read_document(const char *path, const nc_json *root, size_t
   }
   nc_reader r = {.free = header->memory};
   read_fields(&r, root, header);
+  if (r.wrong == NULL && format == NC_PACKING_FORMAT) {
+    nc_prologue_read(&r, nc_json_member(root, "prologue"), weights_size, &header->prologue);
+  }
   if (r.wrong == NULL) read_programs(&r, root, plans, weights_size, header);
   if (r.wrong == NULL) return NEOCPU_OK;
   nc_header_free(header);

@@ -9,12 +9,14 @@
 enum {
   NC_FORMAT = 7, /* of artifacts of one signature */
   NC_SET_FORMAT = 8, /* of a set of them */
+  NC_PACKING_FORMAT = 9, /* of a set whose weights are packed, in part, when it is loaded */
   NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are checked at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
   NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
 };
 
-/* Where a weight or an activation lies: bytes from the start of the weights, or of the arena. */
+/* Where a weight or an activation lies: bytes from the start of the weights, behind which are those
+ * that a prologue makes, or of the arena. */
 typedef struct nc_placement {
   size_t offset;
   neocpu_spec spec; /* without a name */
@@ -70,6 +72,8 @@ typedef struct nc_header {
   nc_program *programs; /* one, or as many as there are signatures: of inputs and outputs of the same
                            names and types, no two of the same shapes */
   size_t program_count;
+  nc_program prologue; /* what makes weights of others when they are loaded: they are its activations,
+                          and its arena lies behind the weights; all zero if there is none */
   size_t arena_bytes; /* of the program that needs most */
   void *memory; /* all of the above */
 } nc_header;

@@ -75,7 +75,9 @@ static neocpu_status start(neocpu_model *model) {
       .signatures = model->signatures,
       .signature_count = header->program_count,
   };
-  return nc_plans_start(&model->plans, model->source, model->pool);
+  const neocpu_status status = nc_plans_start(&model->plans, model->source, model->pool);
+  model->description.packing = model->source->packing;
+  return status;
 }
 
 static neocpu_status open_model(neocpu_model *model, const nc_file *file,

@@ -5,6 +5,7 @@
 
 #include "error.h"
 #include "memory.h"
+#include "threads.h"
 
 enum { LIST_SIZE = 512 /* bytes of a list of shapes */ };
 
@@ -30,13 +31,36 @@ static neocpu_status make_memory(nc_plans *plans) {
   return NEOCPU_OK;
 }
 
-neocpu_status nc_plans_start(nc_plans *plans, const nc_source *source, nc_pool *pool) {
+/* Pack weights as the artifact's prologue says. */
+static neocpu_status pack_weights(const nc_plans *plans, nc_source *source) {
+  const nc_program *prologue = &plans->header->prologue;
+  if (prologue->arena_bytes == 0 || source->made != NULL) return NEOCPU_OK;
+  const uint64_t began = nc_now();
+  source->made = nc_memory_map(prologue->arena_bytes);
+  if (source->made == NULL) return nc_memory_missing(prologue->arena_bytes);
+  nc_pool *pool = plans->shared.pool;
+  nc_shared shared = {.pool = pool, .code = plans->shared.code, .arena = source->made};
+  nc_session session = {.program = prologue, .shared = &shared};
+  neocpu_status status =
+      nc_session_start(&session, nc_source_weights(source), source->artifact.where);
+  if (status == NEOCPU_OK) {
+    nc_pool_enter(pool);
+    status = nc_session_run(&session, NULL, NULL);
+    nc_pool_leave(pool);
+  }
+  nc_session_free(&session);
+  source->packing = nc_now() - began;
+  return status;
+}
+
+neocpu_status nc_plans_start(nc_plans *plans, nc_source *source, nc_pool *pool) {
   const nc_artifact *artifact = &source->artifact;
   plans->header = &artifact->header;
   plans->shared.pool = pool;
   neocpu_status status = make_memory(plans);
   if (status != NEOCPU_OK) return status;
   status = nc_code_load(artifact->where, artifact->code, artifact->code_size, &plans->shared.code);
+  if (status == NEOCPU_OK) status = pack_weights(plans, source);
   size_t calls = 0;
   for (size_t i = 0; i < plans->header->program_count && status == NEOCPU_OK; ++i) {
     nc_session *session = &plans->sessions[i];

@@ -12,9 +12,9 @@ typedef struct nc_plans {
   nc_session *sessions; /* one for each program */
 } nc_plans;
 
-/* Get memory, and load the code of a source that stays as long. Free with nc_plans_free, also after a
- * failure. */
-neocpu_status nc_plans_start(nc_plans *plans, const nc_source *source, nc_pool *pool);
+/* Get memory, and load the code of a source that stays as long; the first plans of a source have its
+ * weights packed that are not in the file. Free with nc_plans_free, also after a failure. */
+neocpu_status nc_plans_start(nc_plans *plans, nc_source *source, nc_pool *pool);
 
 /* Find the only program whose inputs are of so many bytes as these. */
 neocpu_status nc_plans_find(const nc_plans *plans, const neocpu_input *inputs, size_t *program);

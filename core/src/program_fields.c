@@ -244,6 +244,25 @@ static void read_returns(nc_reader *r, const nc_json *array, nc_program *program
   }
 }
 
+/* Weights, which lie in `room` bytes, and activations, which start on multiples of `align`. */
+static void read_memory(nc_reader *r, const nc_json *object, size_t room, size_t align,
+                        nc_program *program) {
+  program->weights = read_placements(r, nc_json_member(object, "weights"), "weights", room,
+                                     NC_ALIGN, &program->weight_count);
+  nc_read_size(r, nc_json_member(object, "arena_bytes"), "arena_bytes", &program->arena_bytes);
+  program->activations = read_placements(r, nc_json_member(object, "activations"), "activations",
+                                         program->arena_bytes, align, &program->activation_count);
+}
+
+void nc_prologue_read(nc_reader *r, const nc_json *object, size_t weights_size,
+                      nc_program *prologue) {
+  size_t offset = 0;
+  nc_read_size(r, nc_json_member(object, "offset"), "prologue", &offset);
+  if (offset != weights_size) nc_wrong(r, "prologue");
+  read_memory(r, object, weights_size, NC_ALIGN, prologue);
+  if (r->wrong == NULL) read_calls(r, nc_json_member(object, "calls"), prologue);
+}
+
 void nc_program_read(nc_reader *r, const nc_json *object, size_t weights_size, int alone,
                      nc_program *program) {
   const nc_json *plan = nc_json_member(object, "plan");
@@ -255,13 +274,8 @@ void nc_program_read(nc_reader *r, const nc_json *object, size_t weights_size, i
   if (plan == NULL || plan->kind != NC_JSON_OBJECT) nc_wrong(r, "plan");
   if (r->wrong != NULL) return;
   read_row_counts(r, nc_json_member(object, "row_counts"), program);
-  program->weights = read_placements(r, nc_json_member(object, "weights"), "weights", weights_size,
-                                     NC_ALIGN, &program->weight_count);
+  read_memory(r, object, weights_size, NC_ARGUMENT_ALIGN, program);
   if (alone) check_weights(r, program, weights_size);
-  nc_read_size(r, nc_json_member(object, "arena_bytes"), "arena_bytes", &program->arena_bytes);
-  program->activations = read_placements(r, nc_json_member(object, "activations"), "activations",
-                                         program->arena_bytes, NC_ARGUMENT_ALIGN,
-                                         &program->activation_count);
   if (r->wrong != NULL) return;
   read_slices(r, nc_json_member(object, "slices"), program);
   read_calls(r, nc_json_member(object, "calls"), program);

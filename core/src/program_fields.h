@@ -10,4 +10,9 @@
 void nc_program_read(nc_reader *r, const nc_json *object, size_t weights_size, int alone,
                      nc_program *program);
 
+/* Read the program that packs weights when a model is loaded. It has no ends: of weights in the file
+ * it makes others, which lie behind them. */
+void nc_prologue_read(nc_reader *r, const nc_json *object, size_t weights_size,
+                      nc_program *prologue);
+
 #endif

@@ -11,7 +11,7 @@
 static neocpu_status make_memory(nc_session *session) {
   const size_t count = nc_program_tensor_count(session->program);
   session->tensors = calloc(count + 1, sizeof *session->tensors);
-  session->places = calloc(session->program->output_count, sizeof *session->places);
+  session->places = calloc(session->program->output_count + 1, sizeof *session->places);
   if (session->tensors == NULL || session->places == NULL) {
     return nc_memory_missing(count * sizeof *session->tensors);
   }
@@ -25,13 +25,18 @@ static nc_tensor describe(void *data, const neocpu_spec *spec) {
   return tensor;
 }
 
-static void describe_memory(nc_session *session, char *weights) {
+static char *find_weight(nc_weights weights, size_t offset) {
+  return offset < weights.size ? weights.stored + offset : weights.made + (offset - weights.size);
+}
+
+static void describe_memory(nc_session *session, nc_weights weights) {
   const nc_program *program = session->program;
   char *arena = session->shared->arena;
   nc_tensor *tensor = session->tensors;
   for (size_t i = 0; i < program->input_count; ++i) *tensor++ = describe(NULL, &program->inputs[i]);
   for (size_t i = 0; i < program->weight_count; ++i) {
-    *tensor++ = describe(weights + program->weights[i].offset, &program->weights[i].spec);
+    const nc_placement *weight = &program->weights[i];
+    *tensor++ = describe(find_weight(weights, weight->offset), &weight->spec);
   }
   for (size_t i = 0; i < program->activation_count; ++i) {
     *tensor++ = describe(arena + program->activations[i].offset, &program->activations[i].spec);
@@ -41,7 +46,7 @@ static void describe_memory(nc_session *session, char *weights) {
   }
 }
 
-neocpu_status nc_session_start(nc_session *session, char *weights, const char *path) {
+neocpu_status nc_session_start(nc_session *session, nc_weights weights, const char *path) {
   const nc_program *program = session->program;
   neocpu_status status = make_memory(session);
   if (status != NEOCPU_OK) return status;

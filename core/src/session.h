@@ -30,6 +30,12 @@ typedef struct nc_staging {
   size_t size; /* what it takes, of whichever program */
 } nc_staging;
 
+/* Where weights lie: those in the file and, `size` bytes on, those that were made of them. */
+typedef struct nc_weights {
+  char *stored, *made;
+  size_t size; /* of the stored ones */
+} nc_weights;
+
 /* What the sessions of a model share, of which one runs at a time. */
 typedef struct nc_shared {
   nc_pool *pool;
@@ -53,9 +59,9 @@ typedef struct nc_session {
 } nc_session;
 
 /* Get memory, and check every call against the code: then none reads or writes outside its tensors.
- * The session knows its program and what it shares; its weights lie at `weights`. `path` is for
- * messages. Free with nc_session_free, also after a failure. */
-neocpu_status nc_session_start(nc_session *session, char *weights, const char *path);
+ * The session knows its program and what it shares. `path` is for messages. Free with
+ * nc_session_free, also after a failure. */
+neocpu_status nc_session_start(nc_session *session, nc_weights weights, const char *path);
 
 /* Run the program; its outputs are then at the caller's: of bounded ones, the rows that count. Between
  * nc_pool_enter and nc_pool_leave. */

@@ -34,9 +34,13 @@ neocpu_status nc_source_copy_weights(nc_source *source) {
   return NEOCPU_OK;
 }
 
-void *nc_source_weights(const nc_source *source) {
+nc_weights nc_source_weights(const nc_source *source) {
   /* Kernels only read weights, so the mapping of the file may stay read-only. */
-  return source->copy != NULL ? source->copy : (void *)source->artifact.weights;
+  return (nc_weights){
+      .stored = source->copy != NULL ? source->copy : (void *)source->artifact.weights,
+      .made = source->made,
+      .size = source->artifact.weights_size,
+  };
 }
 
 neocpu_status nc_source_verify(nc_source *source) {
@@ -50,6 +54,7 @@ void nc_source_release(nc_source *source) {
   if (source == NULL || atomic_fetch_sub(&source->holders, 1) != 1) return;
   nc_verification_end(&source->verification);
   nc_memory_unmap(source->copy, source->artifact.weights_size);
+  nc_memory_unmap(source->made, source->artifact.header.prologue.arena_bytes);
   nc_artifact_free(&source->artifact);
   free(source);
 }

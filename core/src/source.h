@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "artifact.h"
+#include "session.h"
 #include "verification.h"
 
 typedef struct nc_source {
@@ -13,6 +14,8 @@ typedef struct nc_source {
   nc_artifact artifact;
   nc_verification verification; /* all zero if the weights are trusted */
   void *copy;                   /* of the weights, on huge pages; or null */
+  void *made;                   /* weights packed of these; null: there are none */
+  uint64_t packing;             /* how long that took, nanoseconds */
 } nc_source;
 
 /* Open an artifact that this machine can run. Its holder is the caller. */
@@ -25,7 +28,7 @@ neocpu_status nc_source_start_check(nc_source *source, int threads);
 neocpu_status nc_source_copy_weights(nc_source *source);
 
 /* Where kernels read the weights; they only read. */
-void *nc_source_weights(const nc_source *source);
+nc_weights nc_source_weights(const nc_source *source);
 
 /* Wait for the verdict on the weights, unless they are trusted. Of many threads at once. */
 neocpu_status nc_source_verify(nc_source *source);

@@ -1,15 +1,17 @@
 """Join artifacts of one model, each for one signature, into one for all of them.
 
 Their kernels come into one table: equal code once, and under names that tell the others apart. Of
-their packed weights what is equal byte for byte is stored once.
+their packed weights what is equal byte for byte is there once, and of what differs in its packing
+alone one is stored (`building.weight_packing`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +19,24 @@ import numpy as np
 
 from neocpu.building.elf import read_elf
 from neocpu.building.kernel_table import CompiledKernel
-from neocpu.building.link import AnyArray, link_artifact, place
+from neocpu.building.link import link_artifact, place
+from neocpu.building.weight_packing import (
+    PackedArray,
+    Packing,
+    PackingKernels,
+    find_packings,
+    lay_out,
+)
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
-from neocpu.runtime.header import SET_FORMAT, WEIGHTS_SECTION, ArtifactHeader, Placement
+from neocpu.planning.weight_origin import WeightOrigin
+from neocpu.runtime.header import (
+    PACKING_FORMAT,
+    SET_FORMAT,
+    WEIGHTS_SECTION,
+    ArtifactHeader,
+    Placement,
+)
 
 MAX_HEADER: Final = 15 << 20
 """Bytes of a header; readers take 16 MiB of all that is neither code nor weights."""
@@ -36,15 +52,21 @@ class SetMember:
     kernels : tuple of CompiledKernel
     path : Path
         Where the artifact is, of which the weights are read.
+    origins : sequence of WeightOrigin or None
+        What the first of the weights were packed of, where that is known.
     """
 
     header: ArtifactHeader
     kernels: tuple[CompiledKernel, ...]
     path: Path
+    origins: Sequence[WeightOrigin | None] = ()
 
 
 def write_shape_set(
-    members: Sequence[SetMember], path: Path, max_weights: int | None = None
+    members: Sequence[SetMember],
+    path: Path,
+    compile_packings: Callable[[Sequence[Packing]], PackingKernels],
+    max_weights: int | None = None,
 ) -> ArtifactHeader:
     """Write an artifact file for several signatures of one model.
 
@@ -54,8 +76,10 @@ def write_shape_set(
         In the order in which they are told; the first is what is shown of an artifact.
     path : Path
         The file to write.
+    compile_packings : callable
+        Return the code of packings; see `PackingKernels.compile`.
     max_weights : int, optional
-        Bytes that the packed weights of all may take together.
+        Bytes that the packed weights of all may take together, as plans read them.
 
     Raises
     ------
@@ -65,30 +89,43 @@ def write_shape_set(
         As `write_artifact`.
     """
     table, store = _KernelTable(), _WeightStore()
-    headers = [_joined(each, table.add(each.kernels), store.add(each)) for each in members]
+    parts = [(each.header, table.add(each.kernels), store.add(each)) for each in members]
     if max_weights is not None and store.total > max_weights:
         raise UsageError(
             f"--max-weights {size(max_weights)} is too small: the packed weights of all "
             f"{len(members)} shapes together take {size(store.total)}; give fewer shapes"
         )
-    header = replace(headers[0], others=tuple(headers[1:]), format=SET_FORMAT)
+    packings = find_packings(store.arrays)
+    packing = compile_packings(packings) if packings else PackingKernels((), ())
+    names = table.add(packing.kernels)
+    laid = lay_out(store.arrays, packings, [names[name] for name in packing.names])
+    headers = [_joined(header, own, [laid.places[n] for n in ns]) for header, own, ns in parts]
+    header = replace(
+        headers[0],
+        others=tuple(headers[1:]),
+        prologue=laid.prologue,
+        format=SET_FORMAT if laid.prologue is None else PACKING_FORMAT,
+    )
     if len(header.encode()) > MAX_HEADER:
         raise UsageError(
             f"{len(members)} shapes of {header.name} have too much to tell for one file "
             f"(more than {size(MAX_HEADER)}): give fewer shapes"
         )
-    link_artifact(table.kernels, place(store.arrays), store.arrays, header, path)
+    link_artifact(table.kernels, place(laid.stored), laid.stored, header, path)
     return header
 
 
 def _joined(
-    member: SetMember, names: Mapping[str, str], places: Sequence[Placement]
+    header: ArtifactHeader, names: Mapping[str, str], places: Sequence[Placement]
 ) -> ArtifactHeader:
     """Return a member's header with its kernels and weights where the set has them."""
-    header = member.header
     calls = tuple((names[kernel], tensors) for kernel, tensors in header.calls)
     plan = {key: _renamed(value, names) for key, value in header.plan.items()}
-    return replace(header, calls=calls, weights=tuple(places), plan=plan)
+    weights = tuple(
+        replace(weight, offset=found.offset)
+        for weight, found in zip(header.weights, places, strict=True)
+    )
+    return replace(header, calls=calls, weights=weights, plan=plan)
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -141,33 +178,32 @@ class _WeightStore:
 
     Attributes
     ----------
-    arrays : list of array
+    arrays : list of PackedArray
         Bytes that lie in the members' files.
     """
 
     def __init__(self) -> None:
-        self.arrays: list[AnyArray] = []
+        self.arrays: list[PackedArray] = []
         self._known: dict[bytes, int] = {}
 
     @property
     def total(self) -> int:
         """Bytes of all."""
-        return sum(array.nbytes for array in self.arrays)
+        return sum(array.data.nbytes for array in self.arrays)
 
-    def add(self, member: SetMember) -> list[Placement]:
-        """Add a member's weights; return where they lie."""
+    def add(self, member: SetMember) -> list[int]:
+        """Add a member's weights; return their numbers."""
         with open(member.path, "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         section = read_elf(memoryview(data)).find(WEIGHTS_SECTION)
         assert section is not None
         content = np.frombuffer(data, np.uint8)
-        places = []
-        for weight in member.header.weights:
+        numbers = []
+        for weight, origin in zip_longest(member.header.weights, member.origins):
             array = content[section.offset + weight.offset : section.offset + weight.end]
             digest = hashlib.sha256(array.data).digest()
             if digest not in self._known:
                 self._known[digest] = len(self.arrays)
-                self.arrays.append(array)
-            places.append((weight, self._known[digest]))
-        offsets = [each.offset for each in place(self.arrays)]
-        return [replace(weight, offset=offsets[number]) for weight, number in places]
+                self.arrays.append(PackedArray(array, weight.dtype, weight.shape, origin))
+            numbers.append(self._known[digest])
+        return numbers

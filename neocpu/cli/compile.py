@@ -134,6 +134,12 @@ Examples:
     help="The most the packed weights may take, as in 120MB: the fastest plan found within that.",
 )
 @click.option(
+    "--pack-at-load/--no-pack-at-load",
+    default=True,
+    help="Of a set of shapes: store each weight in one packing, and have those that other plans "
+    "need made when the artifact is loaded (default); or store all: larger, loaded at once.",
+)
+@click.option(
     "--solver",
     type=options.OneOf(SOLVERS),
     default="auto",

@@ -12,6 +12,7 @@ from neocpu.cli import options
 from neocpu.cli.plans import shape_options
 from neocpu.cli.plans.plan_page import write_page
 from neocpu.cli.plans.plan_screen import show_plan
+from neocpu.cli.plans.plan_text import packing_fields
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import ArtifactError, UsageError
 
@@ -72,6 +73,7 @@ def command(
     every = read_header(artifact, variant)
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
+    others += packing_fields(None if every.prologue is None else every.prologue.summary)
     try:
         if html is not None:
             write_page(terminal, artifact, header, others, html, profile=profile)

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plans.plan_text import computes_in, precision_text, signature_text
+from neocpu.cli.plans.plan_text import (
+    computes_in,
+    packing_fields,
+    precision_text,
+    signature_text,
+)
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
@@ -89,6 +94,7 @@ def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
         "shapes": [_signature(each) for each in header.each],
         "code_bytes": variant.code_bytes,
         "weight_bytes": variant.weight_bytes,
+        "packed_at_load": None if header.prologue is None else header.prologue.summary,
         "arena_bytes": max(each.arena_bytes for each in header.each),
         "weights_verified": verified,
         "precision": str(header.plan.get("precision", "fp32")),
@@ -167,6 +173,7 @@ def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("threads", planned_for(variant["threads"], variant["streams"])),
         ("code", size(variant["code_bytes"])),
         ("weights", size(variant["weight_bytes"])),
+        *packing_fields(variant["packed_at_load"]),
         ("activations", size(variant["arena_bytes"])),
         ("computes in", precision_text(variant)),
         ("schemes", templates or "none"),

@@ -32,6 +32,7 @@ from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.planning.stored_weights import StoredWeights, stored_weights
 from neocpu.planning.tokens import Tokens
+from neocpu.planning.weight_origin import Unpacked, WeightOrigin
 from neocpu.relax_utils import (
     OPAQUE,
     Expr,
@@ -67,6 +68,7 @@ class Transform:
 class RewrittenModule:
     """A module whose ``main`` takes the inputs and then ``weights``, in this order.
 
+    ``unpacked`` says what each weight was packed of, where that is known.
     ``kernels`` names the kernel of each of the plan's operators that has one; equal ones share it.
     ``values`` are the model's tensors that are left, ``renamed`` what it calls those whose
     variables in the plan's network have other names, by these.
@@ -74,10 +76,16 @@ class RewrittenModule:
 
     mod: tvm.IRModule
     weights: tuple[NDArray[np.generic], ...]
+    unpacked: tuple[Unpacked | None, ...]
     transforms: tuple[Transform, ...]
     kernels: Mapping[str, str]
     values: tuple[HeldValue, ...]
     renamed: Mapping[str, str]
+
+    @property
+    def origins(self) -> tuple[WeightOrigin | None, ...]:
+        """What to keep of what weights were packed of."""
+        return tuple(None if each is None else each.origin for each in self.unpacked)
 
 
 def apply_plan(
@@ -162,7 +170,10 @@ class _Rewriter:
         weights, transforms = tuple(self._weights.arrays), tuple(self._transforms)
         kept = of_the_model(values, self._func)
         renamed = renamed_by(self._func)
-        return RewrittenModule(mod, weights, transforms, self._kernel_names, kept, renamed)
+        unpacked = tuple(self._weights.unpacked)
+        return RewrittenModule(
+            mod, weights, unpacked, transforms, self._kernel_names, kept, renamed
+        )
 
     @property
     def target(self) -> CpuTarget:
@@ -174,9 +185,11 @@ class _Rewriter:
         """Threads to make kernels for."""
         return self._costs.threads
 
-    def weight(self, array: NDArray[np.generic], key: Any = None) -> Var:
+    def weight(
+        self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
+    ) -> Var:
         """Return the parameter that stands for ``array``; once for equal keys."""
-        return self._weights.add(array, key)
+        return self._weights.add(array, key, origin)
 
     def emit(self, value: Expr, name: str | None = None) -> Var:
         """Bind ``value``, under ``name`` or that of the variable whose binding is rewritten."""

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Var
 
+from neocpu.planning.weight_origin import Unpacked
+
 _SAMPLES: Final = 64
 """Elements by which arrays that differ are told apart, before all are compared."""
 
@@ -27,19 +29,28 @@ class WeightTable:
     def __init__(self) -> None:
         self.arrays: list[NDArray[np.generic]] = []
         self.params: list[Any] = []
+        self.unpacked: list[Unpacked | None] = []
         self._known: dict[Any, Any] = {}
         self._alike: defaultdict[Any, list[int]] = defaultdict(list)
 
-    def add(self, array: NDArray[np.generic], key: Any = None) -> Any:
-        """Return the variable for ``array``; with ``key``, for the array first added under it."""
+    def add(
+        self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
+    ) -> Any:
+        """Return the variable for ``array``; with ``key``, for the array first added under it.
+
+        Parameters
+        ----------
+        origin : Unpacked, optional
+            What it was made of.
+        """
         if key is not None and key in self._known:
             return self._known[key]
-        var = self._variable(np.ascontiguousarray(array))
+        var = self._variable(np.ascontiguousarray(array), origin)
         if key is not None:
             self._known[key] = var
         return var
 
-    def _variable(self, array: NDArray[np.generic]) -> Any:
+    def _variable(self, array: NDArray[np.generic], origin: Unpacked | None) -> Any:
         """Return the variable of an equal array, bit for bit, or a new one."""
         elements = array.reshape(-1)
         samples = elements[:: max(1, elements.size // _SAMPLES)]
@@ -52,6 +63,7 @@ class WeightTable:
         var = Var(f"weight_{len(self.arrays)}", ty)
         self.arrays.append(array)
         self.params.append(var)
+        self.unpacked.append(origin)
         return var
 
 

@@ -33,6 +33,9 @@ class PlanOptions:
         Limit of the packed weights, in bytes.
     precision : Precision
         In what numbers operators may compute.
+    packs_at_load : bool
+        Whether a set of shapes is stored with each weight in one packing, of which others are made
+        when it is loaded.
     """
 
     opt: OptLevel
@@ -40,6 +43,7 @@ class PlanOptions:
     limits: SearchLimits
     max_weights: int | None = None
     precision: Precision = Precision.AUTO
+    packs_at_load: bool = True
 
     @classmethod
     def parse(
@@ -49,6 +53,7 @@ class PlanOptions:
         seconds: float | None,
         max_weights: int | None = None,
         precision: str = Precision.AUTO,
+        packs_at_load: bool = True,
     ) -> PlanOptions:
         """Check the options of ``neocpu compile``.
 
@@ -64,6 +69,7 @@ class PlanOptions:
             _limits(solver, seconds),
             max_weights,
             parse_precision(precision),
+            packs_at_load,
         )
 
     def fuses_prologues(self, templates: Container[str] | None) -> bool:

@@ -64,6 +64,7 @@ class Description(ctypes.Structure):
         ("output_count", c_size_t),
         ("signatures", POINTER(Signature)),
         ("signature_count", c_size_t),
+        ("packing", c_uint64),
     )
 
 

@@ -21,6 +21,8 @@ FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 SET_FORMAT: Final = 8
 """Of an artifact that is compiled for a set of shapes."""
+PACKING_FORMAT: Final = 9
+"""Of one, some of whose weights are packed when it is loaded."""
 
 HEADER_SECTION: Final = ".neocpu"
 WEIGHTS_SECTION: Final = ".neocpu.weights"
@@ -153,6 +155,60 @@ class Slice:
         return cls(repeat, tensor, backward, dtype, tuple(shape))
 
 
+@dataclass(frozen=True, slots=True)
+class Prologue:
+    """How weights are packed when an artifact is loaded, of others.
+
+    Attributes
+    ----------
+    offset : int
+        Bytes of the weights section: what plans read from there on is made.
+    made_bytes : int
+        Of all that is made.
+    weights, made : tuple of Placement
+        What is read, in the section; and made, in so many bytes behind it.
+    calls : tuple of Call
+        Of kernels, in turn. Tensors go by number: ``weights``, then ``made``.
+    seconds : float or None
+        What it took where the artifact was compiled; None if it was not loaded there.
+    """
+
+    offset: int
+    made_bytes: int
+    weights: tuple[Placement, ...]
+    made: tuple[Placement, ...]
+    calls: tuple[Call, ...]
+    seconds: float | None = None
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What is made: bytes, how many weights, and how long that took."""
+        return {"bytes": self.made_bytes, "weights": len(self.made), "seconds": self.seconds}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "offset": self.offset,
+            "arena_bytes": self.made_bytes,
+            "weights": [placement.to_json() for placement in self.weights],
+            "activations": [placement.to_json() for placement in self.made],
+            "calls": [[kernel, *tensors] for kernel, tensors in self.calls],
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Prologue:
+        """Inverse of `to_json`."""
+        return cls(
+            data["offset"],
+            data["arena_bytes"],
+            tuple(map(_placement, data["weights"])),
+            tuple(map(_placement, data["activations"])),
+            tuple((kernel, tuple(tensors)) for kernel, *tensors in data["calls"]),
+            data.get("seconds"),
+        )
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ArtifactHeader:
     """Everything known of an artifact without loading it.
@@ -201,6 +257,8 @@ class ArtifactHeader:
     others : tuple of ArtifactHeader
         Of a set of shapes: what it has for each signature after the first, which all else is of.
         They differ in what a call needs and in ``plan``, and share the weights section.
+    prologue : Prologue or None
+        Of a set, what packs weights that are not in the section as plans read them.
     """
 
     name: str
@@ -225,12 +283,17 @@ class ArtifactHeader:
     plan: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
     others: tuple[ArtifactHeader, ...] = ()
+    prologue: Prologue | None = None
 
     def __repr__(self) -> str:
         return f"<neocpu.ArtifactHeader {self.summary}>"
 
     def __str__(self) -> str:
+        packing = self.prologue
         places = {weight for each in self.each for weight in each.weights}
+        if packing is not None:
+            places = {weight for weight in places if weight.offset < packing.offset}
+            places |= {*packing.weights}
         weights = max((weight.end for weight in places), default=0)
         versions = (
             f"neocpu {self.neocpu_version}, apache-tvm {self.tvm_version}, "
@@ -245,6 +308,7 @@ class ArtifactHeader:
             ("instructions", ", ".join(self.isa_features) or "no extensions"),
             ("threads", planned_for(self.threads, self.streams)),
             ("weights", f"{size(weights)}, {len(places)} of them"),
+            *([] if packing is None else [("packed at load", size(packing.made_bytes))]),
             ("activations", size(max(each.arena_bytes for each in self.each))),
             ("accuracy", accuracy(self.plan)),
             ("versions", versions),
@@ -255,7 +319,8 @@ class ArtifactHeader:
     @property
     def each(self) -> tuple[ArtifactHeader, ...]:
         """The header as it would be of each signature alone; of most artifacts, itself."""
-        return (replace(self, others=(), format=FORMAT), *self.others) if self.others else (self,)
+        first = replace(self, others=(), prologue=None, format=FORMAT)
+        return (first, *self.others) if self.others else (self,)
 
     @property
     def set_text(self) -> str:
@@ -309,7 +374,8 @@ class ArtifactHeader:
             **({} if self.streams is None else {"streams": self.streams}),
         }
         if self.others:
-            return {**common, "plans": [each._program() for each in self.each]}
+            packing = {} if self.prologue is None else {"prologue": self.prologue.to_json()}
+            return {**common, **packing, "plans": [each._program() for each in self.each]}
         return {**common, **self._program()}
 
     def _program(self) -> dict[str, Any]:
@@ -331,9 +397,15 @@ class ArtifactHeader:
     @classmethod
     def from_json(cls, data: Any) -> ArtifactHeader:
         """Inverse of `to_json`, for what the C library has read and checked."""
-        if data["format"] == SET_FORMAT:
+        if data["format"] != FORMAT:
             first, *others = (cls._from_json(data, program) for program in data["plans"])
-            return replace(first, others=tuple(others), format=SET_FORMAT)
+            packing = data["format"] == PACKING_FORMAT
+            return replace(
+                first,
+                others=tuple(others),
+                prologue=Prologue.from_json(data["prologue"]) if packing else None,
+                format=data["format"],
+            )
         return cls._from_json(data, data)
 
     @classmethod

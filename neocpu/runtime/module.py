@@ -140,6 +140,9 @@ class Module(Unpicklable):
         How many threads a call runs on.
     streams : int
         How many calls run at once.
+    packing_seconds : float
+        What it took, of loading, to pack weights: of sets of shapes, those that the file has in
+        another packing.
     """
 
     _instead = "neocpu.load() the artifact in each process, by its path"
@@ -152,6 +155,7 @@ class Module(Unpicklable):
     ) -> None:
         self.threads = pool.threads
         self.streams = len(session.streams)
+        self.packing_seconds = session.streams[0].packing_seconds
         self._name = session.name
         self._signatures = session.signatures
         self._header = session.metadata

@@ -79,11 +79,13 @@ class Session:
         What calls take and return.
     metadata : bytes
         The header, in JSON.
+    packing_seconds : float
+        Of loading it, what packing weights took that are not in the file as kernels read them.
     """
 
     __slots__ = (
         *("_core", "_guard", "_handle", "_tracing"),
-        *("metadata", "name", "signatures"),
+        *("metadata", "name", "packing_seconds", "signatures"),
     )
 
     def __init__(self, handle: Handle) -> None:
@@ -103,6 +105,7 @@ class Session:
             ]
         )
         self.metadata: Final[bytes] = core.neocpu_metadata(address)
+        self.packing_seconds: Final[float] = description.packing / 1e9
         self._tracing = Lock()
         self._guard: Any = None
         if is_guarded():

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 
+from neocpu.building.link import replace_header
+from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.shape_set import SetMember, write_shape_set
+from neocpu.building.weight_packing import PackingKernels
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
 
 
@@ -42,7 +48,12 @@ def _kinds(model: LoadedModel) -> list[tuple[str, str, bool]]:
     return [(spec.name, spec.dtype, spec.bounded) for spec in specs]
 
 
-def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> CompiledModule:
+def join_set(
+    parts: Sequence[CompiledModule],
+    target: CpuTarget,
+    generations: OneAtATime,
+    max_weights: int | None,
+) -> CompiledModule:
     """Join compiled modules, one for each signature of a set; all are closed.
 
     What was verified of each is held to: the joined one gives the same bits.
@@ -51,6 +62,10 @@ def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> Compil
     ----------
     parts : sequence of CompiledModule
         Of `check_set`'s models; if it is one, it is returned.
+    target : CpuTarget
+        What they are compiled for.
+    generations : OneAtATime
+        What generates the code of what packs weights.
     max_weights : int or None
         Bytes that the packed weights of all may take together.
 
@@ -67,8 +82,11 @@ def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> Compil
         joined = CompiledModule(parts[0].header, parts[0].report)
         with ExitStack() as on_failure:
             on_failure.enter_context(joined)
-            members = [SetMember(part.header, part.kernels, part.path) for part in parts]
-            joined.header = write_shape_set(members, joined.path, max_weights)
+            members = [
+                SetMember(part.header, part.kernels, part.path, part.origins) for part in parts
+            ]
+            packing = partial(PackingKernels.compile, target=target, generations=generations)
+            joined.header = write_shape_set(members, joined.path, packing, max_weights)
             checked = [part.verification for part in parts if part.verification is not None]
             if checked:
                 _check_same(joined, parts)
@@ -85,6 +103,9 @@ def join_set(parts: Sequence[CompiledModule], max_weights: int | None) -> Compil
 def _check_same(joined: CompiledModule, parts: Sequence[CompiledModule]) -> None:
     threads = min(joined.header.threads, usable_cpus())
     with joined.module(threads) as every:
+        if (prologue := joined.header.prologue) is not None:
+            told = replace(prologue, seconds=every.packing_seconds)
+            joined.header = replace_header(joined.path, replace(joined.header, prologue=told))
         for part in parts:
             inputs = random_inputs(part.header.inputs, seed=1)
             with part.module(threads) as alone:

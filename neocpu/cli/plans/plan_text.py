@@ -38,6 +38,15 @@ def goal_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [threads, ("goal", f"throughput of {plural(plan['streams'], 'call')} at once")]
 
 
+def packing_fields(packing: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return what is packed when a set of shapes is loaded, of a prologue's summary."""
+    if packing is None:
+        return []
+    took = "" if packing["seconds"] is None else f"; that took {duration(packing['seconds'])}"
+    count = plural(packing["weights"], "packing")
+    return [("packed at load", f"{size(packing['bytes'])}, {count} of these weights{took}")]
+
+
 def cost_sources(plan: Mapping[str, Any]) -> dict[str, int]:
     """Return how many convolutions' costs come from where, what is known best first.
 

@@ -16,6 +16,7 @@ from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised_steps import ConvForm
+from neocpu.planning.weight_origin import Unpacked
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -158,7 +159,8 @@ class ConvOp(LayoutOp):
             lambda: registry.lower(workload, scheme, emitter.target, emitter.threads),
         )
         packed = registry.pack_weights(form.weights, workload, scheme)
-        args = [reads[0], emitter.weight(packed)]
+        origin = Unpacked.known(form.weights, registry.weight_layout(workload, scheme))
+        args = [reads[0], emitter.weight(packed, origin=origin)]
         if workload.pads_with_zero_point:
             border = np.full(scheme.in_layout.block, form.zero, workload.numerics.data)
             args.append(emitter.weight(border))

@@ -27,11 +27,12 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised_steps import ConvForm, Step, stored_form
 from neocpu.planning.stored_weights import StoredWeights
+from neocpu.planning.weight_origin import Unpacked
 from neocpu.relax_utils import Array, Expr, dtype_of, is_op, static_shape
 from neocpu.schedules import registry
 from neocpu.schedules.operators import dense
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
-from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
+from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
@@ -216,7 +217,9 @@ class DenseOp:
         kernel = emitter.kernel(self.name, workload, lambda: lower_dense(workload, target, threads))
         rows = (workload.m, workload.n)
         args = [emitter.plain(self.data, (workload.m, workload.k))]
-        args.append(emitter.weight(pack_weights(self.weights, workload, target, threads)))
+        packed = pack_weights(self.weights, workload, target, threads)
+        origin = Unpacked(self.weights.T[:, :, None, None], KernelLayout(1, packed.shape[-1]))
+        args.append(emitter.weight(packed, origin=origin))
         for operand in self.operands:
             if isinstance(operand, Var):
                 args.append(emitter.plain(operand, rows))
@@ -287,7 +290,9 @@ class IntegerDenseOp(DenseOp):
         )
         shapes = [shape for shape, _ in registry.argument_shapes(workload, scheme)]
         args = [self._data(emitter, shapes[0])]
-        args.append(emitter.weight(registry.pack_weights(form.weights, workload, scheme)))
+        packed = registry.pack_weights(form.weights, workload, scheme)
+        origin = Unpacked.known(form.weights, registry.weight_layout(workload, scheme))
+        args.append(emitter.weight(packed, origin=origin))
         for operand in form.operands:
             if isinstance(operand, Var):
                 args.append(emitter.plain(operand, shapes[-1]))

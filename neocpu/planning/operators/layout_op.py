@@ -22,6 +22,7 @@ from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
+from neocpu.planning.weight_origin import Unpacked
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -101,7 +102,9 @@ class Emitter(Protocol):
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the kernel of operator ``name``, built once for equal keys."""
 
-    def weight(self, array: NDArray[np.generic], key: Any = None) -> Var:
+    def weight(
+        self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
+    ) -> Var:
         """Return the parameter that stands for ``array``; once for equal keys."""
 
     def call(self, kernel: Any, args: list[Expr], form: Format, shape: Shape4) -> Var:

@@ -28,6 +28,9 @@ from neocpu.search.solver.together import JointPlan, SharingGraph, Way, solve_to
 
 PRICE: Final = 0.2
 """Which part of its time a plan must save to have all weights packed for it alone."""
+PACKING_PRICE: Final = 0.01
+"""The same where the file has weights in one packing, and others are made when it is loaded: that
+takes some tenths of a second, and memory."""
 PROHIBITIVE: Final = 1e4
 """Times that price, plans are of the fewest bytes."""
 HALVINGS: Final = 5
@@ -93,6 +96,7 @@ def plan_together(
     costs: CostModel,
     limits: SearchLimits | None = None,
     most_bytes: float = math.inf,
+    packs_at_load: bool = False,
 ) -> tuple[LayoutPlan, ...]:
     """Choose layouts and schemes for all shapes of a network.
 
@@ -106,6 +110,8 @@ def plan_together(
     most_bytes : float
         What the packed weights of convolutions may take: the price rises until they do. Plans of
         the fewest bytes may take more.
+    packs_at_load : bool
+        Whether weights are stored in one packing.
 
     Returns
     -------
@@ -127,9 +133,10 @@ def plan_together(
         needs = {way.need for ways in joint.ways for way in ways.values()}
         return joint, sum(sizes[need] for need in needs) <= most_bytes
 
-    joint, fits = solved(PRICE)
+    price = PACKING_PRICE if packs_at_load else PRICE
+    joint, fits = solved(price)
     if not fits:
-        low, high = PRICE, PROHIBITIVE * PRICE
+        low, high = price, PROHIBITIVE * PRICE
         joint, fits = solved(high)
         for _ in range(HALVINGS if fits else 0):
             middle = math.sqrt(low * high)
@@ -145,6 +152,17 @@ def plan_together(
         )
         for ways, plan, needs in zip(found, joint.plans, joint.ways, strict=True)
     )
+
+
+def most_of_convolutions(
+    networks: Sequence[Network], costs: CostModel, max_weights: int | None
+) -> float:
+    """Return the bytes that a limit on all packed weights leaves for convolutions."""
+    if max_weights is None:
+        return math.inf
+    target, threads = costs.target, costs.threads
+    each = (sum(op.packed_bytes(target, threads) for op in one.dense) for one in networks)
+    return max_weights - max(each)
 
 
 def _ways_of(network: Network, costs: CostModel, digests: dict[int, bytes]) -> _Ways:

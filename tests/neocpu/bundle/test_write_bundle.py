@@ -19,6 +19,7 @@ from neocpu.runtime.header import (
     MAX_RANK,
     MAX_SPECS,
     MAX_THREADS,
+    PACKING_FORMAT,
     SET_FORMAT,
     WEIGHT_ALIGN,
 )
@@ -157,6 +158,7 @@ def test_c_and_python_agree_on_the_format():
         '#include "src/fields.c"\n#include "src/program_fields.c"\n'
         f'_Static_assert(NC_FORMAT == {FORMAT}, "format");\n'
         f'_Static_assert(NC_SET_FORMAT == {SET_FORMAT}, "format of a set");\n'
+        f'_Static_assert(NC_PACKING_FORMAT == {PACKING_FORMAT}, "format of one that packs");\n'
         f'_Static_assert(MAX_PROGRAMS == {MAX_SIGNATURES}, "signatures");\n'
         f'_Static_assert(NC_CHECKED == {WEIGHTS_PIECE}, "pieces");\n'
         f'_Static_assert(NC_ALIGN == {WEIGHT_ALIGN}, "weights");\n'

@@ -62,6 +62,7 @@ class TestOptions:
                     "accuracy": "default",
                     "precision": "auto",
                     "max_weights": None,
+                    "pack_at_load": True,
                     "solver": "auto",
                     "search_seconds": None,
                     "verify": True,
@@ -77,6 +78,7 @@ class TestOptions:
             "--shape x:1,3,8,8 --shape y:0:4 --batch 2 --threads 3 --db a --db b --only-db "
             "--tune-budget 10m --opt uniform --algorithms direct,depthwise --no-verify "
             "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict "
+            "--no-pack-at-load "
             "--precision int8 --disable-rule fold-scale,drop-cast --disable-rule merge-casts "
             "--goal throughput"
         )
@@ -95,6 +97,7 @@ class TestOptions:
             "accuracy": "strict",
             "precision": "int8",
             "max_weights": 120_000_000,
+            "pack_at_load": False,
             "solver": "dp",
             "search_seconds": 0.5,
             "verify": False,

@@ -19,7 +19,7 @@ from neocpu.runtime.header import (
     DIGEST_SECTION,
     FORMAT,
     HEADER_SECTION,
-    SET_FORMAT,
+    PACKING_FORMAT,
     WEIGHTS_SECTION,
     ArtifactHeader,
 )
@@ -138,10 +138,10 @@ def test_a_damaged_elf_header_never_crashes(linear, tmp_path, data):
 
 def test_other_format_version(linear, tmp_path):
     path = tmp_path / "future.so"
-    header = replace(linear.header, format=SET_FORMAT + 1)
+    header = replace(linear.header, format=PACKING_FORMAT + 1)
     write_artifact(linear.built, linear.weights, header, path)
-    reads = f"this neocpu reads formats {FORMAT} to {SET_FORMAT}"
-    assert f"has artifact format {SET_FORMAT + 1}, {reads}" in refused(path)
+    reads = f"this neocpu reads formats {FORMAT} to {PACKING_FORMAT}"
+    assert f"has artifact format {PACKING_FORMAT + 1}, {reads}" in refused(path)
 
 
 def test_malformed_header(linear, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import neocpu
 from neocpu.bench.engines.measured_model import find_subject
 from neocpu.building.shape_set import SetMember, write_shape_set
+from neocpu.building.weight_packing import PackingKernels
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.input_shapes import InputShapes
 from neocpu.runtime.artifact import ArtifactFile, read_header
@@ -135,7 +136,7 @@ def test_weights_of_all_shapes_together_may_be_too_many(tmp_path):
     with neocpu.compile(network(), shapes=SHAPES[0], **options) as part:
         member = SetMember(part.header, part.kernels, part.path)
         with pytest.raises(UsageError, match=r"^--max-weights 1.0 kB .* of all 1 shapes together"):
-            write_shape_set([member], tmp_path / "set.so", max_weights=1000)
+            write_shape_set([member], tmp_path / "set.so", PackingKernels.compile, 1000)
     assert not (tmp_path / "set.so").exists()
 
 
