@@ -28,6 +28,7 @@ from neocpu.serving.refusals import (
 )
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.response import binary_bytes
+from neocpu.serving.request import values_at_most
 from neocpu.serving.tensors import json_bytes_at_most
 from neocpu.tensor_spec import TensorSpec
 
@@ -49,6 +50,8 @@ class ServedModel:
         What a request takes and returns, one of them; ``bounded`` where it may have any number of
         rows.
     request_bytes : int
+    request_values : int
+        How many values the JSON of a request has at most.
         How many bytes a request has at most, if it is not padded.
     answer_bytes : int
         About how many bytes an answer has at least.
@@ -102,6 +105,7 @@ class ServedModel:
             if batching is not None:
                 self._compute_together(batching)
             self.request_bytes = max(_request_bytes(each.inputs) for each in self.signatures)
+            self.request_values = values_at_most(self.signatures)
             self.answer_bytes = min(
                 binary_bytes([s.with_rows(1) for s in each.outputs] if batcher else each.outputs)
                 for each, batcher in zip(self.signatures, self._batchers, strict=True)

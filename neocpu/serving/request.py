@@ -66,8 +66,13 @@ class InferRequest:
     signature: int = 0
 
 
+def values_at_most(signatures: Sequence[Signature]) -> int:
+    """Return how many values the JSON of a request for a model has at most."""
+    return max(json_values_at_most(each.inputs) for each in signatures)
+
+
 def parse_request(
-    body: memoryview, json_bytes: int | None, signatures: Sequence[Signature]
+    body: memoryview, json_bytes: int | None, signatures: Sequence[Signature], values: int
 ) -> InferRequest:
     """Check and decode a request.
 
@@ -80,6 +85,8 @@ def parse_request(
     signatures : sequence of Signature
         Of the model. Where inputs are ``bounded``, a request has as many rows of all of them as it
         likes, but for that bound.
+    values : int
+        What `values_at_most` says of these.
 
     Raises
     ------
@@ -92,7 +99,7 @@ def parse_request(
         )
     tail = body[json_bytes:] if json_bytes is not None else body[:0]
     text = body[:json_bytes]
-    _check_values(text, max(json_values_at_most(each.inputs) for each in signatures))
+    _check_values(text, values)
     return parse_document(_parse_json(text), tail, signatures)
 
 

@@ -273,7 +273,8 @@ class InferenceServer:
 
         One at a time, for a parsed document and a picture take many times their bytes.
         """
-        parse = partial(parse_request, body, call.json_bytes, model.signatures)
+        known = model.signatures, model.request_values
+        parse = partial(parse_request, body, call.json_bytes, *known)
         if call.is_picture:
             parse = partial(parse_picture, body, model.signatures)
         size = body.nbytes if call.json_bytes is None else call.json_bytes

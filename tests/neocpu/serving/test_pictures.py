@@ -18,7 +18,7 @@ from neocpu.serving import lane
 from neocpu.serving import model as served
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.repository import ModelEntry
-from neocpu.serving.request import parse_picture, parse_request
+from neocpu.serving.request import parse_picture, parse_request, values_at_most
 from neocpu.serving.server import InferCall, InferenceServer, Limits
 from neocpu.serving.tensors import json_bytes_at_most
 from neocpu.tensor_spec import Picture, TensorSpec
@@ -26,6 +26,11 @@ from neocpu.tensor_spec import Picture, TensorSpec
 Image = pytest.importorskip("PIL.Image")
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+
+
+def parse(content, one, json_bytes=None):
+    signatures = [Signature((one,), ())]
+    return parse_request(memoryview(content), json_bytes, signatures, values_at_most(signatures))
 
 
 def spec(layout="nhwc", colours="rgb", fit="stretch", batch=1, size=(6, 8)):
@@ -44,14 +49,14 @@ def request(one, *files):
     """Return the input that a request with files in base 64 makes."""
     data = [base64.b64encode(file).decode() for file in files]
     entry = {"name": "x", "datatype": "BYTES", "shape": [len(files)], "data": data}
-    return parse_request(memoryview(body(entry)), None, [Signature((one,), ())]).inputs["x"]
+    return parse(body(entry), one).inputs["x"]
 
 
 def binary(one, data):
     """Return the input that a request with binary data makes."""
     entry = {"name": "x", "datatype": "BYTES", "shape": [one.shape[0]]}
     head = body({**entry, "parameters": {"binary_data_size": len(data)}})
-    return parse_request(memoryview(head + data), len(head), [Signature((one,), ())]).inputs["x"]
+    return parse(head + data, one, len(head)).inputs["x"]
 
 
 def element(file):
@@ -98,7 +103,7 @@ def test_pixels_are_still_taken():
         "shape": [1, 6, 8, 3],
         "data": PIXELS.ravel().tolist(),
     }
-    made = parse_request(memoryview(body(entry)), None, [Signature((spec(),), ())]).inputs["x"]
+    made = parse(body(entry), spec()).inputs["x"]
     np.testing.assert_array_equal(made[0], PIXELS)
 
 
@@ -123,14 +128,14 @@ def test_what_is_no_picture(data, message):
 def test_another_number_of_pictures(shape):
     entry = {"name": "x", "datatype": "BYTES", "shape": shape, "data": []}
     with pytest.raises(RequestError, match=r"encoded pictures have the shape \[1\]"):
-        parse_request(memoryview(body(entry)), None, [Signature((spec(),), ())])
+        parse(body(entry), spec())
 
 
 def test_data_that_are_no_strings_in_base_64():
     for data in ("AAAA", [1], ["?"], None):
         entry = {"name": "x", "datatype": "BYTES", "shape": [1], "data": data}
         with pytest.raises(RequestError, match="base 64"):
-            parse_request(memoryview(body(entry)), None, [Signature((spec(),), ())])
+            parse(body(entry), spec())
 
 
 def test_a_small_file_of_too_many_pixels(monkeypatch):

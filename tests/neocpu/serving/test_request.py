@@ -12,7 +12,7 @@ from v2_requests import binary_tensor, body, tensor
 
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.refusals import RequestError
-from neocpu.serving.request import RequestedOutput, parse_request
+from neocpu.serving.request import RequestedOutput, parse_request, values_at_most
 from neocpu.tensor_spec import TensorSpec
 
 A = np.arange(6, dtype="float32").reshape(2, 3)
@@ -26,8 +26,9 @@ def expected_outputs(*wanted):
     return tuple(RequestedOutput(name, binary, kinds[name]) for name, binary in wanted)
 
 
-def parse(content, json_bytes=None):
-    return parse_request(memoryview(content), json_bytes, [Signature(INPUTS, OUTPUTS)])
+def parse(content, json_bytes=None, inputs=INPUTS):
+    signatures = [Signature(inputs, OUTPUTS)]
+    return parse_request(memoryview(content), json_bytes, signatures, values_at_most(signatures))
 
 
 def test_json():
@@ -240,5 +241,5 @@ def test_every_shape_may_be_sent_in_json(shape, nested):
     x = np.ones(shape, "float32")
     spec = TensorSpec("x", "float32", tuple(shape))
     content = body(tensor("x", x, data=(x if nested and x.size and shape else x.ravel()).tolist()))
-    found = parse_request(memoryview(content), None, [Signature((spec,), OUTPUTS)])
+    found = parse(content, inputs=(spec,))
     np.testing.assert_array_equal(found.inputs["x"], x)

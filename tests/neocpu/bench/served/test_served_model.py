@@ -142,13 +142,13 @@ def test_requests_and_answers():
     x = np.arange(6, dtype="float32").reshape(2, 3)
     head, _, body = binary_request({"x": x}).partition(b"\r\n\r\n")
     length = int(head.split(b"Inference-Header-Content-Length: ")[1])
-    from neocpu.serving.request import parse_request
+    from neocpu.serving.request import parse_request, values_at_most
 
     signature = Signature(
         (TensorSpec("x", "float32", (2, 3)),),
         (TensorSpec("y", "bool", ()),),
     )
-    parsed = parse_request(memoryview(body), length, [signature])
+    parsed = parse_request(memoryview(body), length, [signature], values_at_most([signature]))
     np.testing.assert_array_equal(parsed.inputs["x"], x)
     assert parsed.outputs[0].binary
     assert same_outputs(b"{}" + x.tobytes(), [x])
