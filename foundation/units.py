@@ -42,7 +42,7 @@ def parse_duration(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _SECONDS:
-        raise ValueError(f"'{text}' is not a duration: write 90, 60s, 10m or 1h")
+        raise ValueError(f"'{text}' is not a duration: write 90, 2ms, 60s, 10m or 1h")
     seconds = float(match[1]) * _SECONDS[match[2]]
     if math.isinf(seconds):
         raise ValueError(f"'{text[:20]}…' is longer than anybody waits")

@@ -23,7 +23,7 @@ PATH: Final = click.Path(path_type=Path, readable=False)
 
 
 class Duration(click.ParamType[float]):
-    """``90``, ``60s``, ``10m`` or ``1h``, in seconds."""
+    """``90``, ``2ms``, ``60s``, ``10m`` or ``1h``, in seconds."""
 
     name = "duration"
 

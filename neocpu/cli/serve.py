@@ -85,7 +85,8 @@ what was accepted, refuse the rest with 503, and end it."""
     "--max-delay",
     type=options.Duration(),
     metavar="TIME",
-    help="How long a request waits at most for others while nothing is computed, by default 2ms.",
+    help="How long a request waits at most for others while nothing is computed, by default 2ms; "
+    "10s at most.",
 )
 @click.option(
     "--max-request-bytes",
@@ -136,7 +137,7 @@ def command(
     if max_delay is not None and max_batch is None:
         raise UsageError("--max-delay says how long --max-batch waits: give both")
     _check_installed()
-    from neocpu.serving.batching import DELAY, Batching
+    from neocpu.serving.batching import DELAY, Batching, check_delay
     from neocpu.serving.http_server import bind, serve, url
     from neocpu.serving.server import InferenceServer, Limits
 
@@ -146,9 +147,8 @@ def command(
         queue,
         max_request_bytes,
         max_bytes_in_flight=max_bytes_in_flight,
-        batching=Batching(max_batch, DELAY if max_delay is None else max_delay)
-        if max_batch
-        else None,
+    delay = DELAY if max_delay is None else check_delay(max_delay, "--max-delay")
+        batching=Batching(max_batch, delay) if max_batch else None,
     )
     server = InferenceServer(models, limits)
     terminal.kept = lambda: "every accepted request was answered"

@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.units import duration
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.composition import TABLE, FastestRuns
 from neocpu.serving.datatypes import AnyArray
@@ -31,6 +32,8 @@ Later: TypeAlias = Callable[[float, Callable[[], object]], object]
 
 DELAY: Final = 0.002
 """Seconds, unless told otherwise."""
+MOST_DELAY: Final = 10.0
+"""Seconds: clients give up, and servers have to end, within some tens of them."""
 WORTH: Final = 1.03
 """How many times as many rows a second a larger run must make to be waited for."""
 
@@ -56,6 +59,27 @@ class Batching:
 
     most: int
     delay: float
+
+
+def check_delay(seconds: float, name: str) -> float:
+    """Return how long requests are to wait for others.
+
+    Parameters
+    ----------
+    name : str
+        What the setting is called.
+
+    Raises
+    ------
+    UsageError
+        If it is longer than `MOST_DELAY`.
+    """
+    if seconds > MOST_DELAY:
+        raise UsageError(
+            f"{name} {duration(seconds)}: so long no client waits for others; give at most "
+            f"{duration(MOST_DELAY)}"
+        )
+    return seconds
 
 
 class _Request:

@@ -21,7 +21,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from mlserver.utils import get_model_uri
 
 from neocpu.foundation.errors import UsageError
-from neocpu.serving.batching import Batching
+from neocpu.serving.batching import Batching, check_delay
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import model_metadata
@@ -42,7 +42,9 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
 
     def __init__(self, settings: ModelSettings) -> None:
         most, delay = settings.max_batch_size, settings.max_batch_time
-        self._batching = Batching(most, max(0.0, delay)) if most > 1 else None
+        self._batching: Batching | None = None
+        if most > 1:
+            self._batching = Batching(most, check_delay(max(0.0, delay), "max_batch_time"))
         # MLServer would merge requests itself, where one that is wrong fails all of a batch.
         super().__init__(settings.model_copy(update={"max_batch_size": 0}))
 

@@ -109,7 +109,10 @@ class TestUsageErrors:
             (["zzz"], "no command 'zzz'; known: compile, quantize, tune,"),
             (["compile", "m", "--tune-bugdet", "9"], "did you mean '--tune-budget'?"),
             (["compile", "m", "--opt", "globel"], "did you mean 'global'?"),
-            (["compile", "m", "--tune-budget", "9w"], "'9w' is not a duration: write 90, 60s,"),
+            (
+                ["compile", "m", "--tune-budget", "9w"],
+                "'9w' is not a duration: write 90, 2ms, 60s,",
+            ),
             (["compile", "m", "--threads", "0"], "0 is not in the range x>=1"),
             (["compile", "m", "--algorithms", "direct,"], "is not a list such as direct,depthwise"),
             (["compile"], "missing argument 'MODEL'"),

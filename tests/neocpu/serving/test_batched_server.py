@@ -184,3 +184,10 @@ def test_closing_answers_what_waits(linear, expected):
 def test_a_delay_without_a_batch_says_nothing(linear, capsys):
     assert main(["serve", str(linear.path), "--max-delay", "2ms"]) == 2
     assert "--max-delay says how long --max-batch waits: give both" in capsys.readouterr().err
+
+
+def test_a_delay_that_no_client_waits_is_refused(linear, capsys):
+    settings = ("--max-batch", "4", "--max-delay", "2h")
+    assert main(["serve", str(linear.path), *settings]) == 2
+    message = "--max-delay 120 min 0 s: so long no client waits for others; give at most 10.0 s"
+    assert message in capsys.readouterr().err
