@@ -203,6 +203,12 @@ NEOCPU_API neocpu_status neocpu_wait(neocpu_job *job);
 
 /* Cancel a job that has not begun, free it, and return 1; else return 0: it is to be waited for. */
 NEOCPU_API int neocpu_cancel(neocpu_job *job);
+/* The same for one signature, as neocpu_run_signature. */
+NEOCPU_API neocpu_status neocpu_submit_signature(neocpu_model *model, size_t signature,
+                                                 const neocpu_input *inputs, size_t input_count,
+                                                 neocpu_output *outputs, size_t output_count,
+                                                 neocpu_job **job);
+
 
 /* Note from now on when each run, call and task takes place: anew, if that was done already. It
  * takes about a hundred nanoseconds for each. Runs in progress are waited for. */

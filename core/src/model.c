@@ -220,6 +220,10 @@ static neocpu_status check_signature(const neocpu_model *model, size_t signature
   }
   return status;
 }
+  if (signature >= description->signature_count) {
+    return nc_fail(NEOCPU_USAGE, "the model has %zu signatures, there is no number %zu",
+                   description->signature_count, signature);
+  }
 
 /* Check a call, and find out by its inputs what signature it is of. */
 static neocpu_status check_call(const neocpu_model *model, const neocpu_input *inputs,
@@ -258,12 +262,7 @@ neocpu_status neocpu_run_signature(neocpu_model *model, size_t signature,
                                    const neocpu_input *inputs, size_t input_count,
                                    neocpu_output *outputs, size_t output_count) {
   neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
-  if (status != NEOCPU_OK) return status;
-  if (signature >= model->description.signature_count) {
-    return nc_fail(NEOCPU_USAGE, "the model has %zu signatures, there is no number %zu",
-                   model->description.signature_count, signature);
-  }
-  status = check_signature(model, signature, inputs, outputs);
+  if (status == NEOCPU_OK) status = check_signature(model, signature, inputs, outputs);
   return status == NEOCPU_OK ? run(model, signature, inputs, outputs) : status;
 }
 
@@ -287,9 +286,24 @@ neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs, siz
   size_t signature;
   const neocpu_status status =
       check_call(model, inputs, input_count, outputs, output_count, &signature);
-  if (status != NEOCPU_OK) return status;
+  return status == NEOCPU_OK ? submit(model, signature, inputs, outputs, job) : status;
+}
+
+neocpu_status neocpu_submit_signature(neocpu_model *model, size_t signature,
+                                      const neocpu_input *inputs, size_t input_count,
+                                      neocpu_output *outputs, size_t output_count,
+                                      neocpu_job **job) {
+  if (job == NULL) return nc_fail(NEOCPU_USAGE, "the place for the job is a null pointer");
+  *job = NULL;
+  neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
+  if (status == NEOCPU_OK) status = check_signature(model, signature, inputs, outputs);
+  return status == NEOCPU_OK ? submit(model, signature, inputs, outputs, job) : status;
+static neocpu_status submit(neocpu_model *model, size_t signature, const neocpu_input *inputs,
+                            neocpu_output *outputs, neocpu_job **job) {
   const submission call = {model, signature, inputs, outputs};
   return nc_queue_put(&model->queue, run_submission, &call, sizeof call, job);
+}
+
 }
 
 neocpu_status neocpu_trace_start(neocpu_model *model) {
