@@ -6,7 +6,8 @@
 
 #include "neocpu.h"
 
-/* Zeros, on huge pages where the kernel has them; null if there is no memory. */
+/* Zeros, on huge pages where the kernel has them; null if there is no memory. Nobody has touched them
+ * yet: on a machine of several nodes each page will lie with the thread that first writes to it. */
 void *nc_memory_map(size_t size);
 
 /* Give it back; null is ignored. */

@@ -25,12 +25,14 @@ neocpu_status nc_source_start_check(nc_source *source, int threads) {
   return nc_verification_start(&source->verification, &source->artifact, threads);
 }
 
-neocpu_status nc_source_copy_weights(nc_source *source) {
+neocpu_status nc_source_copy_weights(nc_source *source, nc_pool *pool) {
   const size_t size = source->artifact.weights_size;
   if (size == 0) return NEOCPU_OK;
   source->copy = nc_memory_map(size);
   if (source->copy == NULL) return nc_memory_missing(size);
-  memcpy(source->copy, source->artifact.weights, size);
+  nc_pool_enter(pool);
+  nc_pool_copy(pool, source->copy, source->artifact.weights, size);
+  nc_pool_leave(pool);
   return NEOCPU_OK;
 }
 
