@@ -44,10 +44,15 @@ typedef struct nc_pool neocpu_pool;
 /* A call that is made while its caller goes on. */
 typedef struct neocpu_job neocpu_job;
 
+/* For neocpu_options.threads. */
+#define NEOCPU_PERFORMANCE (-1000000)
+
 /* How to load; all zeros, or a null pointer, are the defaults. */
 typedef struct neocpu_options {
   /* Threads of a call, at most as many as there are CPUs that the calling thread may run on; 0: the
-   * CPUs this process may use (affinity and control-group quota). */
+   * CPUs this process may use (affinity and control-group quota). NEOCPU_PERFORMANCE: of these, the
+   * CPUs of performance cores, where a machine has slower ones too, and the model's own threads stay
+   * on them. The calling thread is the caller's to place. */
   int threads;
   /* Weights are checked in the background, and no kernel runs before they were found undamaged.
    * Nonzero: trust them. Code and header are always checked before any of it runs. */
@@ -198,17 +203,17 @@ NEOCPU_API neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *
                                        size_t input_count, neocpu_output *outputs,
                                        size_t output_count, neocpu_job **job);
 
-/* Wait for a job and free it; return what the call came to. */
-NEOCPU_API neocpu_status neocpu_wait(neocpu_job *job);
-
-/* Cancel a job that has not begun, free it, and return 1; else return 0: it is to be waited for. */
-NEOCPU_API int neocpu_cancel(neocpu_job *job);
 /* The same for one signature, as neocpu_run_signature. */
 NEOCPU_API neocpu_status neocpu_submit_signature(neocpu_model *model, size_t signature,
                                                  const neocpu_input *inputs, size_t input_count,
                                                  neocpu_output *outputs, size_t output_count,
                                                  neocpu_job **job);
 
+/* Wait for a job and free it; return what the call came to. */
+NEOCPU_API neocpu_status neocpu_wait(neocpu_job *job);
+
+/* Cancel a job that has not begun, free it, and return 1; else return 0: it is to be waited for. */
+NEOCPU_API int neocpu_cancel(neocpu_job *job);
 
 /* Note from now on when each run, call and task takes place: anew, if that was done already. It
  * takes about a hundred nanoseconds for each. Runs in progress are waited for. */

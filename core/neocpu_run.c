@@ -22,7 +22,8 @@ extern const char neocpu_embedded[], neocpu_embedded_end[];
 #endif
 
 static const char usage[] =
-    "usage: neocpu_run " MODEL "[INPUT.npy]... [-o OUTPUT.npy]... [--threads N] [--repeat N]\n"
+    "usage: neocpu_run " MODEL "[INPUT.npy]... [-o OUTPUT.npy]... \n"
+    "                  [--threads N | performance] [--repeat N]\n"
     "\n"
     "Runs the model on arrays given in the order of its inputs, on zeros if none are given, and\n"
     "prints its outputs: the five highest classes, else their range. -o writes them, in order.\n"
@@ -103,7 +104,8 @@ static int parse(int count, char **words, arguments *parsed) {
       parsed->outputs[parsed->output_count++] = words[++i];
     } else if (strcmp(word, "--threads") == 0 || strcmp(word, "--repeat") == 0) {
       long *value = word[2] == 't' ? &parsed->threads : &parsed->repeat;
-      *value = positive(next);
+      const int fast = word[2] == 't' && next != NULL && strcmp(next, "performance") == 0;
+      *value = fast ? NEOCPU_PERFORMANCE : positive(next);
       if (*value == 0) return fail(NEOCPU_USAGE, "--threads and --repeat take a positive number");
       ++i;
     } else if (word[0] == '-' && word[1] != '\0') {

@@ -1,6 +1,5 @@
 #include "cpus.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,9 +93,57 @@ int nc_allowed_cpus(void) {
                                                              : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-int nc_usable_cpus(void) {
-  const int cpus = nc_allowed_cpus();
+/* Add the CPUs of a list such as "0-3,8" to a set. */
+static void add_list(const char *list, cpu_set_t *set) {
+  while (*list >= '0' && *list <= '9') {
+    char *end;
+    const long first = strtol(list, &end, 10);
+    const long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+    for (long cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) CPU_SET((int)cpu, set);
+    list = *end == ',' ? end + 1 : end;
+  }
+}
+
+/* Add the CPUs that do more than half of what the fastest ones do: of ARM's three kinds, two. */
+static void add_capable(const char *devices, cpu_set_t *set) {
+  long capacity[CPU_SETSIZE] = {0}, most = 0;
+  char folder[PATH_SIZE], line[32];
+  for (int cpu = 0; cpu < CPU_SETSIZE && cpu < sysconf(_SC_NPROCESSORS_CONF); ++cpu) {
+    snprintf(folder, sizeof folder, "%s/system/cpu/cpu%d", devices, cpu);
+    if (read_line(folder, "cpu_capacity", line, sizeof line)) capacity[cpu] = atol(line);
+    if (capacity[cpu] > most) most = capacity[cpu];
+  }
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (capacity[cpu] > most / 2) CPU_SET(cpu, set);
+  }
+}
+
+int nc_performance_cpus(const char *devices, cpu_set_t *found) {
+  char folder[PATH_SIZE], line[4096];
+  cpu_set_t allowed, fast;
+  CPU_ZERO(found);
+  CPU_ZERO(&fast);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
+  snprintf(folder, sizeof folder, "%s/cpu_core", devices); /* Intel's, beside cpu_atom */
+  if (read_line(folder, "cpus", line, sizeof line)) {
+    add_list(line, &fast);
+  } else {
+    add_capable(devices, &fast);
+  }
+  CPU_AND(found, &allowed, &fast);
+  return CPU_COUNT(found);
+}
+
+static int within_quota(int cpus) {
   const double limit = quota();
   const int usable = limit < cpus ? (int)limit : cpus;
   return usable < 1 ? 1 : usable;
+}
+
+int nc_usable_cpus(void) { return within_quota(nc_allowed_cpus()); }
+
+int nc_usable_performance_cpus(void) {
+  cpu_set_t fast;
+  const int cpus = nc_performance_cpus(NC_DEVICES, &fast);
+  return within_quota(cpus > 0 ? cpus : nc_allowed_cpus());
 }

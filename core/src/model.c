@@ -28,21 +28,30 @@ struct neocpu_model {
 /* Check the options, and write how many threads a call runs on. */
 static neocpu_status choose_threads(const neocpu_options *options, int *threads) {
   const long limit = THREADS_PER_CPU * sysconf(_SC_NPROCESSORS_CONF);
-  if (options->threads < 0 || options->threads > limit) {
+  const int fast = options->threads == NEOCPU_PERFORMANCE;
+  if ((options->threads < 0 && !fast) || options->threads > limit) {
     return nc_fail(NEOCPU_USAGE, "threads must be from 1 to %ld on this machine, got %d", limit,
                    options->threads);
   }
-  *threads = options->threads > 0 ? options->threads : nc_usable_cpus();
+  *threads = fast ? nc_usable_performance_cpus()
+             : options->threads > 0 ? options->threads
+                                    : nc_usable_cpus();
   /* More could only take turns on those that there are. */
   const int most = nc_allowed_cpus();
   if (*threads > most) *threads = most;
   return NEOCPU_OK;
 }
 
+/* Where the threads of the options stay. */
+static int places(const neocpu_options *options) {
+  return (options->pin ? NC_PINNED : 0) |
+         (options->threads == NEOCPU_PERFORMANCE ? NC_FAST : 0);
+}
+
 /* The pool of the options, or one of the model's own. */
 static neocpu_status choose_pool(neocpu_model *model, const neocpu_options *options, int threads) {
   if (options->pool == NULL) {
-    return nc_pool_start(threads, options->pin, &model->pool);
+    return nc_pool_start(threads, places(options), &model->pool);
   }
   if (!nc_pool_is_ours(options->pool)) {
     return nc_fail(NEOCPU_USAGE,
@@ -146,8 +155,9 @@ neocpu_status neocpu_open_memory(const void *data, size_t size, const neocpu_opt
 neocpu_status neocpu_pool_start(int threads, int pin, neocpu_pool **pool) {
   if (pool == NULL) return nc_fail(NEOCPU_USAGE, "the place for the pool is a null pointer");
   *pool = NULL;
-  const neocpu_status status = choose_threads(&(neocpu_options){.threads = threads}, &threads);
-  return status == NEOCPU_OK ? nc_pool_start(threads, pin, pool) : status;
+  const neocpu_options options = {.threads = threads, .pin = pin};
+  const neocpu_status status = choose_threads(&options, &threads);
+  return status == NEOCPU_OK ? nc_pool_start(threads, places(&options), pool) : status;
 }
 
 int neocpu_pool_threads(const neocpu_pool *pool) { return pool == NULL ? 0 : nc_pool_size(pool); }
@@ -210,6 +220,10 @@ static neocpu_status check_counts(const neocpu_model *model, const neocpu_input 
 static neocpu_status check_signature(const neocpu_model *model, size_t signature,
                                      const neocpu_input *inputs, const neocpu_output *outputs) {
   const neocpu_description *description = &model->description;
+  if (signature >= description->signature_count) {
+    return nc_fail(NEOCPU_USAGE, "the model has %zu signatures, there is no number %zu",
+                   description->signature_count, signature);
+  }
   const neocpu_signature *asked = &description->signatures[signature];
   neocpu_status status = NEOCPU_OK;
   for (size_t i = 0; i < description->input_count && status == NEOCPU_OK; ++i) {
@@ -220,10 +234,6 @@ static neocpu_status check_signature(const neocpu_model *model, size_t signature
   }
   return status;
 }
-  if (signature >= description->signature_count) {
-    return nc_fail(NEOCPU_USAGE, "the model has %zu signatures, there is no number %zu",
-                   description->signature_count, signature);
-  }
 
 /* Check a call, and find out by its inputs what signature it is of. */
 static neocpu_status check_call(const neocpu_model *model, const neocpu_input *inputs,
@@ -279,6 +289,12 @@ static neocpu_status run_submission(void *data) {
   return run(mine->model, mine->signature, mine->inputs, mine->outputs);
 }
 
+static neocpu_status submit(neocpu_model *model, size_t signature, const neocpu_input *inputs,
+                            neocpu_output *outputs, neocpu_job **job) {
+  const submission call = {model, signature, inputs, outputs};
+  return nc_queue_put(&model->queue, run_submission, &call, sizeof call, job);
+}
+
 neocpu_status neocpu_submit(neocpu_model *model, const neocpu_input *inputs, size_t input_count,
                             neocpu_output *outputs, size_t output_count, neocpu_job **job) {
   if (job == NULL) return nc_fail(NEOCPU_USAGE, "the place for the job is a null pointer");
@@ -298,12 +314,6 @@ neocpu_status neocpu_submit_signature(neocpu_model *model, size_t signature,
   neocpu_status status = check_counts(model, inputs, input_count, outputs, output_count);
   if (status == NEOCPU_OK) status = check_signature(model, signature, inputs, outputs);
   return status == NEOCPU_OK ? submit(model, signature, inputs, outputs, job) : status;
-static neocpu_status submit(neocpu_model *model, size_t signature, const neocpu_input *inputs,
-                            neocpu_output *outputs, neocpu_job **job) {
-  const submission call = {model, signature, inputs, outputs};
-  return nc_queue_put(&model->queue, run_submission, &call, sizeof call, job);
-}
-
 }
 
 neocpu_status neocpu_trace_start(neocpu_model *model) {

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cpus.h"
 #include "denormals.h"
 #include "error.h"
 #include "threads.h"
@@ -79,7 +80,7 @@ struct nc_pool {
   nc_trace *trace; /* of the run in progress; null: none */
   const uint32_t *expected;
   uint32_t expected_count, launches;
-  int size, started, pinned;
+  int size, started, places;
   pid_t process;
   atomic_int owners;
   share *shares;
@@ -209,7 +210,12 @@ static void *serve(void *data) {
   unsigned state = 0;
   pthread_setname_np(pthread_self(), "neocpu");
   sched_getaffinity(0, sizeof self->allowed, &self->allowed);
-  if (pool->pinned) pin(self);
+  cpu_set_t fast;
+  if (pool->places & NC_FAST && nc_performance_cpus(NC_DEVICES, &fast) > 0) {
+    self->allowed = fast;
+    sched_setaffinity(0, sizeof fast, &fast);
+  }
+  if (pool->places & NC_PINNED) pin(self);
   atomic_store(&self->id, (int)syscall(SYS_gettid));
   nc_flush_denormals();
   for (;;) {
@@ -475,7 +481,7 @@ static void *allocate_lines(size_t size) {
   return memory == NULL ? NULL : memset(memory, 0, size);
 }
 
-neocpu_status nc_pool_start(int size, int pinned, nc_pool **started) {
+neocpu_status nc_pool_start(int size, int places, nc_pool **started) {
   *started = NULL;
   nc_pool *pool = allocate_lines(sizeof *pool);
   if (pool != NULL) {
@@ -487,7 +493,7 @@ neocpu_status nc_pool_start(int size, int pinned, nc_pool **started) {
     return nc_fail(NEOCPU_FAILURE, "out of memory for %d threads", size);
   }
   pool->size = size;
-  pool->pinned = pinned;
+  pool->places = places;
   pool->process = getpid();
   atomic_init(&pool->owners, 1);
   pthread_mutex_init(&pool->lock, NULL);

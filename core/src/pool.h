@@ -15,9 +15,11 @@
 
 typedef struct nc_pool nc_pool;
 
-/* Make a pool of `threads` threads, the calling one of each run included. If it is pinned, each of the
- * others stays on one CPU. */
-neocpu_status nc_pool_start(int threads, int pinned, nc_pool **pool);
+/* Where the threads of a pool stay, but for the calling one of each run: bits. */
+enum { NC_PINNED = 1 /* each on one CPU */, NC_FAST = 2 /* on performance cores, if there are others */ };
+
+/* Make a pool of `threads` threads, the calling one of each run included. */
+neocpu_status nc_pool_start(int threads, int places, nc_pool **pool);
 
 /* Have the pool end only after one more nc_pool_release. */
 void nc_pool_retain(nc_pool *pool);

@@ -50,6 +50,20 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class Threads(click.ParamType[Any]):
+    """A positive number, or ``performance``."""
+
+    name = "threads"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or the word."""
+        if value == "performance":
+            return value
+        if not str(value).isdecimal() or int(value) < 1:
+            self.fail(f"'{value}' is neither a positive number nor performance", param, ctx)
+        return int(value)
+
+
 class Shape(click.ParamType[tuple[str, Given]]):
     """``NAME:1,3,224,224`` or ``NAME=16000``."""
 
@@ -137,6 +151,13 @@ threads = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Threads to use; by default the CPUs this process may use.",
+)
+run_threads = click.option(
+    "--threads",
+    type=Threads(),
+    metavar="N|performance",
+    help="Threads to use; by default the CPUs this process may use, or of these those of "
+    "performance cores.",
 )
 inputs = click.option(
     "--inputs",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from neocpu.input_shapes import Given
     from neocpu.runtime.header import ArtifactHeader
     from neocpu.runtime.module import Module
+    from neocpu.runtime.thread_pool import Threads
     from neocpu.tensor_spec import TensorSpec
 
 TOP = 5
@@ -65,7 +66,7 @@ Examples:
     "(without --repeat: in the only one), for ui.perfetto.dev. They take a little longer.",
 )
 @shape_options.one_shape
-@options.threads
+@options.run_threads
 @options.common
 def command(
     terminal: Terminal,
@@ -77,7 +78,7 @@ def command(
     seed: int,
     repeat: int | None,
     trace: Path | None,
-    threads: int | None,
+    threads: Threads,
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
     from neocpu.cli.array_files.arrays import write_archive

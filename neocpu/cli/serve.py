@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from neocpu.cli import options
 from neocpu.cli.terminal import Terminal, echo
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
+
+if TYPE_CHECKING:
+    from neocpu.runtime.thread_pool import Threads
 
 EPILOG = """\b
 Examples:
@@ -54,9 +57,10 @@ what was accepted, refuse the rest with 503, and end it."""
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Threads of each call; by default the CPUs this process may use, over the instances.",
+    type=options.Threads(),
+    metavar="N|performance",
+    help="Threads of each call; by default the CPUs this process may use, over the instances; or "
+    "those of performance cores, of one instance.",
 )
 @click.option(
     "--instances",
@@ -117,7 +121,7 @@ def command(
     names: tuple[str, ...],
     host: str,
     port: int,
-    threads: int | None,
+    threads: Threads,
     instances: int,
     queue: int,
     max_batch: int | None,
@@ -136,18 +140,20 @@ def command(
     models = entries(artifacts, names)
     if max_delay is not None and max_batch is None:
         raise UsageError("--max-delay says how long --max-batch waits: give both")
+    if threads == "performance" and instances > 1:
+        raise UsageError("--threads performance is for one instance: give a number for several")
     _check_installed()
     from neocpu.serving.batching import DELAY, Batching, check_delay
     from neocpu.serving.http_server import bind, serve, url
     from neocpu.serving.server import InferenceServer, Limits
 
+    delay = DELAY if max_delay is None else check_delay(max_delay, "--max-delay")
     limits = Limits(
         instances,
         threads,
         queue,
         max_request_bytes,
         max_bytes_in_flight=max_bytes_in_flight,
-    delay = DELAY if max_delay is None else check_delay(max_delay, "--max-delay")
         batching=Batching(max_batch, delay) if max_batch else None,
     )
     server = InferenceServer(models, limits)

@@ -16,7 +16,7 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
 from neocpu.runtime.outputs import check_named_out, check_positional_out
 from neocpu.runtime.session import Source, open_session
-from neocpu.runtime.thread_pool import ThreadPool
+from neocpu.runtime.thread_pool import ThreadPool, Threads
 from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.tensor_spec import TensorSpec
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 def load(
     path: Source,
-    threads: int | None = None,
+    threads: Threads = None,
     *,
     pool: ThreadPool | None = None,
     streams: int | Literal["auto"] = 1,
@@ -52,10 +52,10 @@ def load(
         What ``neocpu compile`` wrote: a file, or its content in memory, which must not change as
         long as the module is open. Memory that starts on a multiple of 128 bytes is used as it is,
         of other memory the weights are copied.
-    threads : int, optional
+    threads : int or "performance", optional
         Threads to run on, the calling one included. By default the CPUs this process may use
         (affinity and control-group quota), whatever the artifact was compiled for; at most as many
-        as affinity allows.
+        as affinity allows. "performance": see `ThreadPool`.
     pool : ThreadPool, optional
         Threads to run on, instead of the module's own: modules of one pool share them, and their
         calls take turns.
@@ -90,6 +90,8 @@ def load(
     if streams != 1:
         if pool is not None or pin:
             raise UsageError("pool= and pin= exclude streams=: each stream has threads of its own")
+        if threads == "performance":
+            raise UsageError("threads='performance' is for one stream: give a number for several")
         return _load_streams(path, threads, streams, verify=verify, hugepages=hugepages)
     if pool is not None:
         return Module(open_session(path, pool, verify=verify, hugepages=hugepages), pool, None)

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Threads: TypeAlias = 'int | Literal["performance"] | None'
+"""How many: None is the default, and "performance" that of performance cores alone."""
+
 # Far more threads than CPUs are a mistake of the caller's.
 THREADS_PER_CPU: Final = 16
+
+_PERFORMANCE: Final = -1000000
+"""``NEOCPU_PERFORMANCE``."""
 
 
 class ThreadPool(Unpicklable):
@@ -32,9 +38,11 @@ class ThreadPool(Unpicklable):
 
     Parameters
     ----------
-    threads : int, optional
+    threads : int or "performance", optional
         How many, the calling one included; by default the CPUs this process may use (affinity and
-        control-group quota), and at most as many as affinity allows.
+        control-group quota), and at most as many as affinity allows. "performance": of these, the
+        CPUs of performance cores, where a machine has slower ones too, and all threads but the
+        calling one stay on them.
     pin : bool
         Keep each thread but the calling one on a CPU of its own. For machines that run nothing
         else: a busy neighbour on that CPU holds the thread up.
@@ -54,7 +62,7 @@ class ThreadPool(Unpicklable):
     _instead = "make one in each process"
 
     def __init__(
-        self, threads: int | None = None, *, pin: bool = False, name: str = "neocpu-pool"
+        self, threads: Threads = None, *, pin: bool = False, name: str = "neocpu-pool"
     ) -> None:
         core = library()
         address = made_by(core.neocpu_pool_start, check_threads(threads), pin)
@@ -135,8 +143,8 @@ class ThreadPool(Unpicklable):
         return f"<neocpu.ThreadPool: {plural(self.threads, 'thread')}>"
 
 
-def check_threads(threads: int | None) -> int:
-    """Return how many threads to ask for: 0, which stands for the default, if None.
+def check_threads(threads: Threads) -> int:
+    """Return how many threads to ask for, as `neocpu_options` has it: 0 for the default.
 
     Raises
     ------
@@ -145,6 +153,8 @@ def check_threads(threads: int | None) -> int:
     """
     if threads is None:
         return 0
+    if threads == "performance":
+        return _PERFORMANCE
     limit = THREADS_PER_CPU * (os.cpu_count() or 1)
     if not hasattr(threads, "__index__") or not 1 <= threads <= limit:
         raise UsageError(f"threads must be from 1 to {limit} on this machine, got {threads!r}")

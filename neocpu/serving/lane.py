@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from neocpu import ThreadPool
+from neocpu.runtime.thread_pool import Threads
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class Lane:
 
     __slots__ = ("_finished", "_lock", "pending", "pool")
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: Threads) -> None:
         self.pool = ThreadPool(threads)
         self.pending = 0
         self._finished = 0.0

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
+from neocpu.runtime.thread_pool import Threads
 from neocpu.serving.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.in_flight import InFlight, Share
@@ -45,7 +46,7 @@ class Limits:
     ----------
     instances : int
         Calls that run at the same time, each on threads of its own.
-    threads : int or None
+    threads : int or "performance", optional
         Of each call; by default an equal share of the CPUs this process may use.
     queue : int
         Requests of a model that may wait.
@@ -61,7 +62,7 @@ class Limits:
     """
 
     instances: int = 1
-    threads: int | None = None
+    threads: Threads = None
     queue: int = 64
     max_request_bytes: int | None = None
     body_seconds: float = 30.0
@@ -74,7 +75,7 @@ class Limits:
         return self.max_bytes_in_flight or usable_memory() // _MEMORY_PARTS
 
     @property
-    def threads_per_instance(self) -> int:
+    def threads_per_instance(self) -> Threads:
         """How many threads a call runs on."""
         return self.threads or max(1, usable_cpus() // self.instances)
 

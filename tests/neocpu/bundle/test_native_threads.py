@@ -1,5 +1,7 @@
 """The C interface under load, in a loop, and in wrong hands."""
 
+import os
+
 import needs
 import pytest
 
@@ -97,3 +99,28 @@ def test_what_took_place_is_noted_when_asked(request, kind, threads, small):
     assert tasks % runs == 0
     assert runs <= tasks if threads > 1 else runs <= tasks <= calls
     assert 1 <= used <= threads
+
+
+FAST_CPUS = [
+    ({"cpu_core/cpus": "0-1\n", "cpu_atom/cpus": "2-9\n"}, {0, 1}),
+    ({"cpu_core/cpus": "1,7-8"}, {1}),
+    ({"cpu_core/cpus": "1000-2000\n"}, set()),
+    ({"system/cpu/cpu0/cpu_capacity": "446\n", "system/cpu/cpu1/cpu_capacity": "1024\n"}, {1}),
+    ({"system/cpu/cpu0/cpu_capacity": "700\n", "system/cpu/cpu1/cpu_capacity": "1024\n"}, {0, 1}),
+    ({"cpu_core/cpus": "none"}, set()),
+    ({}, set()),
+]
+
+
+def test_cpus_of_performance_cores(sanitized, tmp_path):
+    lines = []
+    for number, (files, found) in enumerate(FAST_CPUS):
+        for name, text in files.items():
+            path = tmp_path / str(number) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        allowed = sorted(found & os.sched_getaffinity(0))
+        lines.append(" ".join([f"{len(allowed)}:", *map(str, allowed)]))
+    folders = [tmp_path / str(number) for number in range(len(FAST_CPUS))]
+    done = sanitized.run(sanitized.compile("performance.c"), *folders)
+    assert (done.returncode, done.stdout.splitlines()) == (0, lines), done.stderr

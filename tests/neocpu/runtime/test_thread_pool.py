@@ -107,6 +107,18 @@ def test_absurd_pools_are_refused(threads):
         neocpu.ThreadPool(threads)
 
 
+def test_where_all_cores_are_alike_those_of_performance_are_all_of_them(linear):
+    with neocpu.ThreadPool("performance") as pool, neocpu.ThreadPool() as every:
+        assert pool.threads <= every.threads
+        if not Path("/sys/devices/cpu_core").exists():
+            assert pool.threads == every.threads
+        x = np.ones((4, 64), "float32")
+        with neocpu.load(linear.path, pool=pool) as module, neocpu.load(linear.path) as usual:
+            assert module(x).tobytes() == usual(x).tobytes()
+    with pytest.raises(UsageError, match="threads='performance' is for one stream"):
+        neocpu.load(linear.path, "performance", streams=2)
+
+
 def test_the_pool_outlives_a_module_and_not_the_other_way_round(linear):
     with ThreadPool(1) as pool:
         load(linear.path, pool=pool).close()

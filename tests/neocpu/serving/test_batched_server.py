@@ -191,3 +191,15 @@ def test_a_delay_that_no_client_waits_is_refused(linear, capsys):
     assert main(["serve", str(linear.path), *settings]) == 2
     message = "--max-delay 120 min 0 s: so long no client waits for others; give at most 10.0 s"
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("many", ["0", "-1", "fast", "1.5"])
+def test_threads_are_a_number_or_those_of_performance(linear, many, capsys):
+    assert main(["serve", str(linear.path), "--threads", many]) == 2
+    assert f"'{many}' is neither a positive number nor performance" in capsys.readouterr().err
+
+
+def test_performance_cores_are_for_one_instance(linear, capsys):
+    several = ("--threads", "performance", "--instances", "2")
+    assert main(["serve", str(linear.path), *several]) == 2
+    assert "--threads performance is for one instance" in capsys.readouterr().err
