@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 
@@ -35,3 +35,14 @@ ProgressCallback: TypeAlias = Callable[[Progress], None]
 
 def silent(progress: Progress) -> None:
     """Ignore progress."""
+
+
+def of_part(report: ProgressCallback, kind: str, number: int, count: int) -> ProgressCallback:
+    """Return where the progress of one of ``count`` parts goes: ``shape 2 of 3: tune``."""
+    if count == 1:
+        return report
+
+    def tell(step: Progress) -> None:
+        report(replace(step, phase=f"{kind} {number + 1} of {count}: {step.phase}"))
+
+    return tell

@@ -20,7 +20,7 @@ from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiled_module import CompiledModule
 from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
-from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.progress import ProgressCallback, of_part, silent
 from neocpu.network_tuning import (
     make_strategy,
     measured_schemes,
@@ -144,11 +144,15 @@ def _begin_each(
         # One for each signature, whose seconds it counts.
         count = len(options.signatures)
         clocks = [
-            PhaseClock(_of_signature(progress_of(number), signature, count))
+            PhaseClock(of_part(progress_of(number), "shape", signature, count))
             for signature in range(count)
         ]
         builders = [
-            replace(_builder(cpu, own, store, clock, generations), calibration=calibration)
+            replace(
+                _builder(cpu, own, store, clock, generations),
+                calibration=calibration,
+                together=count > 1,
+            )
             for clock in clocks
         ]
         if not models:
@@ -163,17 +167,6 @@ def _begin_each(
             planned = builder.plan(each, admissions, agreed=agreed[signature])
             assert planned is not None  # no plan was tried before
             yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
-
-
-def _of_signature(report: ProgressCallback, number: int, count: int) -> ProgressCallback:
-    """Return where the progress of one of ``count`` signatures goes."""
-    if count == 1:
-        return report
-
-    def tell(step: Progress) -> None:
-        report(replace(step, phase=f"shape {number + 1} of {count}: {step.phase}"))
-
-    return tell
 
 
 def _builder(

@@ -17,7 +17,6 @@ from importlib.metadata import version
 from typing import TypeAlias
 
 import numpy as np
-import onnx
 import tvm
 from numpy.typing import NDArray
 
@@ -32,6 +31,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.passes.apart.proof import Rows, prove_apart
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.passes.simplify_relax import simplify
 from neocpu.passes.values.held_values import HeldValue, placed
@@ -68,12 +68,20 @@ class Source:
         How many times they are taken.
     fired : mapping of str to int
         How often each rule was applied to simplify the program.
+    rows : Rows
+        Whether the program computes the rows of a batch apart.
     """
 
     def __init__(
-        self, mod: tvm.IRModule, network: Network, uses: int, fired: Mapping[str, int]
+        self,
+        mod: tvm.IRModule,
+        network: Network,
+        uses: int,
+        fired: Mapping[str, int],
+        rows: Rows,
     ) -> None:
         self.fired = fired
+        self.rows = rows
         self._mod: tvm.IRModule | None = mod
         self._network: Network | None = network
         self._uses = uses
@@ -136,6 +144,8 @@ class Planned:
         The model's tensors that are left.
     origins : tuple of WeightOrigin or None
         Of a set's weights, what they were packed of; of others nothing.
+    rows : Rows
+        Whether the rows of a batch are computed apart.
     """
 
     loaded: LoadedModel
@@ -146,6 +156,7 @@ class Planned:
     report: PlanReport
     values: tuple[HeldValue, ...]
     origins: tuple[WeightOrigin | None, ...]
+    rows: Rows
 
     @property
     def names(self) -> frozenset[str]:
@@ -201,6 +212,8 @@ class Builder:
         Rules for graphs that are not applied.
     streams : int or None
         Calls at once that plans are made for; None where one call's time counts.
+    together : bool
+        Whether the model is compiled for other shapes too.
     """
 
     target: CpuTarget
@@ -215,6 +228,7 @@ class Builder:
     calibration: CalibrationReport | None = None
     disabled_rules: frozenset[str] = frozenset()
     streams: int | None = None
+    together: bool = False
 
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
@@ -230,9 +244,11 @@ class Builder:
         """
         with self.clock.phase("import"):
             imported = on_deep_stack(self._import, load)
-        loaded = _without_graphs(imported.loaded, keep_original=keep)
+        loaded = imported.loaded.without_graphs(keep_original=keep)
         with self.clock.phase("simplify"):
-            return Simplified(loaded, on_deep_stack(self._simplify, imported.mod, uses))
+            return Simplified(
+                loaded, on_deep_stack(self._simplify, imported.mod, loaded.row_counts, uses)
+            )
 
     def _import(self, load: Callable[[], LoadedModel]) -> Imported:
         loaded = load()
@@ -240,12 +256,13 @@ class Builder:
         self.dump.module("import", mod)
         return Imported(loaded, mod)
 
-    def _simplify(self, mod: tvm.IRModule, uses: int) -> Source:
+    def _simplify(self, mod: tvm.IRModule, row_counts: Sequence[int | None], uses: int) -> Source:
         fired: Counter[str] = Counter()
         mod = simplify(mod, self.disabled_rules, fired)
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
-        return Source(mod, extract(mod, prologues=prologues), uses, fired)
+        rows = prove_apart(mod, row_counts, together=self.together)
+        return Source(mod, extract(mod, prologues=prologues), uses, fired, rows)
 
     def plan(
         self,
@@ -298,6 +315,7 @@ class Builder:
         return Planned(
             *(model.loaded, costs.admission, _key(plan), rewritten.mod, [*rewritten.weights]),
             *(report, rewritten.values, rewritten.origins if self.options.packs_at_load else ()),
+            model.source.rows,
         )
 
     def _choose(
@@ -359,7 +377,7 @@ class Builder:
             kernels=self._kernels(planned, built),
             values=placed(planned.values, built.planned.places),
         )
-        header = self._header(planned.loaded, report)
+        header = self._header(planned, report)
         compiled = CompiledModule(header, report, built.kernels, planned.origins)
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
@@ -381,7 +399,8 @@ class Builder:
             sum(math.prod(spec.shape) * bytes_of(spec.dtype) for spec in planned.loaded.inputs),
         )
 
-    def _header(self, loaded: LoadedModel, report: PlanReport) -> ArtifactHeader:
+    def _header(self, planned: Planned, report: PlanReport) -> ArtifactHeader:
+        loaded = planned.loaded
         return ArtifactHeader(
             name=loaded.name,
             neocpu_version=version("neocpu"),
@@ -395,16 +414,11 @@ class Builder:
             inputs=loaded.inputs,
             outputs=loaded.outputs,
             row_counts=loaded.row_counts,
+            row_function=planned.rows.function,
+            rows_mixed=planned.rows.mixed,
+            numbered=planned.rows.numbered,
             plan=report.to_json(),
         )
-
-
-def _without_graphs(loaded: LoadedModel, *, keep_original: bool) -> LoadedModel:
-    """Let go of an imported model's graphs, each of which holds a copy of all weights."""
-    nothing = onnx.ModelProto()
-    if keep_original:
-        return replace(loaded, simplified=nothing)
-    return replace(loaded, original=nothing, simplified=nothing, sample=None)
 
 
 def _key(plan: LayoutPlan) -> PlanKey:

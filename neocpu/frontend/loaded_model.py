@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
 
@@ -60,3 +60,10 @@ class LoadedModel:
         """Names of bounded outputs, those of one count together: they describe the same rows."""
         groups = group_rows(self.row_counts)
         return tuple(tuple(self.outputs[i].name for i in group) for group in groups)
+
+    def without_graphs(self, *, keep_original: bool) -> LoadedModel:
+        """Let go of its graphs, each of which holds a copy of all weights."""
+        nothing = onnx.ModelProto()
+        if keep_original:
+            return replace(self, simplified=nothing)
+        return replace(self, original=nothing, simplified=nothing, sample=None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -11,8 +13,9 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.batch_trial import Trial, try_plans
+from neocpu.runtime.batch_plans import mixing, time_plans
 from neocpu.runtime.composition import FastestRuns
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.signatures import Signature, SignatureSet
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
@@ -25,6 +28,10 @@ class Runner(Protocol):
     def signatures(self) -> SignatureSet:
         """What it has plans for."""
 
+    @property
+    def metadata(self) -> bytes:
+        """The header, in JSON."""
+
     def run(
         self, number: int, inputs: Sequence[AnyArray], out: Sequence[AnyArray] | None = None
     ) -> tuple[AnyArray, ...]:
@@ -32,7 +39,7 @@ class Runner(Protocol):
 
 
 class ComposedBatches:
-    """Runs batches of any size, by plans that are tried when the first such batch comes.
+    """Runs batches of any size, by plans that are measured when the first such batch comes.
 
     Parameters
     ----------
@@ -42,7 +49,7 @@ class ComposedBatches:
     def __init__(self, session: Runner) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._tried: dict[tuple[int, ...], _Plans] = {}
+        self._known: dict[tuple[int, ...], _Plans] = {}
 
     def run(
         self,
@@ -55,7 +62,7 @@ class ComposedBatches:
         Raises
         ------
         UsageError
-            If rows turn out to depend on each other, or as a call of a module.
+            If it was not proven that rows are computed apart, or as a call of a module.
         """
         plans = self._plans(signature)
         rows = signature.inputs[0].shape[0]
@@ -81,20 +88,24 @@ class ComposedBatches:
         return tuple(results)
 
     def _plans(self, signature: Signature) -> _Plans:
-        """Return the plans for batches of a signature's rows, tried."""
+        """Return the plans for batches of a signature's rows, measured."""
         numbers = self._session.signatures.batch_plans([spec.shape for spec in signature.inputs])
         key = tuple(numbers.values())
         with self._lock:
-            if key not in self._tried:
+            if key not in self._known:
+                self._check(key)
                 call = partial(self._call, numbers, signature)
-                self._tried[key] = _Plans(numbers, try_plans(call, signature.inputs, numbers))
-            plans = self._tried[key]
-        if plans.mixed is not None:
+                runs = FastestRuns(time_plans(call, signature.inputs, numbers))
+                self._known[key] = _Plans(numbers, runs)
+            return self._known[key]
+
+    def _check(self, numbers: Sequence[int]) -> None:
+        plans = ArtifactHeader.from_json(json.loads(self._session.metadata)).each
+        if (reason := mixing([plans[number] for number in numbers])) is not None:
             raise UsageError(
                 f"the module is compiled for {self._session.signatures}, and composes no other "
-                f"batch, for rows of '{plans.mixed}' depend on other rows"
+                f"batch: {reason}"
             )
-        return plans
 
     def _call(
         self, numbers: Mapping[int, int], signature: Signature, inputs: Mapping[str, AnyArray]
@@ -104,22 +115,19 @@ class ComposedBatches:
         return {spec.name: array for spec, array in zip(signature.outputs, found, strict=True)}
 
 
+@dataclass(frozen=True, slots=True)
 class _Plans:
-    """Plans that differ in their rows alone, and what they take.
+    """Plans that differ in their rows alone.
 
     Attributes
     ----------
     numbers : mapping of int to int
         Of their signatures, by their rows.
-    mixed : str or None
-        An output for which they are no plans of a batch.
     runs : FastestRuns
     """
 
-    def __init__(self, numbers: Mapping[int, int], trial: Trial) -> None:
-        self.numbers = numbers
-        self.mixed = trial.mixed
-        self.runs = FastestRuns(trial.seconds)
+    numbers: Mapping[int, int]
+    runs: FastestRuns
 
 
 def _filled(rows: AnyArray, size: int) -> AnyArray:

@@ -233,6 +233,15 @@ class ArtifactHeader:
     row_counts : tuple of int or None
         Of each output, the position in what ``main`` returns of the count of its rows (int64, one
         element); None where all rows count. Counts come after the outputs.
+    row_function : str or None
+        What tells plans that compute the same of each row of a batch, apart from its others, from
+        those that compute something else. Rows are those of all inputs' first axes.
+    rows_mixed : str or None
+        The operator that may mix rows. None of both where there is one row, or who compiled it did
+        not look.
+    numbered : tuple of tuple of (int, int)
+        Of each output the elements of a row, in C order, that have the number of the batch's row in
+        them, as an image's among its selected boxes, and its factor. Empty if none of any has.
     weights : tuple of Placement
         In the weights section: the parameters of ``main`` after the inputs, in order.
     activations : tuple of Placement
@@ -272,6 +281,9 @@ class ArtifactHeader:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     row_counts: tuple[int | None, ...] = ()
+    row_function: str | None = None
+    rows_mixed: str | None = None
+    numbered: tuple[tuple[tuple[int, int], ...], ...] = ()
     weights: tuple[Placement, ...] = ()
     activations: tuple[Placement, ...] = ()
     arena_bytes: int = 0
@@ -384,6 +396,9 @@ class ArtifactHeader:
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
             "row_counts": list(self.row_counts),
+            **({"row_function": self.row_function} if self.row_function else {}),
+            **({"rows_mixed": self.rows_mixed} if self.rows_mixed else {}),
+            **({"numbered": self.numbered} if any(self.numbered) else {}),
             "weights": [placement.to_json() for placement in self.weights],
             "activations": [placement.to_json() for placement in self.activations],
             "arena_bytes": self.arena_bytes,
@@ -425,6 +440,9 @@ class ArtifactHeader:
             inputs=tuple(map(TensorSpec.from_json, program["inputs"])),
             outputs=tuple(map(TensorSpec.from_json, program["outputs"])),
             row_counts=tuple(program["row_counts"]),
+            row_function=_text(program.get("row_function")),
+            rows_mixed=_text(program.get("rows_mixed")),
+            numbered=_numbered(program.get("numbered")),
             weights=tuple(map(_placement, program["weights"])),
             activations=tuple(map(_placement, program["activations"])),
             arena_bytes=program["arena_bytes"],
@@ -439,6 +457,18 @@ class ArtifactHeader:
         """Return the bytes of the header section: one line of JSON and a newline."""
         text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
         return text.encode() + b"\n"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _numbered(value: Any) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Read ``numbered``, which the library leaves alone; nothing of what has another form."""
+    try:
+        return tuple(tuple((int(a), int(b)) for a, b in each) for each in value or ())
+    except (TypeError, ValueError):
+        return ()
 
 
 def _placement(parts: Any) -> Placement:

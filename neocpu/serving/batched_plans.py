@@ -1,4 +1,4 @@
-"""Which batches a model has plans for, how long these take, and whether their rows are apart."""
+"""Which batches a model has plans for, and whether their rows are apart."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.runtime.batch_trial import try_plans
+from neocpu.runtime.batch_plans import mixing
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batching import Runs
-from neocpu.tensor_spec import TensorSpec
 
 
 def batch_of(path: Path, signature: Signature) -> int:
@@ -72,20 +71,15 @@ def any_rows(signature: Signature, most: int) -> Signature:
     return Signature(inputs, outputs)
 
 
-def measure_plans(
-    path: Path, module: Runs, inputs: Sequence[TensorSpec], sizes: Sequence[int]
-) -> dict[int, float]:
-    """Return the seconds that a run takes, by the rows of its plan.
+def check_apart(path: Path, plans: Sequence[ArtifactHeader]) -> None:
+    """Check that what a row's outputs are depends on no other row, nor on the plan.
 
     Raises
     ------
     UnsupportedError
-        If what a row's outputs are depends on other rows.
+        If that was not proven when they were compiled.
     """
-    trial = try_plans(module.run, inputs, sizes)
-    if trial.mixed is not None:
+    if (reason := mixing(plans)) is not None:
         raise UnsupportedError(
-            f"{path}: requests cannot be computed together, for rows of '{trial.mixed}' depend on "
-            "other rows of the batch: serve it without --max-batch"
+            f"{path}: requests cannot be computed together: {reason}; serve it without --max-batch"
         )
-    return trial.seconds

@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.runtime.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batched_plans import any_rows, batches_of, measure_plans
+from neocpu.serving.batched_plans import any_rows, batches_of, check_apart
 from neocpu.serving.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane, least_busy
@@ -27,8 +28,8 @@ from neocpu.serving.refusals import (
     UnavailableError,
 )
 from neocpu.serving.repository import ModelEntry
-from neocpu.serving.response import binary_bytes
 from neocpu.serving.request import values_at_most
+from neocpu.serving.response import binary_bytes
 from neocpu.serving.tensors import json_bytes_at_most
 from neocpu.tensor_spec import TensorSpec
 
@@ -49,9 +50,9 @@ class ServedModel:
     signatures : tuple of Signature
         What a request takes and returns, one of them; ``bounded`` where it may have any number of
         rows.
-    request_bytes : int
     request_values : int
         How many values the JSON of a request has at most.
+    request_bytes : int
         How many bytes a request has at most, if it is not padded.
     answer_bytes : int
         About how many bytes an answer has at least.
@@ -104,8 +105,8 @@ class ServedModel:
             self._batchers = tuple(None for _ in self.signatures)
             if batching is not None:
                 self._compute_together(batching)
-            self.request_bytes = max(_request_bytes(each.inputs) for each in self.signatures)
             self.request_values = values_at_most(self.signatures)
+            self.request_bytes = max(_request_bytes(each.inputs) for each in self.signatures)
             self.answer_bytes = min(
                 binary_bytes([s.with_rows(1) for s in each.outputs] if batcher else each.outputs)
                 for each, batcher in zip(self.signatures, self._batchers, strict=True)
@@ -191,13 +192,15 @@ class ServedModel:
     def _compute_together(self, batching: Batching) -> None:
         """Gather requests from now on."""
         path, module = self.entry.path, self._modules[0]
+        headers = module.metadata.each
         found: list[tuple[Signature, Batcher | None]] = []
         for plans in batches_of(path, self.signatures):
             one = plans[max(plans)]
             if max(plans) == 1:
                 found.append((one, None))
                 continue
-            seconds = measure_plans(path, module, one.inputs, sorted(plans))
+            check_apart(path, [headers[each.number or 0] for each in plans.values()])
+            seconds = time_plans(module.run, one.inputs, plans)
             batcher = Batcher(self._modules, self._lanes, seconds, batching, self.metrics)
             found.append((any_rows(one, batching.most), batcher))
             self._together = batching.most

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,7 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         [TensorSpec("x", "float32", (4, 64))],
         [TensorSpec("y", "float32", (4, 33))],
     )
+    header = replace(header, row_function="a row's")
     built = _build(
         [("x", (4, 64)), ("w", (64, 33)), ("b", (33,))],
         lambda bb, x, w, b: bb.emit(relax.op.nn.relu(relax.op.add(relax.op.matmul(x, w), b))),

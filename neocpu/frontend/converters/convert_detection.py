@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of, scalar
+from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
 
 
@@ -24,10 +25,12 @@ def top_k(node: Node) -> relax.Expr:
     if not 0 < k <= shape[axis]:
         raise ValueError(f"k is {k}, the axis has {shape[axis]} elements")
     rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-    kernel = lower_top_k(rows, k, largest=bool(node.attrs.get("largest", 1)))
+    largest = bool(node.attrs.get("largest", 1))
+    kernel = lower_top_k(rows, k, largest=largest)
     types = [relax.TensorType((rows[0], k, rows[2]), dtype) for dtype in ("float32", "int64")]
     flat = node.emit(relax.op.reshape(data, rows))
-    found = node.bb.emit(call_kernel(node, "top_k", kernel, [flat], types))
+    apart = KernelRows(f"largest={largest}", [([axis], [axis, axis]) for axis in (0, 2)])
+    found = node.bb.emit(call_kernel(node, "top_k", kernel, [flat], types, apart))
     result = (*shape[:axis], k, *shape[axis + 1 :])
     return relax.Tuple(
         [node.emit(relax.op.reshape(relax.TupleGetItem(found, i), result)) for i in range(2)]

@@ -20,6 +20,7 @@ from neocpu.frontend.converters.node import (
     scalar,
     static_shape,
 )
+from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.lookup import lower_gather_elements, lower_offsets
 from neocpu.schedules.operators.indexing.scatter import (
     ElementsWorkload,
@@ -70,7 +71,9 @@ def gather_nd(node: Node) -> relax.Expr:
     _require_within(indices, np.asarray(indexed))
     batches, total = math.prod(batch), math.prod(rows)
     kernel = lower_offsets(batches, total // batches, indexed, dtype_of(indices))
-    offsets = _call_flat(node, "offsets", kernel, [indices], (total,), "int32", (total, depth))
+    apart = _offsets_of(indexed) if batches == 1 else None
+    into = (total, depth)
+    offsets = _call_flat(node, "offsets", kernel, [indices], (total,), "int32", into, apart)
     flat = node.emit(relax.op.reshape(data, (batches * math.prod(indexed), *inner)))
     found = node.emit(relax.op.take(flat, offsets, 0, mode="clip"))
     return relax.op.reshape(found, (*rows, *inner))
@@ -184,7 +187,13 @@ def within(node: Node, indices: relax.Expr, extent: int) -> relax.Expr:
     shape = static_shape(indices)
     count = math.prod(shape)
     kernel = lower_offsets(1, count, (extent,), dtype_of(indices))
-    return _call_flat(node, "offsets", kernel, [indices], shape, "int32", (count, 1))
+    apart = _offsets_of((extent,))
+    return _call_flat(node, "offsets", kernel, [indices], shape, "int32", (count, 1), apart)
+
+
+def _offsets_of(extents: Sequence[int]) -> KernelRows:
+    """Return that offsets are made one by one, of a tuple of indices each."""
+    return KernelRows("offsets", [([0], [0])], indexed=extents)
 
 
 def _scatter(
@@ -215,6 +224,7 @@ def _call_flat(
     shape: Sequence[int],
     dtype: str,
     as_shape: tuple[int, ...] | None = None,
+    rows: KernelRows | None = None,
 ) -> relax.Expr:
     """Call a kernel of flat buffers, or of buffers of ``as_shape``; give its result ``shape``."""
     flat = [
@@ -222,7 +232,7 @@ def _call_flat(
         for arg in args
     ]
     types = [relax.TensorType((math.prod(shape),), dtype)]
-    found = node.emit(call_kernel(node, name, kernel, flat, types))
+    found = node.emit(call_kernel(node, name, kernel, flat, types, rows))
     return node.emit(relax.op.reshape(found, tuple(shape)))
 
 

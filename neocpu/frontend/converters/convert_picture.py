@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, const
+from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.schedules.operators.pictures.prepare_picture import (
     PictureWorkload,
     lanes_of,
@@ -52,4 +55,6 @@ def prepare_picture(node: Node) -> relax.Expr:
     arrays = (first_row, row_weights, places, column_weights, *scales)
     args = [picture, *(const(np.asarray(array)) for array in arrays)]
     types = [relax.TensorType(workload.output, "float32")]
-    return call_kernel(node, "prepare_picture", lower_prepare_picture(workload), args, types)
+    apart = KernelRows(repr(replace(workload, images=1)), [([0, *(None for _ in arrays)], [0])])
+    kernel = lower_prepare_picture(workload)
+    return call_kernel(node, "prepare_picture", kernel, args, types, apart)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tvm import relax
@@ -16,6 +17,7 @@ from neocpu.frontend.converters.node import (
     static_shape,
 )
 from neocpu.frontend.extents import MAX_ELEMENTS
+from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.planning.operators.recurrent_calls import kernel_arguments
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
@@ -61,7 +63,8 @@ def _recurrent(node: Node, cell: str) -> relax.Expr:
     w = _workload(node, cell, inputs)
     args = kernel_arguments(node.emit, w, inputs)
     types = [relax.TensorType(shape, "float32") for shape in w.result_shapes]
-    called = node.bind(call_kernel(node, cell.lower(), lower_recurrent(w), args, types))
+    apart = _apart(w, len(args))
+    called = node.bind(call_kernel(node, cell.lower(), lower_recurrent(w), args, types, apart))
     several = len(types) > 1
     made = [relax.TupleGetItem(called, i) if several else called for i in range(len(types))]
     found = dict(zip(w.written, made, strict=True))
@@ -70,6 +73,15 @@ def _recurrent(node: Node, cell: str) -> relax.Expr:
         axes = (0, 1, 2, 3) if w.batch_first else (0, 2, 1, 3)
         found["y"] = node.emit(relax.op.permute_dims(found["y"], axes))
     return relax.Tuple([found.get(name, made[0]) for name in _RESULTS[: len(node.outputs)]])
+
+
+def _apart(w: RecurrentWorkload, arguments: int) -> KernelRows:
+    """Return where a kernel's arguments and results have the sequences."""
+    place = 0 if w.batch_first else 1
+    given = {"lengths": 0, "initial_h": place, "initial_c": place}
+    weights = arguments - 1 - len(w.given)
+    inputs = [place, *(None for _ in range(weights)), *map(given.get, w.given)]
+    return KernelRows(repr(replace(w, batch=1)), [(inputs, [place for _ in w.written])])
 
 
 def _says_nothing(name: str, expr: relax.Expr, node: Node) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_sampling import numbers, region_arguments
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
+from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.resized_peaks import (
     LONGEST,
     PeaksWorkload,
@@ -97,8 +99,14 @@ def non_max_suppression(node: Node) -> relax.Expr:
     )
     types = [relax.TensorType((workload.rows, 3), "int64"), relax.TensorType((1,), "int64")]
     kernel = lower_non_max_suppression(workload)
-    args = [boxes, scores, *([] if counted is None else [counted])]
-    return call_kernel(node, "non_max_suppression", kernel, args, types)
+    if counted is not None:
+        return call_kernel(node, "non_max_suppression", kernel, [boxes, scores, counted], types)
+    apart = KernelRows(
+        repr(replace(workload, batch=1)),
+        [([0, 0], [0, 0])],
+        selects=(workload.classes, workload.boxes),
+    )
+    return call_kernel(node, "non_max_suppression", kernel, [boxes, scores], types, apart)
 
 
 def non_zero(node: Node) -> relax.Expr:

@@ -7,6 +7,7 @@ import math
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
+from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.schedules.operators.cumulative_sum import lower_cumulative_sum
 
 
@@ -23,5 +24,7 @@ def cumulative_sum(node: Node) -> relax.Expr:
     kernel = lower_cumulative_sum(rows, dtype_of(data), exclusive=exclusive, reverse=reverse)
     types = [relax.TensorType(rows, dtype_of(data))]
     flat = node.emit(relax.op.reshape(data, rows))
-    found = node.emit(call_kernel(node, "cumulative_sum", kernel, [flat], types))
+    ways = [([axis], [axis]) for axis in (0, 2)]
+    apart = KernelRows(f"exclusive={exclusive} reverse={reverse}", ways)
+    found = node.emit(call_kernel(node, "cumulative_sum", kernel, [flat], types, apart))
     return relax.op.reshape(found, shape)

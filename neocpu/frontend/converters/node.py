@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.relax_utils import OPAQUE
 
 
@@ -138,8 +139,21 @@ def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
 
 
 def call_kernel(
-    node: Node, name: str, kernel: Any, args: Sequence[relax.Expr], types: Sequence[relax.Type]
+    node: Node,
+    name: str,
+    kernel: Any,
+    args: Sequence[relax.Expr],
+    types: Sequence[relax.Type],
+    rows: KernelRows | None = None,
 ) -> relax.Expr:
-    """Return the call of a kernel that no later pass looks into, or fuses anything with."""
+    """Return the call of a kernel that no later pass looks into, or fuses anything with.
+
+    Parameters
+    ----------
+    rows : KernelRows, optional
+        How it keeps the rows of a batch apart; without it may mix them.
+    """
+    if rows is not None:
+        kernel = rows.marked(kernel)
     function = node.bb.add_func(kernel.with_attr("op_pattern", OPAQUE), name)
     return relax.call_tir(function, relax.Tuple(list(args)), list(types))

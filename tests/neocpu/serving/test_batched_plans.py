@@ -3,12 +3,12 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.runtime.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batched_plans import any_rows, batch_of, batches_of, measure_plans
+from neocpu.serving.batched_plans import any_rows, batch_of, batches_of, check_apart
 from neocpu.tensor_spec import TensorSpec
 
 PATH = Path("net.so")
@@ -78,61 +78,33 @@ def test_rows_that_give_more_in_other_batches(one):
         batches_of(PATH, plans)
 
 
-def module(function):
-    return SimpleNamespace(run=lambda inputs: {"y": function(inputs["x"])})
+def plan(**known):
+    return SimpleNamespace(**{"row_function": None, "rows_mixed": None, **known})
 
 
-def last_bits(x):
-    """Rows whose sums are added up in another order at every other place."""
-    y = x.astype("float32").sum(axis=1)
-    y[::2] = x[::2, ::-1].astype("float32").sum(axis=1) + np.float32(1e-6)
-    return y
-
-
-@pytest.mark.parametrize("size", [2, 3, 8])
-@pytest.mark.parametrize("apart", [lambda x: x * 2, lambda x: x.argmax(axis=1), last_bits])
-def test_rows_apart(apart, size):
-    (times,) = measure_plans(PATH, module(apart), [spec("x", size, 50)], [size]).items()
-    assert times[0] == size
-    assert times[1] > 0
-
-
-@pytest.mark.parametrize("size", [2, 3, 8])
-@pytest.mark.parametrize(
-    "mixing",
-    [
-        lambda x: x - x.mean(axis=0),
-        lambda x: x / np.abs(x).max(),
-        lambda x: x[::-1],
-        lambda x: np.cumsum(x, axis=0),
-        lambda x: x + np.arange(len(x), dtype="float32")[:, None],
-        lambda x: (x > x.mean()).astype("int64"),
-    ],
-)
-def test_rows_that_have_a_part_in_each_other(mixing, size):
-    with pytest.raises(UnsupportedError, match="rows of 'y' depend on other rows"):
-        measure_plans(PATH, module(mixing), [spec("x", size, 50)], [size])
-
-
-def test_rows_that_depend_on_how_many_there_are():
-    halves = module(lambda x: x / np.float32(len(x)))
-    with pytest.raises(UnsupportedError, match="rows of 'y' depend on other rows"):
-        measure_plans(PATH, halves, [spec("x", 1, 50)], [1, 2])
+def test_plans_that_compute_the_same_of_a_row():
+    check_apart(PATH, [plan(row_function="a"), plan(row_function="a")])
 
 
 @pytest.mark.parametrize(
-    "many",
+    ("plans", "reason"),
     [
-        lambda x: x.astype("float16"),
-        lambda x: x[:, ::-1],  # as if sorted by what differs in the last digit
-        lambda x: (10 * x).astype("int64"),
+        ([plan(row_function="a"), plan(rows_mixed="mean 'm' reduces over rows")], "mean 'm' reduc"),
+        ([plan(row_function="a"), plan(row_function="b")], "depends on how many there are"),
+        ([plan()], "compile it again"),
     ],
 )
-def test_plans_may_differ_in_precision_and_so_in_classes_and_order(many):
-    either = module(lambda x: many(x) if len(x) > 1 else x)
-    assert set(measure_plans(PATH, either, [spec("x", 1, 50)], [1, 8])) == {1, 8}
+def test_rows_that_are_not_known_to_be_apart(plans, reason):
+    match = rf"net.so: requests cannot be computed together: .*{reason}.*; serve it without"
+    with pytest.raises(UnsupportedError, match=match):
+        check_apart(PATH, plans)
 
 
 def test_every_plan_is_measured():
-    times = measure_plans(PATH, module(np.copy), [spec("x", 1, 3)], [1, 4])
-    assert set(times) == {1, 4}
+    sizes = []
+    found = time_plans(
+        lambda inputs: sizes.append(len(inputs["x"])), [spec("x", 1, 3)], {4: 1, 1: 0}
+    )
+    assert set(found) == {1, 4}
+    assert set(sizes) == {1, 4}
+    assert min(found.values()) > 0

@@ -1,0 +1,60 @@
+"""Whether plans of a batch may be put together, and what they take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from neocpu.tensor_spec import TensorSpec, random_inputs
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header import ArtifactHeader
+
+AnyArray: TypeAlias = np.ndarray[Any, Any]
+Run: TypeAlias = Callable[[Mapping[str, AnyArray]], Mapping[str, AnyArray]]
+"""Returns outputs by name, of inputs by name, whose rows tell the plan."""
+
+CALLS: Final = 3
+"""The fastest tells what a plan takes."""
+
+
+def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
+    """Return why rows of batches may not be computed by whichever plans; None if they may.
+
+    That was proven when they were compiled.
+    """
+    for each in plans:
+        if each.rows_mixed is not None:
+            return each.rows_mixed
+    functions = {each.row_function for each in plans}
+    if None in functions:
+        return "it was compiled before that was looked for: compile it again"
+    return (
+        None if len(functions) == 1 else "what is computed of a row depends on how many there are"
+    )
+
+
+def time_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) -> dict[int, float]:
+    """Return the seconds that a run takes, on random inputs, by the rows of its plan.
+
+    Parameters
+    ----------
+    inputs : sequence of TensorSpec
+        Of any number of rows.
+    sizes : collection of int
+        The rows of the plans.
+    """
+    arrays = random_inputs([spec.with_rows(max(sizes)) for spec in inputs], seed=0)
+    seconds = {}
+    for size in sorted(sizes):
+        given = {name: array[:size] for name, array in arrays.items()}
+        times = []
+        for _ in range(CALLS):
+            start = time.perf_counter()
+            run(given)
+            times.append(time.perf_counter() - start)
+        seconds[size] = min(times)
+    return seconds
