@@ -174,6 +174,8 @@ def _batches(signatures: Sequence[Signature]) -> set[int]:
     """
     first = signatures[0]
     rows = _rows_in_a_call(first.inputs, first.outputs)
+    if any(spec.bounded for spec in first.outputs):
+        return {rows}  # a row of the data set has all that a call finds
     plans = SignatureSet(signatures).batch_plans([spec.shape for spec in first.inputs])
     return set(plans) if rows in plans else {rows}
 

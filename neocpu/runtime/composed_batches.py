@@ -74,17 +74,27 @@ class ComposedBatches:
                 array.copy() if any(np.may_share_memory(array, one) for one in out) else array
                 for array in inputs
             ]
+        bounded = [spec.bounded for spec in signature.outputs]
+        counts = [0] * len(results)  # of bounded ones, so far
         done = 0
         for size in plans.runs.all(rows):
             part = slice(done, min(rows, done + size))
             given = [_filled(array[part], size) for array in inputs]
-            if part.stop - done == size:
+            if part.stop - done == size and not any(bounded):
                 self._session.run(plans.numbers[size], given, [array[part] for array in results])
             else:
                 found = self._session.run(plans.numbers[size], given)
-                for array, rest in zip(results, found, strict=True):
-                    array[part] = rest[: part.stop - done]
+                for index, (array, rest) in enumerate(zip(results, found, strict=True)):
+                    if bounded[index]:
+                        places = slice(counts[index], counts[index] + len(rest))
+                        array[places] = plans.renumbered(index, rest, done)
+                        counts[index] = places.stop
+                    else:
+                        array[part] = rest[: part.stop - done]
             done = part.stop
+        for index, count in enumerate(counts):
+            if bounded[index]:
+                results[index] = results[index][:count]
         return tuple(results)
 
     def _plans(self, signature: Signature) -> _Plans:
@@ -93,19 +103,23 @@ class ComposedBatches:
         key = tuple(numbers.values())
         with self._lock:
             if key not in self._known:
-                self._check(key)
-                call = partial(self._call, numbers, signature)
-                runs = FastestRuns(time_plans(call, signature.inputs, numbers))
-                self._known[key] = _Plans(numbers, runs)
+                self._known[key] = self._made(numbers, signature)
             return self._known[key]
 
-    def _check(self, numbers: Sequence[int]) -> None:
-        plans = ArtifactHeader.from_json(json.loads(self._session.metadata)).each
-        if (reason := mixing([plans[number] for number in numbers])) is not None:
+    def _made(self, numbers: Mapping[int, int], signature: Signature) -> _Plans:
+        every = ArtifactHeader.from_json(json.loads(self._session.metadata)).each
+        reason = mixing([every[number] for number in numbers.values()])
+        bounded = any(spec.bounded for spec in signature.outputs)
+        if bounded and reason is None and 1 not in numbers:
+            reason = "rows to spare would find something too, and there is no plan of one row"
+        if reason is not None:
             raise UsageError(
                 f"the module is compiled for {self._session.signatures}, and composes no other "
                 f"batch: {reason}"
             )
+        seconds = time_plans(partial(self._call, numbers, signature), signature.inputs, numbers)
+        runs = FastestRuns(seconds, spare=not bounded)
+        return _Plans(numbers, runs, every[numbers[max(numbers)]].numbered)
 
     def _call(
         self, numbers: Mapping[int, int], signature: Signature, inputs: Mapping[str, AnyArray]
@@ -124,10 +138,19 @@ class _Plans:
     numbers : mapping of int to int
         Of their signatures, by their rows.
     runs : FastestRuns
+    numbered : tuple
+        As the header has it.
     """
 
     numbers: Mapping[int, int]
     runs: FastestRuns
+    numbered: tuple[tuple[tuple[int, int], ...], ...]
+
+    def renumbered(self, output: int, rows: AnyArray, first: int) -> AnyArray:
+        """Return rows that a run has found, whose rows of the batch begin with ``first``."""
+        for place, factor in self.numbered[output] if self.numbered else ():
+            rows.reshape(len(rows), -1)[:, place] += factor * first
+        return rows
 
 
 def _filled(rows: AnyArray, size: int) -> AnyArray:

@@ -12,7 +12,9 @@ Runs: TypeAlias = tuple[int, ...]
 """How many rows the plan of each run takes, most first; the last may have some to spare."""
 
 
-def compositions(seconds: Mapping[int, float], most: int) -> tuple[Runs, ...]:
+def compositions(
+    seconds: Mapping[int, float], most: int, *, spare: bool = True
+) -> tuple[Runs, ...]:
     """Return the runs that take least time together, for every number of rows from 0 to ``most``.
 
     Of five rows, with plans of 1, 4 and 8, these may be a run of 4 and one of 1, or one of 8 with
@@ -25,6 +27,8 @@ def compositions(seconds: Mapping[int, float], most: int) -> tuple[Runs, ...]:
         What a run takes, by the rows of its plan: above 0, and so are the rows. Not empty.
     most : int
         Rows.
+    spare : bool
+        Whether runs may have rows to spare; if not, there is a plan of one.
 
     Returns
     -------
@@ -32,11 +36,12 @@ def compositions(seconds: Mapping[int, float], most: int) -> tuple[Runs, ...]:
         At position n the runs for n rows; every one of them has a row to do.
     """
     assert seconds
+    assert spare or 1 in seconds
     assert all(rows > 0 and time > 0 for rows, time in seconds.items()), seconds
     totals: list[tuple[float, int]] = [(0.0, 0)]
     found: list[Runs] = [()]
     for rows in range(1, most + 1):
-        rests = {size: max(0, rows - size) for size in seconds}
+        rests = {size: max(0, rows - size) for size in seconds if spare or size <= rows}
         time, runs, first = min(
             (totals[rest][0] + seconds[size], totals[rest][1] + 1, size)
             for size, rest in rests.items()
@@ -51,20 +56,22 @@ class FastestRuns:
 
     Parameters
     ----------
-    seconds : mapping of int to float
+    seconds, spare
         As of `compositions`.
     """
 
-    def __init__(self, seconds: Mapping[int, float]) -> None:
-        self._table = compositions(seconds, TABLE)
+    def __init__(self, seconds: Mapping[int, float], *, spare: bool = True) -> None:
+        # Without rows to spare what is left of the fastest runs is at least theirs.
+        self._most = TABLE if spare else max(TABLE, *seconds)
+        self._table = compositions(seconds, self._most, spare=spare)
         self._fastest = min(seconds, key=lambda rows: seconds[rows] / rows)
 
     def all(self, rows: int) -> Runs:
         """Return the runs that a batch is done by."""
-        many = max(0, -(-(rows - TABLE) // self._fastest))
+        many = max(0, -(-(rows - self._most) // self._fastest))
         rest = max(0, rows - many * self._fastest)
         return (*(self._fastest for _ in range(many)), *self._table[rest])
 
     def first(self, rows: int) -> int:
         """Return the first of them, for at least one row."""
-        return self._fastest if rows > TABLE else self._table[rows][0]
+        return self._fastest if rows > self._most else self._table[rows][0]

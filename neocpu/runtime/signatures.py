@@ -40,17 +40,25 @@ class Signature:
 
     @property
     def rows(self) -> int | None:
-        """The first extent of all inputs and outputs; None if they have none in common."""
-        specs = (*self.inputs, *self.outputs)
-        found = {None if s.bounded or not s.shape else s.shape[0] for s in specs}
-        return found.pop() if len(found) == 1 else None
+        """The first extent of all inputs and outputs; None if they have none in common.
+
+        That of a bounded output is a multiple: so many for each row at most.
+        """
+        if not all(spec.shape for spec in (*self.inputs, *self.outputs)):
+            return None
+        first = {s.shape[0] for s in (*self.inputs, *self.outputs) if not s.bounded}
+        rows = first.pop() if len(first) == 1 else None
+        whole = rows and all(s.shape[0] % rows == 0 for s in self.outputs if s.bounded)
+        return rows if whole else None
 
     def with_rows(self, rows: int) -> Signature:
         """Return what a call of so many rows takes and returns."""
-        inputs, outputs = (
-            tuple(spec.with_rows(rows) for spec in specs) for specs in (self.inputs, self.outputs)
+        own = self.rows or 1
+        outputs = (
+            spec.with_rows(spec.shape[0] // own * rows if spec.bounded else rows)
+            for spec in self.outputs
         )
-        return Signature(inputs, outputs)
+        return Signature(tuple(spec.with_rows(rows) for spec in self.inputs), tuple(outputs))
 
 
 class SignatureSet:
@@ -91,7 +99,10 @@ class SignatureSet:
             alike = (s.shape[1:] == shape[1:] for s, shape in zip(each.inputs, shapes, strict=True))
             if rows and all(alike):
                 found[rows] = number
-        given = {tuple(s.shape[1:] for s in self.all[n].outputs) for n in found.values()}
+        given = {
+            tuple((s.bounded and s.shape[0] // rows, *s.shape[1:]) for s in self.all[n].outputs)
+            for rows, n in found.items()
+        }
         return found if len(found) > 1 and len(given) == 1 else {}
 
     def of(self, arrays: Sequence[AnyArray]) -> Signature:
