@@ -19,7 +19,13 @@ from neocpu.schedules.convolutions.conv2d_reference import Array
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import MACHINES, CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.search.measuring.buffers import POOL_BYTES, Shape, aligned_size_of, size_of
+from neocpu.search.measuring.buffers import (
+    POOL_BYTES,
+    Shape,
+    aligned_size_of,
+    pool_bytes,
+    size_of,
+)
 from neocpu.search.measuring.candidate_builds import OWN_CACHES, WEIGHTS, checked, repeated
 from neocpu.search.measuring.rpc_messages import Candidate, Ended
 from neocpu.search.measuring.rpc_tracker import Lease
@@ -89,9 +95,10 @@ class Session:
         """Take the weights from a pool that no cache holds, as the local measurer does."""
         arguments = [self._filled(library, shape) for shape in shapes]
         stride = aligned_size_of(shapes[WEIGHTS])
-        places = max(1, POOL_BYTES // stride)
-        if self._pool is None or size_of((self._pool.shape, "float32")) < stride:
-            self._pool = self._filled(library, _floats(max(stride, POOL_BYTES)))
+        size = pool_bytes(stride, POOL_BYTES)
+        places = size // stride
+        if self._pool is None or size_of((self._pool.shape, "float32")) < size:
+            self._pool = self._filled(library, _floats(size))
         arguments[WEIGHTS] = self._pool
         strides = [stride if index == WEIGHTS else 0 for index in range(len(shapes))]
         kernel = library["run"]

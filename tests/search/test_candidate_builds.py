@@ -13,7 +13,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
 from neocpu.search.measuring import candidate_builds, measuring_process
-from neocpu.search.measuring.buffers import ALIGNMENT, POOL_BYTES
+from neocpu.search.measuring.buffers import ALIGNMENT, POOL_BYTES, Buffers
 from neocpu.search.measuring.candidate_builds import HOPELESS, OWN_CACHES, WEIGHTS, Kernels
 from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.measuring.measure import Request
@@ -51,6 +51,14 @@ def test_weights_move_through_the_pool_and_nothing_else_does():
         addresses = {call[index].data_ptr() for call in calls[: POOL_BYTES // (64 << 10)]}
         assert all(address % ALIGNMENT == 0 for address in addresses)
         assert (len(addresses) == 1) == (index != WEIGHTS)
+
+
+def test_weights_of_more_than_half_the_pool_are_at_two_places():
+    buffers = Buffers()
+    shape = ((POOL_BYTES // 2 + 4,), "int8")
+    first, second, third = (buffers.cold(shape).data_ptr() for _ in range(3))
+    assert second - first >= POOL_BYTES // 2
+    assert third == first
 
 
 def test_what_cannot_be_lowered_or_compiled_is_told_apart(monkeypatch: pytest.MonkeyPatch):
