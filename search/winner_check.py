@@ -1,7 +1,8 @@
 """The end of a tuning run: are the winners the fastest, and are their answers right?
 
 A winner is compared again with those it did not beat by more than the noise, in turns, so that a
-burst of other processes' work meets all of them alike. So is a winner too good to be believed. The
+burst of other processes' work meets all of them alike. So is a winner too good to be believed, and
+one that takes the place of what an earlier run found: that day memory may have been slower. The
 only scheme of a workload wins against nobody, but is timed again with the others, for a burst may
 have met all its repeats. Then each convolution's winner computes once on random data beside the
 reference; one that errs is recorded as failed, and the next best is checked.
@@ -55,8 +56,9 @@ def confirm(
     before_checks : float
         Seconds of them that comparing must leave for checking.
     """
-    for _ in range(TURNS):
-        groups = [group for task in _by_stake(state) if (group := _contenders(task))]
+    for turn in range(TURNS):
+        each = (_contenders(task, with_earlier=turn == 0) for task in _by_stake(state))
+        groups = [group for group in each if group]
         for batch in _batches(groups, measurer.batch):
             if left() <= before_checks:
                 break
@@ -97,10 +99,17 @@ def _unchecked(state: TuningState) -> list[Request]:
     ]
 
 
-def _contenders(task: TaskState) -> list[Request]:
-    """Return what to time again: the winner and those that may be faster, if there are any."""
+def _contenders(task: TaskState, *, with_earlier: bool) -> list[Request]:
+    """Return what to time again: the winner and those that may be faster, if there are any.
+
+    Parameters
+    ----------
+    with_earlier : bool
+        Whether the best that an earlier run found is one of them, if a new one takes its place.
+    """
     usable = (record for record in task.records.values() if record.result.error is None)
-    ranked = sorted(usable, key=lambda record: record.result.best)[: CONTENDERS + 1]
+    every = sorted(usable, key=lambda record: record.result.best)
+    ranked = every[: CONTENDERS + 1]
     if task.fresh.isdisjoint(record.scheme for record in ranked):
         return []
     winner, *others = ranked
@@ -115,6 +124,9 @@ def _contenders(task: TaskState) -> list[Request]:
     ]
     if not close and _is_suspicious(task, winner):
         close = others[:1]
+    if with_earlier and winner.scheme in task.fresh:
+        before = next((r for r in every if r.scheme not in task.fresh), None)
+        close += [before] if before is not None and before not in close else []
     return [Request(r.workload, r.scheme) for r in (winner, *close)] if close else []
 
 

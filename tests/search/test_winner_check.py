@@ -185,6 +185,21 @@ def test_a_winner_that_an_interrupted_run_left_is_checked(database: Path):
     assert task.best.scheme == request(1).scheme
 
 
+def test_a_winner_is_compared_with_what_an_earlier_run_found(database: Path):
+    recorded = measured((1.5e-3,) * 2, (1.4e-3,) * 2, (1e-3,) * 2)
+    run(database, Replay(recorded), budget=Budget(trials=2))
+    again = {request(1): Measurement(request(1), (0.9e-3,) * 4)}
+    replay = Replay(recorded, again=again)  # that day everything took longer
+    (task,) = run(database, replay).tasks
+    assert replay.measured == [request(2)]
+    assert replay.compared == [request(2), request(1)]
+    assert task.best.scheme == request(1).scheme
+    # Where nothing new wins there is nothing to compare.
+    last = Replay(recorded)
+    run(database, last)
+    assert last.compared == []
+
+
 def test_one_that_crashes_when_compared_is_out(database: Path):
     crash = Measurement(request(0), (), "crashed: signal 11")
     replay = Replay(measured((1e-3,) * 2, (1.001e-3,) * 2), again={request(0): crash})
