@@ -4,8 +4,10 @@
                               [-o rules.jsonl]
 
 Of each built-in network of the suite, and of each export that ``python -m tests.zoo.race --kept
-FOLDER`` left there, every rule that was applied is disabled in turn. The machine has to be quiet.
-What OUT has already is not measured again.
+FOLDER`` left there, every rule that was applied is disabled in turn. Graphs that come to the same
+without different rules are compiled and measured once, those that come to the whole one not at all;
+a difference that is plain takes fewer rounds. The machine has to be quiet. What OUT has already is
+not measured again.
 """
 
 from __future__ import annotations
@@ -13,21 +15,31 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import neocpu
+from neocpu.building.deep_stack import on_deep_stack
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.frontend.importer import import_relax
+from neocpu.input_shapes import NO_SHAPES
 from neocpu.models import catalogue
+from neocpu.passes.rules.table import RULES
+from neocpu.passes.simplify_relax import simplify
+from neocpu.read_model import load_for_import
 from neocpu.runtime.module import Module
 from neocpu.tensor_spec import random_inputs
 from tests.zoo.kept_results import keep, kept
 
 LEAST = 0.99
 """The least ratio that measurements of equal programs may come to."""
+FEWEST = 3
+"""Rounds before which no difference is plain."""
+PLAIN = 4
+"""How many times the spread of its rounds a plain difference is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +63,35 @@ class Gain:
 
 def gains(network: str, model: str | Path, rounds: int) -> Iterator[Gain]:
     """Yield what each rule that is applied to a network brings it."""
+    applied, graphs = on_deep_stack(graphs_without, model)
     with _compiled(model) as whole, whole.module() as module:
-        for rule, applied in whole.header.plan["rules"]["applied"].items():
+        ratios = {graphs[""]: 1.0}
+        for rule, count in applied.items():
             try:
-                with _compiled(model, [rule]) as other, other.module() as without:
-                    same = _program(other) == _program(whole)
-                    ratio = 1.0 if same else in_turns(without, module, rounds)
+                if graphs[rule] not in ratios:
+                    with _compiled(model, [rule]) as other, other.module() as without:
+                        same = _program(other) == _program(whole)
+                        ratio = 1.0 if same else in_turns(without, module, rounds)
+                    ratios[graphs[rule]] = ratio
             except NeoCPUError as error:  # what only that rule makes possible
                 print(f"{network} without {rule}: {error}", flush=True)
                 continue
-            yield Gain(network, rule, applied, ratio)
+            yield Gain(network, rule, count, ratios[graphs[rule]])
+
+
+def graphs_without(model: str | Path) -> tuple[dict[str, int], dict[str, str]]:
+    """Return how often rules are applied to a model, and what graph is left without each.
+
+    Only rules that can be disabled. Graphs are texts, which do not tell the numbers of weights: no
+    kernel takes longer for those. Of "" it is the graph to which all are applied.
+    """
+    imported, fired = import_relax(load_for_import(model, NO_SHAPES)), Counter[str]()
+    graphs = {"": simplify(imported, fired=fired).script(show_meta=False)}
+    optional = {rule.name for rule in RULES if not rule.required}
+    applied = {rule: count for rule, count in fired.items() if rule in optional}
+    for rule in applied:
+        graphs[rule] = simplify(imported, [rule]).script(show_meta=False)
+    return applied, graphs
 
 
 def _compiled(model: str | Path, without: Sequence[str] = ()) -> CompiledModule:
@@ -72,17 +103,27 @@ def _program(compiled: CompiledModule) -> tuple[object, object]:
 
 
 def in_turns(first: Module, second: Module, rounds: int) -> float:
-    """Return the ratio of two modules' latencies, the median of as many rounds."""
+    """Return the ratio of two modules' latencies, the median of as many rounds.
+
+    Of fewer, if the difference is plain.
+    """
     inputs = random_inputs(first.inputs, seed=0)
     for module in (first, second):
         for _ in range(3):
             module.run(inputs)
-    ratios = []
-    for number in range(rounds):
-        pair = (first, second) if number % 2 else (second, first)
+    ratios: list[float] = []
+    while len(ratios) < rounds and not is_plain(ratios):
+        pair = (first, second) if len(ratios) % 2 else (second, first)
         took = {id(module): _seconds(module, inputs) for module in pair}
         ratios.append(took[id(first)] / took[id(second)])
     return statistics.median(ratios)
+
+
+def is_plain(ratios: Sequence[float]) -> bool:
+    """Whether ratios differ from 1 by several times as much as from each other."""
+    if len(ratios) < FEWEST:
+        return False
+    return abs(statistics.median(ratios) - 1) > PLAIN * (max(ratios) - min(ratios))
 
 
 def _seconds(module: Module, inputs: dict[str, object]) -> float:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_uint64
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 from neocpu.bench.limits.measuring_process import measure_in_process
@@ -75,44 +77,62 @@ def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
     -------
     dict
         ``"seconds"`` of a run on several threads, those ``"between"`` the calls on one, and the
-        ``"calls"``: the fields of `CallTime`. Each is the lower quartile of the rounds.
+        ``"calls"``: the fields of `CallTime`. All are means over the quickest quarter of the runs,
+        on one thread the same ones: parts that are the quickest each come to less than any run.
     """
     loops = kernel_loops(path)
     with load(path, 1) as one, load(path, threads) as several:
         inputs = [_aligned(each) for each in random_inputs(one.inputs, seed=0).values()]
-
-        def seconds(module: Module) -> float:
-            begin = time.perf_counter()
-            module(inputs)
-            return time.perf_counter() - begin
-
         for module in (several, one):
             for _ in range(WARMUP):
-                seconds(module)
+                _run(module, inputs)
         gc.collect()
         gc.disable()
-        one.start_trace()
-        alone = seconds(one)
-        rounds = min(rounds, max(FEWEST_ROUNDS, int(LONGEST / (alone * 4))))
-        traced = min(rounds, max(1, MAX_EVENTS // len(one.stop_trace().events)))
-        plain = []
-        timelines = []
+        alone, timeline = _traced(one, inputs)
+        rounds = min(rounds, max(FEWEST_ROUNDS, int(LONGEST / (alone * 6))))
+        traced = min(rounds, max(1, MAX_EVENTS // len(timeline.events)))
+        plain, callers, timelines = [], [], []
         for number in range(rounds):
             # The first run of each brings its weights and feature maps back to the caches.
-            seconds(several)
-            plain.append(seconds(several))
+            _run(several, inputs)
+            plain.append(_run(several, inputs))
+            called, timeline = _traced(several, inputs)
+            callers.append(called - _whole(timeline))
             if number < traced:
-                seconds(one)
-                one.start_trace()
-                seconds(one)
-                timelines.append(one.stop_trace())
-    return {"seconds": _undisturbed(plain), **_described(timelines, loops)}
+                _run(one, inputs)
+                timelines.append(_traced(one, inputs)[1])
+    # What a run is called by in Python is no part of it: that only traces tell apart.
+    seconds = _quickest(plain) - _quickest(callers)
+    timelines.sort(key=_whole)
+    quickest = timelines[: _quarter(len(timelines))]
+    return {"seconds": seconds, **_described(quickest, loops)}
 
 
-def _undisturbed(seconds: Iterable[float]) -> float:
-    """Return the lower quartile: what else a machine does only makes it longer."""
-    ordered = sorted(seconds)
-    return ordered[len(ordered) // 4]
+def _run(module: Module, inputs: list[AnyArray]) -> float:
+    begin = time.perf_counter()
+    module(inputs)
+    return time.perf_counter() - begin
+
+
+def _traced(module: Module, inputs: list[AnyArray]) -> tuple[float, Timeline]:
+    """Return the seconds of a call, and where those of the run went."""
+    module.start_trace()
+    seconds = _run(module, inputs)
+    return seconds, module.stop_trace()
+
+
+def _whole(timeline: Timeline) -> float:
+    """Return the seconds of the run in a timeline."""
+    return next(event.seconds for event in timeline.events if event.kind == "run")
+
+
+def _quarter(count: int) -> int:
+    return math.ceil(count / 4)
+
+
+def _quickest(seconds: Sequence[float]) -> float:
+    """Return the mean of the quickest quarter: whatever else is done only makes runs longer."""
+    return fmean(sorted(seconds)[: _quarter(len(seconds))])
 
 
 def _aligned(array: AnyArray) -> AnyArray:
@@ -123,31 +143,23 @@ def _aligned(array: AnyArray) -> AnyArray:
 
 
 def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Return what runs took, a timeline each: see `measure`."""
+    """Return where the mean time of runs went, a timeline each: see `measure`."""
     each = [times_of(timeline) for timeline in timelines]
     spent = [_loop_seconds(timeline) for timeline in timelines]
-    calls = []
-    for number, call in enumerate(timelines[0].calls):
-        runs = [run.get(number, {}) for run in spent]
-        found = _loops(loops.get(call.kernel, ()), runs)
-        # Of each round by itself: quartiles of a call and of its loops are of different ones.
-        alone = _undisturbed(
-            times["calls"][number][1] - sum(map(sum, run.values()))
-            for times, run in zip(each, runs, strict=True)
+    calls = [
+        CallTime(
+            call.name,
+            call.kernel,
+            fmean(times["calls"][number][1] for times in each),
+            _loops(loops.get(call.kernel, ()), [run.get(number, {}) for run in spent]),
+            call.weights,
+            call.others,
+            each[0]["times"][number],
         )
-        calls.append(
-            CallTime(
-                call.name,
-                call.kernel,
-                max(0.0, alone) + sum(loop.seconds for loop in found),
-                found,
-                call.weights,
-                call.others,
-                each[0]["times"][number],
-            )
-        )
-    between = _undisturbed(times["between"] for times in each)
-    return {"calls": [asdict(call) for call in calls], "between": between}
+        for number, call in enumerate(timelines[0].calls)
+    ]
+    between = fmean(map(_whole, timelines)) - math.fsum(call.seconds for call in calls)
+    return {"calls": [asdict(call) for call in calls], "between": max(0.0, between)}
 
 
 def _loop_seconds(timeline: Timeline) -> dict[int, dict[int, list[float]]]:
@@ -172,7 +184,7 @@ def _loops(
             sum(sum(tasks) for loop, tasks in run.items() if loop % count == place) for run in runs
         ]
         entered = sum(len(tasks) for loop, tasks in runs[0].items() if loop % count == place)
-        found.append(LoopTime(extent, _undisturbed(seconds), entered))
+        found.append(LoopTime(extent, fmean(seconds), entered))
     return tuple(found)
 
 

@@ -19,7 +19,8 @@ WORST: Final = 3
 
 METHOD: Final = (
     "The model is compiled for each number of threads. Every parallel loop of that code is timed "
-    "on one thread, inside the running network: the lower quartile of the rounds, as of the runs. "
+    "on one thread, inside the running network: the mean over the quickest quarter of the runs, as "
+    "what is measured is, without what calling it from Python takes. "
     "What it takes on several is predicted: its busiest thread has as many of its tasks as the "
     "pool deals out, it is no faster than its bytes come from the machine's caches and memory, and "
     "entering and leaving it takes longer with each thread. Code for another CPU is timed here, "
