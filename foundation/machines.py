@@ -38,6 +38,9 @@ class Machine:
         Of several sockets that is one socket's memory: weights lie where they were first touched.
     fork, fork_core : float
         Seconds it takes to enter and leave a parallel loop, and how much longer for each core.
+    peer_core : float
+        Bytes per second that a core reads, or writes over, of what another one's L2 holds, which
+        share an L3.
     """
 
     cpu: str
@@ -53,6 +56,7 @@ class Machine:
     memory_all: float
     fork: float = 0.2e-6
     fork_core: float = 0.1e-6
+    peer_core: float = 20e9
 
     def caches(self, cores: int) -> int:
         """Return how many L3 so many cores use."""
@@ -96,9 +100,11 @@ MACHINES: Final[dict[str, Machine]] = {
         memory_l3=50e9,
         memory_all=390e9,
         fork_core=0.08e-6,
+        peer_core=36e9,
     ),
-    # An EPYC 9575F: as above with 12 channels of DDR5-6000. Its clock, and what two of its cores
-    # read from L3 (150 GB/s) and from memory (40 GB/s), are measured.
+    # An EPYC 9575F: as above with 12 channels of DDR5-6000. Its clock, what two of its cores read
+    # from L3 (150 GB/s), what one or two read from memory (42 GB/s), and what one reads of what is
+    # in another's L2, are measured. Of a Zen 4 that is taken to be less as its clock is.
     "znver5": Machine(
         cpu="znver5",
         cores=64,
@@ -108,10 +114,11 @@ MACHINES: Final[dict[str, Machine]] = {
         l3_cores=8,
         l3_core=75e9,
         l3_all=600e9,
-        memory_core=20e9,
-        memory_l3=55e9,
+        memory_core=42e9,
+        memory_l3=42e9,
         memory_all=490e9,
         fork_core=0.1e-6,
+        peer_core=42e9,
     ),
     # Two Xeon Platinum 8358 of 32 cores: 2.6 GHz in AVX-512 on all, two 512-bit multiply-adds per
     # cycle, and 8 channels of DDR4-3200 each, which are 205 GB/s and give STREAM about 80 % of it.

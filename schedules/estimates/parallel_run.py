@@ -1,27 +1,29 @@
 """What a run takes on several threads of a machine, by what its loops take on one.
 
-A kernel's loop ends with its busiest thread: of ``n`` tasks, ``ceil(n / threads)``. It is no faster
-than its bytes come from where they are, and entering and leaving it takes longer with every thread.
-What lies between the loops takes as long as on one thread. That a thread's caches hold more of a
-smaller part, and that what another core wrote is in that one's caches, is left out: the two about
-cancel out on two cores.
+A kernel's loop ends with its busiest thread: of ``n`` tasks, ``ceil(n / threads)``. Entering and
+leaving it takes longer with every thread. What lies between the loops takes as long as on one
+thread. Meanwhile its bytes come from memory and from L3, which several cores have to share, and
+feature maps that one thread finds in its own L2 are on several in those of all. Of computing and
+these ways the longest hides most of the others, as estimates have it. That a thread's caches hold
+more of a smaller part is left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from neocpu.foundation.machines import Machine
+from neocpu.schedules.estimates.memory_traffic import EXPOSED, overlapped
 from neocpu.schedules.vocabulary.target import kept_share
 
-Limit = Literal["one thread", "few tasks", "uneven tasks", "bandwidth", "fork-join"]
+Limit = Literal["one thread", "few tasks", "uneven tasks", "other cores", "bandwidth", "fork-join"]
 LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
 """What keeps a run on so many threads from taking as many times less: what no loop is part of,
-loops of fewer tasks than threads, tasks that are no multiple of the threads, caches and memory, and
-entering and leaving loops."""
+loops of fewer tasks than threads, tasks that are no multiple of the threads, what other cores have
+in their caches, caches and memory, and entering and leaving loops."""
 
 RUNTIME: Final = "runtime"
 """The name of what lies between the calls."""
@@ -178,14 +180,37 @@ def _predict_call(call: CallTime, machine: Machine, threads: int, kept: float) -
         sharers = min(loop.iterations or threads, threads)
         lost["fork-join"] += loop.entered * machine.fork_seconds(sharers)
         busy += loop.seconds * part
+    moving = _moving_seconds(call, machine, threads, kept)
+    share = _computing_share(call, _moving_seconds(call, machine, 1, kept))
     # That one thread took no longer for all of it tells how fast its bytes come at least.
-    moving = min(call.seconds, call.times * _moving_seconds(call, machine, threads, kept))
-    lost["bandwidth"] = max(0.0, moving - busy - alone)
+    together = min(call.seconds, overlapped(share * (busy + alone), *moving))
+    lost["bandwidth"] = max(0.0, together - busy - alone)
+    if call.loops:
+        fetched = _fetching_seconds(call, machine, threads)
+        lost["other cores"] = overlapped(share * (busy + alone), *moving, fetched) - overlapped(
+            share * (busy + alone), *moving
+        )
     return ParallelCall(call, call.seconds / threads + math.fsum(lost.values()), lost)
 
 
-def _moving_seconds(call: CallTime, machine: Machine, threads: int, kept: float) -> float:
-    """Return what a call's bytes take to come, once each, from where they are.
+def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
+    """Return which share of one thread's time a call would take were all data in L2.
+
+    The rest of what it took, its bytes did that nothing hid: see `overlapped`.
+    """
+    if call.seconds == 0.0:
+        return 0.0
+    longest, rest = max(moving), EXPOSED * math.fsum(moving)
+    computing = call.seconds - rest
+    if computing < longest:
+        computing = (call.seconds - longest - (rest - EXPOSED * longest)) / EXPOSED
+    return max(0.0, computing) / call.seconds
+
+
+def _moving_seconds(
+    call: CallTime, machine: Machine, threads: int, kept: float
+) -> tuple[float, float]:
+    """Return what a call's bytes take to come, once each, from memory and from L3.
 
     Parameters
     ----------
@@ -198,7 +223,24 @@ def _moving_seconds(call: CallTime, machine: Machine, threads: int, kept: float)
         memory += call.others
     elif call.others > machine.l2 * threads:
         cache += call.others
-    return max(memory / machine.memory_rate(threads), cache / machine.cache_rate(threads))
+    return (
+        call.times * memory / machine.memory_rate(threads),
+        call.times * cache / machine.cache_rate(threads),
+    )
+
+
+def _fetching_seconds(call: CallTime, machine: Machine, threads: int) -> float:
+    """Return what feature maps that L2 caches hold take to come from those of other cores.
+
+    Any core had a line last, written or to be written over, as likely as any other; those of
+    another L3 have it over memory's way.
+    """
+    if call.others > machine.l2 * threads:
+        return 0.0
+    caches = machine.caches(threads)
+    near, far = 1 / caches - 1 / threads, 1 - 1 / caches
+    fetched = near / (threads * machine.peer_core) + far / machine.memory_rate(threads)
+    return call.times * call.others * fetched
 
 
 def busiest_part(iterations: int, threads: int) -> float:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from neocpu.foundation.machines import MACHINES
+from neocpu.schedules.estimates.memory_traffic import EXPOSED
 from neocpu.schedules.estimates.parallel_run import (
     LIMITS,
     CallTime,
@@ -106,9 +107,32 @@ def test_bytes_come_no_faster_than_the_machine_has_them():
     assert kept["bandwidth"] == pytest.approx((8 << 20) / near - 0.5e-4)
     maps = _only(_run(_call(640, 2e-4, others=20 << 20)), 2)
     assert maps["bandwidth"] == pytest.approx((20 << 20) / near - 1e-4)
-    assert _only(_run(_call(640, 1e-6, others=2 << 20)), 2) == {}
     far = _only(_run(_call(640, 2e-3, others=40 << 20)), 2)
     assert far["bandwidth"] == pytest.approx((40 << 20) / MACHINE.memory_rate(2) - 1e-3)
+
+
+def test_what_computing_hid_of_a_shared_way_shows_once_it_takes_less():
+    machine = replace(MACHINE, memory_core=50e9, memory_l3=50e9)
+    way = (200 << 20) / 50e9
+    lost = _only(_run(_call(640, 2e-2, weights=200 << 20)), 2, machine)
+    # Of the way an EXPOSED part shows, on one thread as on two.
+    assert lost == {"bandwidth": pytest.approx(EXPOSED * way / 2)}
+
+
+def test_feature_maps_come_from_the_cores_that_had_them_last():
+    maps = _run(_call(640, 1e-6, others=2 << 20))
+    fetched = (2 << 20) / 2 / (2 * MACHINE.peer_core)  # half of them, each core half of that
+    assert _only(maps, 2) == {"other cores": pytest.approx(fetched)}
+    assert _only(maps, 1) == {}
+    # Beside long computing most of it is hidden, and of larger ones nothing is in any L2.
+    hidden = _only(_run(_call(640, 1e-3, others=2 << 20)), 2)
+    assert hidden == {"other cores": pytest.approx(EXPOSED * fetched)}
+    assert "other cores" not in _only(_run(_call(640, 1e-3, others=3 << 20)), 2)
+    # Of sixteen cores half are of another L3.
+    near = (1 / 2 - 1 / 16) / (16 * MACHINE.peer_core)
+    far = 1 / 2 / MACHINE.memory_rate(16)
+    spread = _only(_run(_call(640, 1e-3, others=2 << 20)), 16)
+    assert spread == {"other cores": pytest.approx(EXPOSED * (2 << 20) * (near + far))}
 
 
 def test_bytes_take_no_longer_than_all_did_on_one_thread():
