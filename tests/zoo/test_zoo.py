@@ -3,13 +3,15 @@
 import os
 
 import numpy as np
+import onnx
 import pytest
 
+from neocpu.models.network_builder import NetworkBuilder
 from tests.zoo.__main__ import outcomes, table
 from tests.zoo.architectures import ARCHITECTURES, EXPORTERS
 from tests.zoo.check import Outcome, difference
 from tests.zoo.race import Race, document, summary
-from tests.zoo.rules import Gain
+from tests.zoo.rules import Gain, graphs_without, is_plain
 from tests.zoo.rules import summary as summary_of_rules
 
 PYTHON = os.environ.get("NEOCPU_ZOO_PYTHON", "")
@@ -76,3 +78,23 @@ def test_what_rules_bring_comes_to_a_line_each():
     assert "x: 2 networks, geometric mean 1.225, least 1.000, most 1.50 (a)" in lines
     assert "slower: b with y: 0.900" in lines
     assert lines[-1] == "3 pairs, 1 below 0.99"
+
+
+def test_graphs_are_told_apart_by_what_they_compute(tmp_path):
+    net = NetworkBuilder("tiny", (1, 3, 8, 8), seed=0)
+    x = net.relu(net.batch_norm(net.conv(net.input, "c", 4, 3), "b"), "r")
+    path = tmp_path / "tiny.onnx"
+    onnx.save(net.finish(x), path)
+    applied, graphs = graphs_without(path)
+    assert set(graphs) == {"", *applied}
+    assert "fold-constants" not in applied  # nothing compiles without it
+    assert "batch_norm" in graphs["fold-batch-norm"]
+    assert "batch_norm" not in graphs[""]
+    assert "multiply" in graphs["fold-scale"]
+
+
+def test_a_difference_is_plain_or_takes_more_rounds():
+    assert is_plain([1.5, 1.52, 1.48])
+    assert is_plain([0.8, 0.81, 0.8])
+    assert not is_plain([1.5, 1.5])
+    assert not is_plain([1.01, 1.0, 1.005])
