@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from neocpu.building.program import Program
@@ -54,6 +54,8 @@ class KernelReport:
         Bytes of feature maps that a call reads and writes, see there too.
     work : KernelWork
         What its loops do in a call, where these told the seconds.
+    skippable : float
+        Of the seconds, those of calls that data may make needless.
     """
 
     name: str
@@ -67,6 +69,7 @@ class KernelReport:
     forks: int = 0
     streamed: float = 0.0
     work: KernelWork = ()
+    skippable: float = 0.0
 
     def to_json(self, total: float) -> dict[str, Any]:
         """JSON form; the cost is in microseconds, ``share`` of a run of ``total`` seconds."""
@@ -145,17 +148,20 @@ def kernel_reports(
         Of all the model's inputs.
     """
     counted: Counter[str] = Counter()
-    for (name, _), times in zip(program.calls, program.times, strict=True):
+    by_data: Counter[str] = Counter()
+    skippable = program.skippable
+    for place, ((name, _), times) in enumerate(zip(program.calls, program.times, strict=True)):
         counted[name] += times
+        by_data[name] += times * (place in skippable)
     reports = []
     for name, calls in counted.items():
         if name in known and known[name].times:
             enters = any(nest.forks for nest in work[name])
-            reports.append(known[name].report(name, calls, network, enters=enters))
+            report = known[name].report(name, calls, network, enters=enters)
         else:
             seconds = work_seconds(work[name], network.warm, network.threads)
             kind = known[name].kind if name in known else OTHER
             report = KernelReport(name, kind, calls, calls * seconds, ESTIMATED, work=work[name])
-            reports.append(report)
+        reports.append(replace(report, skippable=report.seconds * by_data[name] / calls))
     between = RUN_SECONDS + counted.total() * CALL_SECONDS + input_bytes / COPY_RATE
     return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, ESTIMATED))

@@ -72,6 +72,14 @@ class Program:
         """How often a run makes each call: once where data decide, be it in a branch or a loop."""
         return times_of_calls(len(self.calls), self.repeats)
 
+    @property
+    def skippable(self) -> frozenset[int]:
+        """The positions of calls that data may make needless."""
+        by_data = (
+            each for each in self.repeats if each.count is not None or each.unless is not None
+        )
+        return frozenset(place for each in by_data for place in range(each.first, each.end))
+
 
 def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
     """Read the program of a module whose memory is planned.

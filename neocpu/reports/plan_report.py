@@ -150,6 +150,7 @@ class PlanReport:
             "accuracy": {"name": self.accuracy.name, "bound": self.accuracy.bound},
             "admission": self.admission.name,
             "predicted_us": total * MICRO,
+            "skippable_us": math.fsum(kernel.skippable for kernel in self.kernels) * MICRO,
             "search": {
                 "solver": search.solver,
                 "cost_us": search.cost * MICRO,

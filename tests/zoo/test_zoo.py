@@ -61,14 +61,17 @@ def test_races_come_to_a_mean_and_a_document():
         Race("a", 2.0, {"onnxruntime 1": 5.0, "openvino 2": 4.0}, 2.0, 1.9, 2.1, 1.0),
         Race("b", 4.0, {"onnxruntime 1": 2.0}, 0.5, 0.4, 0.6, 5.0),
         Race("c", message="PyTorch cannot"),
+        Race("d", 2.0, {"onnxruntime 1": 2.0}, 1.0, 0.9, 1.1, 9.0, skippable=8.0),
+        Race("e", 4.0, {"onnxruntime 1": 4.0}, 1.0, 0.9, 1.1, 3.0, skippable=1.0),
     ]
     first, second = summary(races)
-    assert "2 models: geometric mean 1.00" in first
+    assert "4 models: geometric mean 1.00" in first
     assert "least 0.50 (b), 1 below 1.00, 1 below 0.90" in first
-    assert "median error 38%, worst 50%" in second
+    assert "median error 25%, worst 50%; of 2, whose data decide" in second
     text = document(races, 6)
     assert "| a | 2.00 | 5.00 | 4.00 | 2.00 (1.90 to 2.10) | 1.00 |" in text
     assert "| b | 4.00 | 2.00 |  | 0.50 (0.40 to 0.60) | 5.00 |" in text
+    assert "| d | 2.00 | 2.00 |  | 1.00 (0.90 to 1.10) | ≤ 9.00 |" in text
     assert "- c: PyTorch cannot" in text
 
 

@@ -32,12 +32,15 @@ class Planned:
     search_seconds : float
     integer_layers : int or None
         How many layers calibration data put into integers, of a model compiled with such.
+    skippable : float
+        Seconds of the predicted that data may make needless.
     """
 
     predicted: float
     gap: float
     search_seconds: float
     integer_layers: int | None = None
+    skippable: float = 0.0
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Planned | None:
@@ -46,7 +49,8 @@ class Planned:
             return None
         search, calibration = plan["search"], plan.get("calibration")
         layers = None if calibration is None else len(calibration["layers"])
-        return cls(plan["predicted_us"] / 1e6, search["gap"], search["seconds"], layers)
+        skippable = plan.get("skippable_us", 0.0) / 1e6
+        return cls(plan["predicted_us"] / 1e6, search["gap"], search["seconds"], layers, skippable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from neocpu.cli.plans.plan_text import (
     missed_text,
     precision_text,
     rounding_fields,
+    skippable_text,
     sources_text,
     weights_text,
 )
@@ -76,7 +77,7 @@ def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> li
             "predicted",
             f"{duration(plan['predicted_us'] / 1e6)}, of it {duration(search['cost_us'] / 1e6)} "
             "searched; no plan that is worth its weights is below "
-            f"{duration(search['lower_bound_us'] / 1e6)}",
+            f"{duration(search['lower_bound_us'] / 1e6)}{skippable_text(plan)}",
         ),
         ("weights", weights_text(plan["weights"])),
         ("activations", f"{size(plan['activation_bytes'])} between the kernels"),

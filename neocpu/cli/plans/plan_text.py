@@ -184,6 +184,12 @@ def error_text(plan: Mapping[str, Any]) -> str:
     )
 
 
+def skippable_text(plan: Mapping[str, Any]) -> str:
+    """Return what of the prediction is of calls that a run may do without; empty if nothing is."""
+    skippable = plan.get("skippable_us", 0.0) / 1e6
+    return f"; data may make {duration(skippable)} of it needless" if skippable else ""
+
+
 def missed_text(plan: Mapping[str, Any]) -> str:
     """Return how the plans erred that did not keep the promise; empty if the first one did."""
     missed = [
