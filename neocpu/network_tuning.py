@@ -41,7 +41,7 @@ from neocpu.search.tuner import TuneReport, tune
 from neocpu.search.tuning_progress import stage_progress, tuning_progress
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.tuning_db.nearest import cpu_target
-from neocpu.tuning_db.record import Record, Workload
+from neocpu.tuning_db.record import Record, Workload, newest_day
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
 
 _log = logging.getLogger("neocpu")
@@ -114,14 +114,15 @@ def measured_schemes(
         Where an earlier compilation may have left the answer.
     """
 
-    def find() -> tuple[str, list[tuple[Any, float | None]]]:
+    def find() -> tuple[str, str, list[tuple[Any, float | None]]]:
         found = _measured_schemes(store, replace(target, streams=1), threads, workload)
         if target.streams > 1:
             found = _beside_others(found, target, threads, workload)
-        return found.source, [(scheme.to_json(), best) for scheme, best in found.seconds.items()]
+        rows = [(scheme.to_json(), best) for scheme, best in found.seconds.items()]
+        return found.source, found.day, rows
 
-    source, rows = keep(f"records {workload!r} {target!r} {threads} {store.state}", find)
-    return Measured({scheme_from_json(scheme): best for scheme, best in rows}, source)
+    source, day, rows = keep(f"records {workload!r} {target!r} {threads} {store.state}", find)
+    return Measured({scheme_from_json(scheme): best for scheme, best in rows}, source, day)
 
 
 def _measured_schemes(
@@ -129,7 +130,7 @@ def _measured_schemes(
 ) -> Measured:
     own = store.results(workload, target, threads)
     if any(record.result.error is None for record in own.values()):
-        return Measured(_best_seconds(own))
+        return Measured(_best_seconds(own), day=newest_day(own.values()))
     borrowed = store.borrowed(workload, target, threads)
     if borrowed is None:
         return Measured(_best_seconds(own))
@@ -149,7 +150,7 @@ def _measured_schemes(
             for scheme, best in known.items()
         }
     source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
-    return Measured(known | _best_seconds(own), source)
+    return Measured(known | _best_seconds(own), source, newest_day(borrowed.records.values()))
 
 
 def _on_many(

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -245,6 +246,11 @@ def subject_text(workload: Workload, target: TargetKey) -> str:
 def record_key(workload: Workload, target: TargetKey) -> str:
     """Return the content hash of a workload on a target."""
     return content_hash([workload.to_json(), target.to_json()])
+
+
+def newest_day(records: Iterable[Record]) -> str:
+    """Return when the newest of some records was made, as ``2026-11-23``."""
+    return max(record.time[:10] for record in records)
 
 
 def _reject(constant: str) -> float:

@@ -40,6 +40,10 @@ class Choice:
         ``and folded`` for a kernel that is known between other layouts.
     weight_bytes : int
         Its weights and per-channel operands, as they are packed.
+    day : str
+        When the newest of its records was made, as ``2026-11-23``; empty if there are none.
+    runner_up : Choice or None
+        Of a convolution, the next best way to run it between the same formats.
     """
 
     in_format: Format
@@ -48,6 +52,8 @@ class Choice:
     source: str = ESTIMATED
     scheme: Scheme | None = None
     weight_bytes: int = 0
+    day: str = ""
+    runner_up: Choice | None = None
 
     def __str__(self) -> str:
         if self.scheme is not None:

@@ -94,14 +94,16 @@ class CostModel(MemoryCosts):
         for scheme in schemes:
             known = records.get(scheme)
             seconds = known if known is not None else estimates[scheme] * scale
-            source = found.source if known is not None else ESTIMATED
-            best.offer(*formats(workload, scheme), seconds, source, scheme)
-        # Splitting sums hardly takes time, so that the cost is the plain scheme's.
-        return tuple(replace(each, scheme=self._exact(workload, each)) for each in best.in_order())
+            source, day = (ESTIMATED, "") if known is None else (found.source, found.day)
+            best.offer(Choice(*formats(workload, scheme), seconds, source, scheme, day=day))
+        return tuple(self._exact(workload, each) for each in best.in_order())
 
-    def _exact(self, workload: Conv2dWorkload, choice: Choice) -> Scheme:
+    def _exact(self, workload: Conv2dWorkload, choice: Choice) -> Choice:
+        """Return a choice whose sums are split: it hardly takes time, so that the cost stays."""
         assert choice.scheme is not None
-        return registry.exact_form(self.admission, choice.scheme, workload)
+        next_best = choice.runner_up and self._exact(workload, choice.runner_up)
+        scheme = registry.exact_form(self.admission, choice.scheme, workload)
+        return replace(choice, scheme=scheme, runner_up=next_best)
 
     def _listed(self, workload: Conv2dWorkload) -> dict[Scheme, float]:
         """Return every scheme of the templates' spaces, best first, with its estimate."""
@@ -125,7 +127,7 @@ class CostModel(MemoryCosts):
 
 
 class BestChoices:
-    """The cheapest way to run a convolution for every pair of formats.
+    """The cheapest way to run a convolution for every pair of formats, and the next.
 
     Parameters
     ----------
@@ -136,25 +138,34 @@ class BestChoices:
     def __init__(
         self, costs: CostModel, workload: Conv2dWorkload, known: Iterable[Choice] = ()
     ) -> None:
-        self._costs, self._workload = costs, workload
+        self._costs, self._workload, self._price = costs, workload, costs.price
         self._best: dict[_Kind, Choice] = {}
         for choice in known:
             assert choice.scheme is not None
             self._best[self._kind(choice.in_format, choice.out_format, choice.scheme)] = choice
 
-    def offer(
-        self, in_format: Format, out_format: Format, seconds: float, source: str, scheme: Scheme
-    ) -> None:
-        """Take a way to run it, if it is cheaper than what is known of its formats."""
-        kind = self._kind(in_format, out_format, scheme)
+    def offer(self, choice: Choice) -> None:
+        """Take a way to run it, if it is cheaper than what is known of its formats.
+
+        Parameters
+        ----------
+        choice : Choice
+            Its bytes of weights are counted here.
+        """
+        assert choice.scheme is not None
+        kind, price = self._kind(choice.in_format, choice.out_format, choice.scheme), self._price
         best = self._best.get(kind)
+        second = best and best.runner_up
         # A choice costs its seconds at least: of few is it worth knowing how weights are packed.
-        if best is not None and seconds >= self._costs.price(best):
+        if second is not None and choice.seconds >= price(second):
             return
-        size = packed_bytes(self._workload, scheme)
-        choice = Choice(in_format, out_format, seconds, source, scheme, size)
-        if best is None or self._costs.price(choice) < self._costs.price(best):
+        choice = replace(choice, weight_bytes=packed_bytes(self._workload, choice.scheme))
+        if best is None:
             self._best[kind] = choice
+        elif price(choice) < price(best):
+            self._best[kind] = replace(choice, runner_up=replace(best, runner_up=None))
+        elif second is None or price(choice) < price(second):
+            self._best[kind] = replace(best, runner_up=choice)
 
     def in_order(self) -> tuple[Choice, ...]:
         """Return the cheapest of each pair, best first."""

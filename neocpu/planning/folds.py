@@ -60,7 +60,7 @@ def with_folds(
             seconds = plain.seconds * after / before * penalty
             how = f"{plain.source} and folded"
         if seconds is not None:
-            best.offer(source, dest, seconds, how, scheme)
+            best.offer(Choice(source, dest, seconds, how, scheme, day=plain.day))
     return best.in_order()
 
 

@@ -21,7 +21,10 @@ class Measured:
         Best known seconds of each measured scheme; None for one that failed.
     source : str
         ``measured``, or ``measured on znver4 with 2 threads`` where the records are a relative's.
+    day : str
+        When the newest of them was made, as ``2026-11-23``.
     """
 
     seconds: Mapping[Scheme, float | None] = field(default_factory=dict)
     source: str = MEASURED
+    day: str = ""

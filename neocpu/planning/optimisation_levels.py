@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import Plan, Solver, solve
 from neocpu.search.solver.solver_limits import SearchLimits
 
@@ -36,6 +37,25 @@ class OptLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """What a plan was chosen from.
+
+    Attributes
+    ----------
+    choices : sequence of tuple of Choice
+        Of each operator, parallel to those of its node.
+    graph : LayoutGraph
+        What they cost together.
+    byte_price : float
+        As `CostModel` has it.
+    """
+
+    choices: Sequence[tuple[Choice, ...]]
+    graph: LayoutGraph
+    byte_price: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LayoutPlan:
     """What was decided: one choice per operator, and how good that is.
 
@@ -47,6 +67,10 @@ class LayoutPlan:
         The solver's own account: cost, lower bound, gap, seconds.
     via_nchw : bool
         Whether every convolution's result goes back to NCHW (level ``conv-layout``).
+    offer : Offer or None
+        What it was chosen from; None of plans that several shapes share weights in.
+    levels : mapping of str to float
+        Seconds of the plans of the other levels, of one of the last level.
     """
 
     network: Network
@@ -54,6 +78,8 @@ class LayoutPlan:
     search: Plan
     opt: OptLevel
     via_nchw: bool = False
+    offer: Offer | None = None
+    levels: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def weight_bytes(self) -> int:
@@ -69,6 +95,19 @@ def plan_layouts(
     limits: SearchLimits | None = None,
 ) -> LayoutPlan:
     """Choose a layout for every operator and a scheme for every convolution."""
+    every = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
+    return plan_among(network, every, costs, opt, solver, limits)
+
+
+def plan_among(
+    network: Network,
+    every: Sequence[tuple[Choice, ...]],
+    costs: CostModel,
+    opt: OptLevel,
+    solver: Solver = "auto",
+    limits: SearchLimits | None = None,
+) -> LayoutPlan:
+    """Choose as `plan_layouts` does, among what `operator_choices` returned."""
 
     def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
         via_nchw = opt is OptLevel.CONV_LAYOUT
@@ -76,9 +115,9 @@ def plan_layouts(
         found = solve(graph, solver, limits)
         # After the operators' come the choices of shared feature maps, which follow from theirs.
         picked = tuple(options[i] for options, i in zip(choices, found.choices, strict=False))
-        return LayoutPlan(network, picked, found, opt, via_nchw)
+        offer = Offer(choices, graph, costs.byte_price)
+        return LayoutPlan(network, picked, found, opt, via_nchw, offer)
 
-    every = operator_choices(network, costs, fold=opt is OptLevel.GLOBAL)
     if opt is OptLevel.GLOBAL:
         return plan(every)
     if opt is OptLevel.NCHW:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Container
@@ -10,9 +11,16 @@ from functools import partial
 from typing import cast, get_args
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
-from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, plan_layouts
+from neocpu.planning.optimisation_levels import (
+    LayoutPlan,
+    OptLevel,
+    operator_choices,
+    plan_among,
+    plan_layouts,
+)
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.planning.weight_limit import plan_sparingly, plan_within
 from neocpu.schedules import registry
@@ -108,7 +116,27 @@ class PlanOptions:
             plan = plan_within(limit, fixed_weights, partial(solve, keeps=False))
         if not plan.search.proven:
             _log.warning("the layout plan is %s", plan.search.verdict)
-        return plan
+        return replace(plan, levels=self._levels(network, costs))
+
+    def _levels(self, network: Network, costs: CostModel) -> dict[str, float]:
+        """Return seconds of the plans that optimise layouts less, whatever their weights take."""
+        if self.opt is not OptLevel.GLOBAL:
+            return {}
+        choosing = network.computing(self.precision, costs.target)
+        (*_, bandwidth) = costs.target.bandwidths
+
+        @functools.cache
+        def offered(byte_price: float) -> tuple[CostModel, list[tuple[Choice, ...]]]:
+            priced = replace(costs, byte_price=byte_price)
+            return priced, operator_choices(choosing, priced, fold=False)
+
+        def solve(opt: OptLevel, byte_price: float) -> LayoutPlan:
+            priced, every = offered(byte_price)
+            return plan_among(choosing, every, priced, opt, self.solver, self.limits)
+
+        less = (opt for opt in OptLevel if opt is not OptLevel.GLOBAL)
+        plans = {str(opt): plan_sparingly(bandwidth, partial(solve, opt)) for opt in less}
+        return {name: plan.search.cost for name, plan in plans.items()}
 
 
 def _opt_level(name: str) -> OptLevel:

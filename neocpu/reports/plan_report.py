@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from neocpu.building.kernel_report import TRANSFORM, KernelReport, KnownCalls
 from neocpu.foundation.units import json_number
 from neocpu.passes.apply_plan import RewrittenModule, Transform
+from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.choice import is_estimated
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
@@ -106,6 +107,8 @@ class PlanReport:
         Calls at once that it is for; None where one call's time counts.
     values : tuple of ModelValue
         The model's tensors that are in the arena at some point of a run, in order.
+    levels : mapping of str to float
+        Seconds that the plans of lower levels of optimisation would take, as far as searched.
     """
 
     target: str
@@ -126,6 +129,7 @@ class PlanReport:
     kernels: tuple[KernelReport, ...] = ()
     streams: int | None = None
     values: tuple[ModelValue, ...] = ()
+    levels: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def predicted_seconds(self) -> float:
@@ -159,6 +163,7 @@ class PlanReport:
                 "verdict": search.verdict,
                 "seconds": search.seconds,
                 "variables": search.variables,
+                "levels_us": {name: each * MICRO for name, each in self.levels.items()},
             },
             "ops": self._ops(total),
             "transforms": [_transform(each) for each in self.transforms],
@@ -225,10 +230,13 @@ def report_of(
     rewritten : RewrittenModule
         What became of the network under ``plan``.
     """
-    pairs = zip(plan.network.ops, plan.choices, strict=True)
+    rows = zip(plan.network.ops, plan.choices, alternatives_of(plan), strict=True)
     costs = NetworkCosts.of(target, threads, float(weights.get("packed_bytes") or 0))
     kernels, renamed = rewritten.kernels, rewritten.renamed
-    ops = [report_of_op(op, each, costs, kernels.get(op.name), renamed) for op, each in pairs]
+    ops = [
+        report_of_op(op, choice, costs, kernels.get(op.name), renamed, others)
+        for op, choice, others in rows
+    ]
     layers: tuple[DenseOp | ProductOp, ...] = (*plan.network.dense, *plan.network.products)
     for layer in layers:
         ops.append(report_of_layer(layer, costs, kernels.get(layer.name), renamed))
@@ -243,6 +251,7 @@ def report_of(
         tuple(ops),
         rewritten.transforms,
         weights,
+        levels=plan.levels,
     )
 
 

@@ -11,6 +11,7 @@ from neocpu.cli.plans.plan_text import (
     cost_sources,
     error_text,
     goal_fields,
+    level_fields,
     loop_fields,
     missed_text,
     precision_text,
@@ -79,6 +80,7 @@ def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> li
             "searched; no plan that is worth its weights is below "
             f"{duration(search['lower_bound_us'] / 1e6)}{skippable_text(plan)}",
         ),
+        *level_fields(search),
         ("weights", weights_text(plan["weights"])),
         ("activations", f"{size(plan['activation_bytes'])} between the kernels"),
     ]

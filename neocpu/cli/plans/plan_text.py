@@ -154,6 +154,13 @@ def loop_fields(repeats: Iterable[Repeat]) -> list[tuple[str, str]]:
     return [("loops", counts)] if limits else []
 
 
+def level_fields(search: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what the search's part would take if layouts were optimised less."""
+    levels = search.get("levels_us") or {}  # an older neocpu searched for none
+    found = (f"{duration(cost / 1e6)} {name}" for name, cost in levels.items())
+    return [("other levels", ", ".join(found))] if levels else []
+
+
 def weights_text(weights: Mapping[str, Any]) -> str:
     """Return ``46.8 MB given, 102.3 MB packed, at most 120.0 MB allowed``."""
     text = f"{size(weights['given_bytes'])} given, {size(weights['packed_bytes'])} packed"

@@ -49,10 +49,13 @@ def _row(choice: Choice) -> list[Any]:
     formats = (choice.in_format, choice.out_format)
     ends = [(each.layout.block, each.dtype) for each in formats]
     scheme = choice.scheme.to_json()
-    return [*ends, choice.seconds, choice.source, scheme, choice.weight_bytes]
+    next_best = choice.runner_up and _row(choice.runner_up)
+    known = (choice.seconds, choice.source)
+    return [*ends, *known, scheme, choice.weight_bytes, choice.day, next_best]
 
 
 def _choice(row: list[Any]) -> Choice:
-    source, dest, seconds, how, scheme, size = row
+    source, dest, seconds, how, scheme, size, day, next_best = row
     read, written = (Format(DataLayout(block), dtype) for block, dtype in (source, dest))
-    return Choice(read, written, seconds, how, scheme_from_json(scheme), size)
+    second = next_best and _choice(next_best)
+    return Choice(read, written, seconds, how, scheme_from_json(scheme), size, day, second)

@@ -10,6 +10,7 @@ from tvm.ir import Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
+from neocpu.planning.alternatives import Alternative
 from neocpu.planning.choice import ESTIMATED, Choice
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp
@@ -54,6 +55,10 @@ class OperatorReport:
         Whether its weights or its data are integers.
     numerics : Numerics or None
         Of a convolution: element types of all that it reads, adds up and stores.
+    day : str
+        When what the cost is from was measured; empty of estimates.
+    alternatives : tuple of Alternative
+        The next best ways to run it.
     tensors : frozenset of str
         What it makes and what it absorbed, as the model calls them, as far as its names are left.
     """
@@ -74,6 +79,8 @@ class OperatorReport:
     tensors: frozenset[str] = frozenset()
     reads_integers: bool = False
     numerics: Numerics | None = None
+    day: str = ""
+    alternatives: tuple[Alternative, ...] = ()
 
     def to_json(self, takes: float | None, total: float) -> dict[str, Any]:
         """JSON form; costs are in microseconds.
@@ -100,10 +107,27 @@ class OperatorReport:
             **({} if numerics is None or numerics.is_uniform else numerics.to_json()),
             "cost_us": self.seconds * MICRO,
             "cost_source": self.cost_source,
+            **({"cost_day": self.day} if self.day else {}),
             "kernel": self.kernel,
             "predicted_us": None if takes is None else takes * MICRO,
             "share": None if takes is None else takes / total,
+            "alternatives": [_alternative(one) for one in self.alternatives],
         }
+
+
+def _alternative(one: Alternative) -> dict[str, Any]:
+    """Return the JSON form; costs are in microseconds, to the nanosecond: there are many."""
+    choice = one.choice
+    return {
+        **({} if choice.scheme is None else {"scheme": choice.scheme.to_json()}),
+        "in_layout": format_text(choice.in_format),
+        "out_layout": format_text(choice.out_format),
+        "cost_us": round(choice.seconds * MICRO, 3),
+        "cost_source": choice.source,
+        "transforms_us": round(one.transforms * MICRO, 3),
+        "weights_us": round(one.weights * MICRO, 3),
+        "more_us": round(one.more * MICRO, 3),
+    }
 
 
 def report_of_op(
@@ -112,6 +136,7 @@ def report_of_op(
     costs: NetworkCosts,
     kernel: str | None,
     renamed: Mapping[str, str],
+    alternatives: tuple[Alternative, ...] = (),
 ) -> OperatorReport:
     """Describe an operator as a plan has it, and the kernel that it became.
 
@@ -137,6 +162,8 @@ def report_of_op(
         _tensors((op.result, *op.absorbed), renamed),
         DTYPES[choice.in_format.dtype].is_integer,
         op.numerics(choice),
+        choice.day,
+        alternatives,
     )
 
 

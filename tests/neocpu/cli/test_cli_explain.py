@@ -44,6 +44,7 @@ PLAN: dict[str, Any] = {
         "verdict": "not proven optimal: at most 10 % above the best plan; raise --search-seconds",
         "seconds": 0.5,
         "variables": 3,
+        "levels_us": {"nchw": 60.0, "uniform": 30.0},
     },
     "ops": [OP, {**OP, "name": "relu_1", "kind": "relu", "scheme": None}],
     "transforms": [TRANSFORM, TRANSFORM],
@@ -70,6 +71,7 @@ def test_text(cli: Cli, explained: Path) -> None:
         "25.0 µs, of it 22.0 µs searched; no plan that is worth its weights is below 20.0 µs"
     )
     assert f"predicted {predicted}" in lines
+    assert "other levels 60.0 µs nchw, 30.0 µs uniform" in lines
     assert "activations 6.1 MB between the kernels" in lines
     assert "weights 47.0 MB given, 103.4 MB packed, at most 120.0 MB allowed" in lines
     assert "costs of convolutions: 1 measured" in lines

@@ -1,0 +1,115 @@
+"""What else operators could have been: the next best choices, and what each would cost a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+
+from neocpu.planning.choice import Choice
+from neocpu.planning.optimisation_levels import LayoutPlan, Offer
+from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, Matrix, Vector
+
+KEPT: Final = 3
+"""Of each convolution; of other operators one, for they differ in layouts alone. In few bytes an
+artifact says of all of them why they are as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way to run an operator, all others left as they are.
+
+    Attributes
+    ----------
+    choice : Choice
+    transforms : float
+        Seconds that layout transforms around it would take longer, or less.
+    weights : float
+        Seconds that the bytes of its weights count as, more than those of what was chosen.
+    more : float
+        What the plan would cost more: by its kernel, these transforms and these weights.
+    """
+
+    choice: Choice
+    transforms: float
+    weights: float
+    more: float
+
+
+def alternatives_of(plan: LayoutPlan) -> list[tuple[Alternative, ...]]:
+    """Return the next best ways to run each operator of a plan, the best first."""
+    offer = plan.offer
+    if offer is None or not math.isfinite(plan.search.cost):
+        return [() for _ in plan.choices]
+    graph, picked = offer.graph, plan.search.choices
+    meeting: dict[int, list[LayoutEdge]] = {node: [] for node in range(len(graph.nodes))}
+    for edge in graph.edges:
+        meeting[edge.source].append(edge)
+        meeting[edge.target].append(edge)
+    found = (
+        sorted(_others(offer, picked, meeting, i), key=attrgetter("more"))
+        for i in range(len(plan.choices))
+    )
+    return [
+        tuple(others[: KEPT if choice.scheme else 1])
+        for others, choice in zip(found, plan.choices, strict=True)
+    ]
+
+
+def _others(
+    offer: Offer, picked: Sequence[int], meeting: Mapping[int, Sequence[LayoutEdge]], node: int
+) -> Iterator[Alternative]:
+    options, chosen = offer.choices[node], picked[node]
+    best, price = options[chosen], offer.byte_price
+
+    def counted(choice: Choice) -> float:
+        return price * (choice.weight_bytes - best.weight_bytes)
+
+    if len(options) > 1:
+        totals = _totals(offer.graph, picked, meeting, node)
+        for i, choice in enumerate(options):
+            more = float(totals[i] - totals[chosen])
+            if i != chosen and math.isfinite(more):
+                own, weights = choice.seconds - best.seconds, counted(choice)
+                yield Alternative(choice, more - own - weights, weights, more)
+    if (second := best.runner_up) is not None and second.scheme != best.scheme:
+        weights = counted(second)
+        yield Alternative(second, 0.0, weights, second.seconds - best.seconds + weights)
+
+
+def _totals(
+    graph: LayoutGraph,
+    picked: Sequence[int],
+    meeting: Mapping[int, Sequence[LayoutEdge]],
+    node: int,
+) -> Vector:
+    """Return what each choice of a node costs, with its edges, where the others stay as they are.
+
+    But for derived ones, which follow.
+    """
+    totals = np.array(graph.nodes[node].costs)
+    derived: dict[int, Matrix] = {}
+    for edge in meeting[node]:
+        other, costs = _from(edge, node)
+        if graph.nodes[other].derived:
+            derived[other] = derived.get(other, 0.0) + costs
+        else:
+            totals += costs[:, picked[other]]
+    for other, costs in derived.items():
+        rest = np.array(graph.nodes[other].costs)
+        for edge in meeting[other]:
+            third, fixed = _from(edge, other)
+            if third != node:
+                rest += fixed[:, picked[third]]
+        totals += (costs + rest).min(axis=1)
+    return totals
+
+
+def _from(edge: LayoutEdge, node: int) -> tuple[int, Matrix]:
+    """Return the other end of an edge, and its costs, a row for each choice of this one."""
+    forward = edge.source == node
+    return (edge.target, edge.costs) if forward else (edge.source, edge.costs.T)
