@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from typing import Any, Final
 
+from neocpu.bench.profile.held_pages import held_pages
 from neocpu.runtime.module import load
 from neocpu.runtime.timeline import Timeline, seconds_of_calls
 from neocpu.tensor_spec import random_inputs
@@ -31,7 +32,8 @@ def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
     -------
     dict
         Median seconds of a run as it is (``"seconds"``), the least (``"fastest"``), the median with
-        a trace (``"instrumented"``), and what `times_of` returns.
+        a trace (``"instrumented"``), what `times_of` returns, and what `held_pages` does
+        (``"pages"``).
     """
     with load(path, threads) as module:
         inputs = list(random_inputs(module.inputs, seed=0).values())
@@ -53,7 +55,9 @@ def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
         module.start_trace()
         instrumented = [run() for _ in range(rounds)]
         timeline = module.stop_trace()
+        pages = held_pages(path, module.metadata.arena_bytes)
     return {
+        "pages": pages,
         "seconds": statistics.median(plain),
         "fastest": min(plain),
         "instrumented": statistics.median(instrumented),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -126,6 +126,8 @@ class ProfileReport:
         In the order they are called.
     limits : Limits
         What the machine can do.
+    pages : mapping
+        As `neocpu.bench.profile.held_pages.held_pages` returns it.
     """
 
     threads: int
@@ -133,6 +135,7 @@ class ProfileReport:
     instrumented: float
     operators: tuple[Operator, ...]
     limits: Limits
+    pages: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -232,6 +235,7 @@ class ProfileReport:
             "classes": [row(one) for one in self.classes],
             "operators": [operator(one) for one in self.operators],
             "conspicuous": [one.label for one in self.conspicuous],
+            "pages": dict(self.pages),
         }
 
 
@@ -279,6 +283,7 @@ def measure_profile(
             )
         ),
         limits,
+        measured["pages"],
     )
 
 

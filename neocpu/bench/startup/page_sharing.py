@@ -28,6 +28,7 @@ with load(sys.argv[1], int(sys.argv[2])) as module:
     sys.stdin.read()
 """
 
+_HUGE: Final = ("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped", "Private_Hugetlb")
 _SIZE: Final = re.compile(r"^(\w+): +(\d+) kB$", re.MULTILINE)
 
 
@@ -93,12 +94,18 @@ class Mapping:
     start, size : int
         The bytes of the file.
     memory : Memory
+    huge : int
+        Bytes of it that are in huge pages.
+    wants_huge : bool
+        Whether such were asked for.
     """
 
     file: tuple[int, int]
     start: int
     size: int
     memory: Memory
+    huge: int = 0
+    wants_huge: bool = False
 
     def holds(self, file: tuple[int, int], part: range) -> bool:
         """Return whether bytes of a part of a file are mapped here."""
@@ -143,7 +150,9 @@ def parse_smaps(text: str) -> tuple[Mapping, ...]:
         shared = sizes["Shared_Clean"] + sizes["Shared_Dirty"]
         file = (os.makedev(major, minor), int(inode))
         memory = Memory(sizes["Rss"], shared)
-        found.append(Mapping(file, int(offset, 16), end - start, memory))
+        huge = sum(size for name, size in sizes.items() if name in _HUGE)
+        wanted = " hg" in rest
+        found.append(Mapping(file, int(offset, 16), end - start, memory, huge, wanted))
     return tuple(found)
 
 
