@@ -23,6 +23,7 @@ EPILOG = """\b
 Examples:
   neocpu explain resnet50.so --sort
   neocpu explain resnet50.so --html resnet50.html --profile
+  neocpu explain resnet50.so --html resnet50.html --trace timeline.json
   neocpu explain resnet50-fat.so --variant avx512
   neocpu explain resnet50.so --json | jq '.search.gap'"""
 
@@ -49,6 +50,12 @@ Examples:
     is_flag=True,
     help="With --html: run it here, and show what each operator takes beside what was predicted.",
 )
+@click.option(
+    "--trace",
+    type=options.PATH,
+    metavar="FILE.json",
+    help="With --html: show a run in time, thread by thread, as neocpu run --trace wrote it.",
+)
 @shape_options.one_shape
 @options.common
 def command(
@@ -60,6 +67,7 @@ def command(
     transforms: bool,
     html: Path | None,
     profile: bool,
+    trace: Path | None,
 ) -> None:
     """Show the plan of ARTIFACT: schemes and layouts per operator, what each takes, the search.
 
@@ -70,16 +78,24 @@ def command(
 
     if profile and html is None:
         raise UsageError("what --profile measures is shown on a page: add --html FILE")
+    if trace is not None and html is None:
+        raise UsageError("what --trace has is shown on a page: add --html FILE")
     every = read_header(artifact, variant)
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
     others += packing_fields(None if every.prologue is None else every.prologue.summary)
     try:
+        shown = dict(header.plan)
         if html is not None:
-            write_page(terminal, artifact, header, others, html, profile=profile)
+            shown |= write_page(
+                *(terminal, artifact, header, others, html),
+                variant=variant,
+                profile=profile,
+                trace=trace,
+            )
         if html is None or terminal.json:
             terminal.result(
-                header.plan, lambda: show_plan(header, others, sort=sort, transforms=transforms)
+                shown, lambda: show_plan(header, others, sort=sort, transforms=transforms)
             )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ArtifactError(

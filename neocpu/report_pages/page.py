@@ -6,19 +6,21 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from neocpu.report_pages.arena_picture import Block, arena_blocks
+from neocpu.report_pages.hot_loops import INSTALL, HotLoop
 from neocpu.report_pages.program_graph import ProgramGraph, program_graph
+from neocpu.report_pages.run_trace import RunTrace
 from neocpu.report_pages.scheme_words import TEMPLATES, WORDS
 from neocpu.runtime.header import ArtifactHeader
 
 ASSETS: Final = Path(__file__).with_name("assets")
 SCRIPTS: Final = (
-    *("elements", "report", "details", "graph", "time", "memory", "search", "roofline"),
-    "main",
+    *("elements", "report", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
+    *("pages", "search", "roofline", "trace", "main"),
 )
 """Our own scripts, in the order in which they use each other."""
 
@@ -41,6 +43,10 @@ class PageData:
     profile : mapping or None
         The JSON form of `neocpu.bench.profile.operator_times.ProfileReport`: of each node that is a
         call, in turn, and of what lies between the calls. None if nobody measured.
+    loops : mapping of str to HotLoop
+        By kernel; empty where no tool disassembles them.
+    trace : RunTrace or None
+        None if none was given.
     """
 
     name: str
@@ -50,6 +56,8 @@ class PageData:
     arena_bytes: int
     arena: tuple[Block, ...]
     profile: Mapping[str, Any] | None = None
+    loops: Mapping[str, HotLoop] = field(default_factory=dict)
+    trace: RunTrace | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, which the page carries."""
@@ -63,6 +71,9 @@ class PageData:
                 "blocks": [block.to_json() for block in self.arena],
             },
             "profile": self.profile,
+            "loops": {name: loop.to_json() for name, loop in self.loops.items()},
+            "trace": None if self.trace is None else self.trace.to_json(),
+            "install": INSTALL,
             "words": dict(WORDS),
             "templates": dict(TEMPLATES),
         }
@@ -72,6 +83,8 @@ def page_data(
     header: ArtifactHeader,
     facts: Sequence[tuple[str, str]],
     profile: Mapping[str, Any] | None = None,
+    loops: Mapping[str, HotLoop] | None = None,
+    trace: RunTrace | None = None,
 ) -> PageData:
     """Return what the page of an artifact shows, or of one signature of a set.
 
@@ -88,6 +101,8 @@ def page_data(
         header.arena_bytes,
         arena_blocks(header),
         profile,
+        loops or {},
+        trace,
     )
 
 

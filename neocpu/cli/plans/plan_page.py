@@ -23,9 +23,11 @@ def write_page(
     others: Sequence[tuple[str, str]],
     destination: Path,
     *,
-    profile: bool,
-) -> None:
-    """Write the page of an artifact, and say so.
+    variant: str | None = None,
+    profile: bool = False,
+    trace: Path | None = None,
+) -> dict[str, Any]:
+    """Write the page of an artifact, and say so; return what it shows besides the plan, as JSON.
 
     Parameters
     ----------
@@ -33,25 +35,42 @@ def write_page(
         Of the variant and the shapes that are asked for.
     others : sequence of pair of str
         What to say of the set of shapes, if the file has one.
+    variant : str or None
+        Which one that is.
     profile : bool
         Whether to run it first, and show what each operator takes.
+    trace : Path or None
+        A timeline of it, to be shown.
 
     Raises
     ------
     UsageError
-        If that cannot be written or is the artifact, or the profile would be of another part of it.
+        If that cannot be written or is the artifact, the profile would be of another part of it, or
+        the timeline is of another artifact.
     ArtifactError
         If it does not run.
     """
+    from neocpu.report_pages.hot_loops import hot_loops
     from neocpu.report_pages.page import page_data, page_text
+    from neocpu.report_pages.run_trace import read_trace
+    from neocpu.runtime.artifact import ArtifactFile
 
     if destination.exists() and destination.samefile(artifact):
         raise UsageError(f"--html {destination} would be written over the artifact; name another")
+    file = ArtifactFile(artifact)
+    part = file.loadable or file.variants[0] if variant is None else file.variant(variant)
+    timeline = None if trace is None else read_trace(trace, artifact, header, part.header)
     measured = _profile(terminal, artifact, header) if profile else None
-    text = page_text(page_data(header, plan_fields(header, others), measured)).encode()
-    with replacing(destination, option="--html") as file:
-        file.write(text)
+    loops = hot_loops(artifact, part)
+    data = page_data(header, plan_fields(header, others), measured, loops, timeline)
+    text = page_text(data).encode()
+    with replacing(destination, option="--html") as page:
+        page.write(text)
     terminal.note(f"wrote {destination}, {size(len(text))}")
+    return {
+        **({} if measured is None else {"profile": measured}),
+        **({} if timeline is None else {"trace": timeline.to_json()}),
+    }
 
 
 def _profile(terminal: Terminal, artifact: Path, header: ArtifactHeader) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ function showDetails(node) {
       ["predicted", duration(node.predicted_us)],
       ["measured", node.measured === null ? "" : duration(node.measured)],
       ["share", node.kernel === null ? "" : percent(node.us / totalUs)],
-      ["cost from", (operator || move)?.cost_source],
+      ["cost from", sourceOf((operator || move)?.cost_source, operator?.cost_day)],
       ["cost compared", operator ? duration(operator.cost_us) : ""],
       ["limited by", timed && timed.bound !== "call" ? `${timed.bound} (${percent(timed.least / timed.seconds)} of that limit)` : ""],
       ["layouts", operator ? `${operator.in_layout} → ${operator.out_layout}` : ""],
@@ -42,8 +42,9 @@ function showDetails(node) {
       ["reads from", node.sources.map(chooser)],
       ["read by", node.readers.map(chooser)],
     ]),
-    ...schemeOf(operator),
   );
+  const columns = [alternativesOf(operator), schemeOf(operator), hotLoopOf(node)].filter((each) => each.length);
+  at("why").replaceChildren(...columns.map((each) => make("div", {}, ...each)));
 }
 at("details").append(make("p", { class: "hint" }, "Choose a box, a bar, a dot or a row to see what was decided of it, and why."));
 onChoice.push(showDetails);

@@ -14,4 +14,4 @@ function showTiles() {
 }
 showTiles();
 showGraph();
-requestAnimationFrame(() => setTimeout(() => { showTime(); showMemory(); showSearch(); showRoofline(); document.documentElement.dataset.drawn = "yes"; }));
+requestAnimationFrame(() => setTimeout(() => { showTime(); showMemory(); showPages(); showSearch(); showRoofline(); showTrace(); document.documentElement.dataset.drawn = "yes"; }));

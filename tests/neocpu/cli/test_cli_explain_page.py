@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import browser
+import needs
 import pytest
 from command_line import Cli
 
@@ -22,6 +23,10 @@ from neocpu.runtime.header import Placement, Repeat
 from neocpu.schedules.vocabulary.scheme import SCHEMES
 from wheels.vendored import FOLDER, LIBRARIES
 
+VIEWS = (
+    *("flame", "arena", "live", "weights", "pages", "plan", "dots", "lanes", "waits"),
+    *("list", "tiles"),
+)
 COSTS = {"scheme": None, "precision": "fp32", "cost_us": 5.0, "cost_source": "estimated"}
 OP = {"workload": "4x64 +relu", "in_layout": "NC", "out_layout": "NC", **COSTS}
 MOVE = {"from": "NC", "to": "NC2n", "shape": [4], "kernel": "move", "cost_us": 1.0}
@@ -164,6 +169,35 @@ def test_measured_beside_predicted(cli: Cli, artifact: Path) -> None:
     assert [each["kernel"] for each in measured] == [*(each["kernel"] for each in calls), "runtime"]
     for node, each in zip(calls, measured, strict=False):
         assert each["predicted"] * 1e6 == pytest.approx(node["predicted_us"])
+    assert data["profile"]["pages"].keys() <= {"weights", "arena"}
+    for held in data["profile"]["pages"].values():
+        assert 0 <= held["huge"] <= held["resident"] <= held["mapped"]
+
+
+def test_a_run_in_time(cli: Cli, artifact: Path, linear: Any) -> None:
+    assert cli("run", artifact, "--repeat", "3", "--trace", "t.json").code == 0
+    given = ("--html", "page.html", "--profile", "--trace", "t.json", "--json")
+    found = json.loads(cli("explain", artifact, *given).out)
+    data = data_in(Path("page.html"))
+    # What is not in the plan stands beside it.
+    assert {key: found.pop(key) for key in ("profile", "trace")} == {
+        key: data[key] for key in ("profile", "trace")
+    }
+    assert found == data["plan"]
+    assert data["trace"]["runs"] == 3
+    assert "add --html FILE" in cli("explain", artifact, "--trace", "t.json").error
+    outcome = cli("explain", linear.path, "--html", "other.html", "--trace", "t.json")
+    assert outcome.code == 2
+    assert "of another artifact" in outcome.error
+    assert not Path("other.html").exists()
+
+
+@needs.programs("objdump")
+def test_hot_loops(cli: Cli, artifact: Path) -> None:
+    assert cli("explain", artifact, "--html", "page.html").code == 0
+    data = data_in(Path("page.html"))
+    convolutions = [node for node in data["nodes"] if node["kind"] == "conv2d"]
+    assert all(data["loops"][node["kernel"]]["multiply_adds"] for node in convolutions)
 
 
 def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
@@ -194,7 +228,8 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
 
 @pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed (Debian: chromium)")
 def test_in_a_browser(cli: Cli, artifact: Path) -> None:
-    assert cli("explain", artifact, "--html", "page.html").code == 0
+    assert cli("run", artifact, "--repeat", "3", "--trace", "t.json").code == 0
+    assert cli("explain", artifact, "--html", "page.html", "--trace", "t.json").code == 0
     operator = json.loads(cli("explain", artifact, "--json").out)["ops"][0]
     with browser.browser() as page:
         for width, dark in ((1400, False), (390, True)):
@@ -203,7 +238,7 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             boxes = page.value("document.querySelectorAll('#graph .node').length")
             nodes = data_in(Path("page.html"))["nodes"]
             assert 3 <= boxes <= len(nodes)
-            for view in ("flame", "arena", "live", "weights", "plan", "dots", "list", "tiles"):
+            for view in VIEWS:
                 assert page.value(f"document.getElementById('{view}').clientHeight") > 10, view
             # All by keyboard: find, choose, walk.
             page.value("document.getElementById('find').focus()")
@@ -212,9 +247,13 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             page.press("Enter")
             title = "document.querySelector('#details h3').textContent"
             assert page.value(title) == operator["name"]
-            assert "Scheme" in page.value("document.getElementById('details').textContent")
+            why = page.value("document.getElementById('why').textContent")
+            assert all(part in why for part in ("Why this", "Scheme", "Hot loop"))
             page.value("document.getElementById('graph').focus()")
             page.press("ArrowUp")
             assert page.value(title) != operator["name"]
+            page.value("document.querySelector('#lanes canvas').focus()")
+            for key in ("+", "ArrowRight", "-", "0"):
+                page.press(key)
             assert page.complaints == []
             assert all(url.startswith(("file:", "blob:", "data:")) for url in page.requests)

@@ -1,0 +1,116 @@
+// A run in time: what each thread computes when, and where it waits.
+const lanes = { canvas: null, from: 0, to: 1, spans: [] };
+const LANE = 34;
+const MARGIN = 66;
+
+function spansOf(flat) {
+  const found = [];
+  for (let i = 0; i < flat.length; i += 3) found.push([flat[i], flat[i + 1], flat[i + 2]]);
+  return found;
+}
+function drawLanes() {
+  const { canvas, from, to, spans } = lanes;
+  const ratio = window.devicePixelRatio || 1, style = getComputedStyle(document.body);
+  const [W, H] = [canvas.clientWidth, spans.length * LANE + 22];
+  [canvas.width, canvas.height] = [W * ratio, H * ratio];
+  canvas.style.height = `${H}px`;
+  const pen = canvas.getContext("2d");
+  pen.scale(ratio, ratio);
+  pen.font = "12px system-ui, sans-serif";
+  const x = (ns) => MARGIN + ((ns - from) / (to - from)) * (W - MARGIN);
+  spans.forEach(({ name, list }, lane) => {
+    const top = lane * LANE + 3, tall = LANE - 8;
+    pen.fillStyle = "#8883";
+    pen.fillRect(MARGIN, top, W - MARGIN, tall);
+    for (const [call, begin, end] of list) {
+      if (end < from || begin > to) continue;
+      const left = Math.max(x(begin), MARGIN), width = Math.max(x(end) - left, 0.4), node = nodes[call];
+      pen.fillStyle = call === chosen ? "#0b62c4" : colour("group", node.group);
+      pen.fillRect(left, top, width, tall);
+      if (width > 44) {
+        pen.fillStyle = call === chosen ? "#fff" : "#14171c";
+        pen.fillText(short(node.name, Math.floor(width / 7.5)), left + 4, top + tall / 2 + 4);
+      }
+    }
+    pen.fillStyle = style.color;
+    pen.fillText(name, 0, top + tall / 2 + 4);
+  });
+  pen.fillStyle = style.color;
+  for (const [part, align] of [[0, "left"], [0.5, "center"], [1, "right"]]) {
+    pen.textAlign = align;
+    pen.fillText(part === 0 && from === 0 ? "0" : duration((from + (to - from) * part) / 1e3), MARGIN + part * (W - MARGIN), H - 6);
+  }
+}
+function lookAt(from, to) {
+  const all = report.trace.length_ns, width = Math.min(Math.max(to - from, all / 5000), all);
+  lanes.from = Math.min(Math.max(from, 0), all - width);
+  lanes.to = lanes.from + width;
+  drawLanes();
+}
+function zoomLanes(factor, part = 0.5) {
+  const { from, to } = lanes, middle = from + (to - from) * part;
+  lookAt(middle - (middle - from) * factor, middle + (to - middle) * factor);
+}
+function listenLanes() {
+  const { canvas } = lanes, pointers = new Map();
+  let moved = false;
+  const partOf = (event) => (event.offsetX - MARGIN) / (canvas.clientWidth - MARGIN);
+  canvas.addEventListener("pointerdown", (event) => { pointers.set(event.pointerId, event.clientX); moved = false; });
+  canvas.addEventListener("pointermove", (event) => {
+    const before = pointers.get(event.pointerId);
+    if (before === undefined || (!moved && Math.abs(event.clientX - before) < 4)) return;
+    if (!moved) { moved = true; canvas.setPointerCapture(event.pointerId); }
+    const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
+    const step = ((event.clientX - before) / (canvas.clientWidth - MARGIN)) * (lanes.to - lanes.from);
+    if (other === undefined) lookAt(lanes.from - step, lanes.to - step);
+    else zoomLanes((Math.abs(before - other) || 1) / (Math.abs(event.clientX - other) || 1));
+    pointers.set(event.pointerId, event.clientX);
+  });
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => pointers.delete(event.pointerId));
+  canvas.addEventListener("click", (event) => {
+    const lane = lanes.spans[Math.floor(event.offsetY / LANE)], time = lanes.from + partOf(event) * (lanes.to - lanes.from);
+    const hit = lane?.list.find(([, begin, end]) => begin <= time && time <= end);
+    if (hit && !moved) choose(hit[0]);
+  });
+  canvas.addEventListener("wheel", (event) => {
+    if (!(event.ctrlKey || document.activeElement === canvas)) return;
+    event.preventDefault();
+    zoomLanes(Math.exp(event.deltaY * 0.002), Math.min(Math.max(partOf(event), 0), 1));
+  }, { passive: false });
+  canvas.addEventListener("keydown", (event) => {
+    const step = (lanes.to - lanes.from) / 5;
+    if (event.key === "ArrowLeft") lookAt(lanes.from - step, lanes.to - step);
+    else if (event.key === "ArrowRight") lookAt(lanes.from + step, lanes.to + step);
+    else if (event.key === "+" || event.key === "=") zoomLanes(0.7);
+    else if (event.key === "-") zoomLanes(1.4);
+    else if (event.key === "0") lookAt(0, report.trace.length_ns);
+    else return;
+    event.preventDefault();
+  });
+  at("later-nearer").onclick = () => zoomLanes(0.5);
+  at("later-farther").onclick = () => zoomLanes(2);
+  at("later-whole").onclick = () => lookAt(0, report.trace.length_ns);
+  new ResizeObserver(drawLanes).observe(canvas.parentElement);
+}
+function showTrace() {
+  const { trace } = report;
+  if (!trace) {
+    at("trace-hint").textContent = "No run was given. Record some with neocpu run OUT.so --repeat 20 --trace timeline.json, and write this page with --trace timeline.json.";
+    at("trace-tools").remove();
+    return;
+  }
+  const us = (ns) => duration(ns / 1e3);
+  at("trace-hint").textContent = `Of ${trace.runs === 1 ? "one run" : `${trace.runs} runs`}, between ${us(trace.shortest_ns)} and ${us(trace.longest_ns)} long, the one of median length: ${us(trace.length_ns)}. `
+    + "Above, the calls of kernels; below, what each thread computes of them; where a lane is grey, the thread waits, or what runs is done by the caller alone. Drag to move, Ctrl + wheel or pinch to zoom; with the keyboard arrows, +, - and 0.";
+  lanes.spans = [{ name: "kernels", list: spansOf(trace.kernels) },
+    ...trace.threads.map(({ thread, tasks }) => ({ name: thread ? `thread ${thread}` : "caller", list: spansOf(tasks) }))];
+  lanes.canvas = make("canvas", { class: "lanes", tabindex: "0", role: "application", "aria-label": `A run of ${us(trace.length_ns)} on ${trace.threads.length} threads: arrow keys move, + and - zoom` });
+  at("lanes").append(lanes.canvas);
+  at("waits").append(bars(trace.threads.flatMap(({ thread, busy_ns: busy, waiting_ns: waiting }) => {
+    const name = thread ? `thread ${thread}` : "caller";
+    return [[`${name} computes`, busy / 1e3], [`${name} waits`, waiting / 1e3]];
+  }), (time) => `${duration(time)}, ${percent((time * 1e3) / trace.length_ns)}`));
+  listenLanes();
+  lookAt(0, trace.length_ns);
+  onChoice.push(drawLanes);
+}

@@ -1,0 +1,158 @@
+"""The loops in which an artifact's kernels spend their time, as a disassembler writes them.
+
+A loop is what lies between a jump back and where it jumps to. Of those that hold no other, the one
+with the most multiply-adds is a kernel's hot loop.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from neocpu.runtime.artifact import Variant
+
+TOOLS: Final = ("objdump", "llvm-objdump")
+"""Any will do; Debian's ``objdump`` knows this host's instructions alone."""
+INSTALL: Final = (
+    "Install binutils (objdump), or llvm (llvm-objdump) for other machines' code, and write the "
+    "page again to see here the loop in which a kernel spends its time."
+)
+MAX_LINES: Final = 60
+_PATIENCE: Final = 60.0
+"""Seconds."""
+
+_FUNCTION: Final = re.compile(r"[0-9a-f]+ <(.+)>:$")
+_INSTRUCTION: Final = re.compile(r"\s*([0-9a-f]+):\s+(\S.*)$")
+_TARGET: Final = re.compile(r"\b(?:0x)?([0-9a-f]+) <[^>]*>")
+_JUMP: Final = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s")
+_MULTIPLY_ADD: Final = re.compile(
+    r"(?:\{\w+\} )?(?:vfn?m(?:add|sub)\d|v?mul[ps][sd]|vpdp|vdpbf16|v?pmadd|fn?m(?:l[as]|add|sub)\b"
+    r"|[su]dot|usdot|sudot|bfdot|bfmmla|[su]ml[as]l|mla)"
+)
+_BODY: Final = "_compute_"
+"""What TVM puts behind the name of a kernel, for the function that holds its loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class HotLoop:
+    """A kernel's hot loop.
+
+    Attributes
+    ----------
+    instructions : int
+        Of one pass.
+    multiply_adds : int
+        Instructions among them that multiply, and mostly add; most are of vectors.
+    lines : tuple of str
+        The first `MAX_LINES` of them. A jump within the loop names its line, from 1.
+    multiplying : tuple of int
+        Which of these multiply, from 0.
+    """
+
+    instructions: int
+    multiply_adds: int
+    lines: tuple[str, ...]
+    multiplying: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
+    """Return the hot loop of each kernel that has a loop, by the kernel's name.
+
+    There are none where no tool of `TOOLS` can read the code.
+
+    Parameters
+    ----------
+    path : Path
+        The artifact.
+    variant : Variant
+        The part of it to look into.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        with open(path, "rb") as artifact:
+            # All but the weights, whose place stays empty: tools read sections by their places.
+            rest = variant.code_bytes + variant.weight_bytes
+            for begin, end in ((0, variant.code_bytes), (rest, variant.size)):
+                artifact.seek(variant.offset + begin)
+                file.seek(begin)
+                file.write(artifact.read(end - begin))
+        file.flush()
+        for tool in filter(shutil.which, TOOLS):
+            if found := dict(_loops(_disassembly(tool, file.name))):
+                return found
+    return {}
+
+
+def _disassembly(tool: str, path: str) -> list[str]:
+    intel = ["-M", "intel"]
+    for options in (intel, []):  # which only x86 has
+        command = [tool, "-d", "--no-show-raw-insn", "-j", ".text", *options, path]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+        except (OSError, UnicodeError, subprocess.TimeoutExpired):
+            return []
+        if done.returncode == 0:
+            return done.stdout.splitlines()
+    return []
+
+
+def _loops(lines: Iterable[str]) -> Iterator[tuple[str, HotLoop]]:
+    """Yield the hot loop of each function that is a kernel's."""
+    name, code = "", list[tuple[int, str]]()
+    for line in (*lines, "0 <>:"):
+        if function := _FUNCTION.match(line):
+            if name.endswith(_BODY) and (loop := hot_loop(code)):
+                yield name.removesuffix(_BODY), loop
+            name, code = function[1], []
+        elif instruction := _INSTRUCTION.match(line):
+            text = re.split(r"\s*(?:#|//|;)", instruction[2], maxsplit=1)[0]
+            code.append((int(instruction[1], 16), " ".join(text.split())))
+
+
+def hot_loop(code: Sequence[tuple[int, str]]) -> HotLoop | None:
+    """Return the hot loop of a function; None if it has no loop.
+
+    Parameters
+    ----------
+    code : sequence of (int, str)
+        The address and the text of each instruction, in order.
+    """
+    places = {address: place for place, (address, _) in enumerate(code)}
+    targets = {
+        place: places.get(int(found[1], 16), len(code))
+        for place, (_, text) in enumerate(code)
+        if _JUMP.match(text) and (found := _TARGET.search(text))
+    }
+    loops = [(first, last) for last, first in targets.items() if first <= last]
+    # A loop that holds another ends after one that begins no sooner than it does.
+    ends = sorted(loops, key=lambda loop: (loop[1], -loop[0]))
+    inner = [
+        (first, last)
+        for i, (first, last) in enumerate(ends)
+        if not any(first <= other for other, _ in ends[:i])
+    ]
+    if not inner:
+        return None
+    multiplies = [bool(_MULTIPLY_ADD.match(text)) for _, text in code]
+    counts = {(a, b): sum(multiplies[a : b + 1]) for a, b in inner}
+    first, last = max(inner, key=lambda loop: (counts[loop], loop[1] - loop[0]))
+    shown = range(first, min(last + 1, first + MAX_LINES))
+
+    def line(place: int) -> str:
+        text = code[place][1]
+        if place not in targets:
+            return text
+        inside = first <= targets[place] <= last
+        return _TARGET.sub(f"line {targets[place] - first + 1}" if inside else "out", text)
+
+    bold = tuple(place - first for place in shown if multiplies[place])
+    return HotLoop(last + 1 - first, counts[first, last], tuple(map(line, shown)), bold)

@@ -1,0 +1,233 @@
+"""A run of an artifact in time, out of the timeline that ``neocpu run --trace`` wrote."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.files import read_file
+from neocpu.foundation.plain_text import plain
+from neocpu.runtime.described_calls import describe_calls
+from neocpu.runtime.header import ArtifactHeader
+
+MAX_BYTES: Final = 1 << 30
+_CLOSE: Final = 500
+"""Nanoseconds: tasks of one loop with less between them are drawn as one."""
+
+Span: TypeAlias = tuple[int, int, int]
+"""Position of the call; begin and end, in nanoseconds since the run began."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTime:
+    """What a thread did during a run.
+
+    Attributes
+    ----------
+    thread : int
+        0 is the one that made the run.
+    tasks : tuple of Span
+        Parts of parallel loops.
+    busy, waiting : int
+        Nanoseconds. The first thread has what lies between kernels besides.
+    """
+
+    thread: int
+    tasks: tuple[Span, ...]
+    busy: int
+    waiting: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "thread": self.thread,
+            "busy_ns": self.busy,
+            "waiting_ns": self.waiting,
+            "tasks": _flat(self.tasks),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrace:
+    """Of the runs of a timeline the one of median length.
+
+    Attributes
+    ----------
+    runs : int
+        How many there are.
+    length, shortest, longest : int
+        Nanoseconds: of this run, and of others.
+    kernels : tuple of Span
+        Calls, on the thread that made the run.
+    threads : tuple of ThreadTime
+        That one first.
+    """
+
+    runs: int
+    length: int
+    shortest: int
+    longest: int
+    kernels: tuple[Span, ...]
+    threads: tuple[ThreadTime, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; spans are flat lists of their three numbers."""
+        return {
+            "runs": self.runs,
+            "length_ns": self.length,
+            "shortest_ns": self.shortest,
+            "longest_ns": self.longest,
+            "kernels": _flat(self.kernels),
+            "threads": [each.to_json() for each in self.threads],
+        }
+
+
+_Event: TypeAlias = tuple[Mapping[str, Any], tuple[int, int]]
+_Kernel: TypeAlias = tuple[int, int, int]
+"""Begin, end, and the call's position."""
+_Task: TypeAlias = tuple[int, int, int, int]
+"""Begin, end, thread, and the loop's number: a part of it."""
+_Loop: TypeAlias = tuple[int, int]
+"""Which of the run's calls it is a part of, and its number."""
+_Part: TypeAlias = tuple[_Loop, int, int]
+"""Begin and end of a part of a loop."""
+_Some = TypeVar("_Some", _Kernel, _Task)
+
+
+def read_trace(
+    path: Path, artifact: Path, header: ArtifactHeader, every: ArtifactHeader
+) -> RunTrace:
+    """Read the timeline of an artifact.
+
+    Parameters
+    ----------
+    artifact : Path
+        For messages.
+    header : ArtifactHeader
+        Of the signature whose run is asked for.
+    every : ArtifactHeader
+        The whole one: a timeline counts the calls of all signatures.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read, is no timeline, has no run, or is of another artifact.
+    """
+    remedy = f"record one with: neocpu run {artifact} --repeat 20 --trace {path.name}"
+    before = takewhile(lambda each: each.inputs != header.inputs, every.each)
+    first = sum(len(each.calls) for each in before)
+    try:
+        events = json.loads(read_file(path, MAX_BYTES))["traceEvents"]
+        found = [(event, _span(event)) for event in events if event["ph"] == "X"]
+        difference = _difference([event for event, _ in found], every)
+        kernels = sorted(_kernels(found, range(first, first + len(header.calls))))
+        runs = sorted(span for event, span in found if event["cat"] == "run")
+        runs = [run for run in runs if _within(kernels, run)]
+        tasks = sorted(_tasks(found))
+    except OSError as error:
+        raise UsageError(f"cannot read --trace {path}: {error.strerror or error}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        kind = type(error).__name__
+        raise UsageError(f"--trace {path} is no timeline of neocpu ({kind}); {remedy}") from None
+    if difference:
+        raise UsageError(f"--trace {path} is of another artifact: {difference}; {remedy}")
+    if not runs:
+        raise UsageError(f"--trace {path} has no whole run; {remedy}")
+    runs.sort(key=lambda run: run[1] - run[0])
+    shortest, run, longest = runs[0], runs[(len(runs) - 1) // 2], runs[-1]
+    kernels = _within(kernels, run)
+    threads = tuple(_threads(kernels, _within(tasks, run), run))
+    spans = tuple((call, begin - run[0], end - run[0]) for begin, end, call in kernels)
+    lengths = (end - begin for begin, end in (run, shortest, longest))
+    return RunTrace(len(runs), *lengths, spans, threads)
+
+
+def _span(event: Mapping[str, Any]) -> tuple[int, int]:
+    """Return begin and end in nanoseconds."""
+    begin = round(event["ts"] * 1000)
+    return begin, begin + round(event["dur"] * 1000)
+
+
+def _difference(events: Iterable[Mapping[str, Any]], header: ArtifactHeader) -> str:
+    """Return how calls of a timeline differ from an artifact's; empty if they do not."""
+    calls = tuple(describe_calls(header))
+    for event in events:
+        if event["cat"] != "kernel":
+            continue
+        found = event["args"]
+        place, kernel = int(found["call"]), str(found["kernel"])
+        if not 0 <= place < len(calls):
+            return f"it has a call {place}, and this one makes {len(calls)}"
+        known = calls[place]
+        if kernel != known.kernel:
+            return f"its call {place} is of {plain(kernel)}, and here it is of {known.kernel}"
+        if (found["weight_bytes"], found["other_bytes"]) != (known.weights, known.others):
+            return f"its call {place}, of {plain(kernel)}, has tensors of other sizes"
+    return ""
+
+
+def _kernels(found: Iterable[_Event], calls: range) -> Iterator[_Kernel]:
+    for event, (begin, end) in found:
+        if event["cat"] == "kernel" and (call := int(event["args"]["call"])) in calls:
+            yield begin, end, call - calls.start
+
+
+def _tasks(found: Iterable[_Event]) -> Iterator[_Task]:
+    for event, (begin, end) in found:
+        if event["cat"] == "task":
+            yield begin, end, int(event["tid"]), int(event["args"]["loop"])
+
+
+def _within(spans: Sequence[_Some], run: tuple[int, int]) -> list[_Some]:
+    """Return those of spans, in order of their begins, that lie in a run."""
+    first, last = (bisect_left(spans, at, key=lambda span: span[0]) for at in run)
+    return [span for span in spans[first:last] if span[1] <= run[1]]
+
+
+def _threads(
+    kernels: Sequence[_Kernel], tasks: Sequence[_Task], run: tuple[int, int]
+) -> Iterator[ThreadTime]:
+    """Yield what each thread did.
+
+    The first one waits where others end a loop after it; else it computes as long as a kernel runs.
+    """
+    starts = [begin for begin, _, _ in kernels]
+    parts: dict[int, list[_Part]] = {0: []}
+    begins: dict[_Loop, int] = {}
+    ends: dict[_Loop, int] = {}
+    for begin, end, thread, number in tasks:
+        made = bisect_right(starts, begin) - 1
+        if made >= 0 and end <= kernels[made][1]:  # else it copies an input or an output
+            loop = (made, number)
+            begins.setdefault(loop, begin)
+            ends[loop] = max(end, ends.get(loop, 0))
+            parts.setdefault(thread, []).append((loop, begin, end))
+    own = {loop: end for loop, _, end in parts[0]}
+    waiting = sum(end - own.get(loop, begins[loop]) for loop, end in ends.items())
+    computing = sum(end - begin for begin, end, _ in kernels) - waiting
+    for thread, mine in sorted(parts.items()):
+        busy = sum(end - begin for _, begin, end in mine)
+        times = (busy, run[1] - run[0] - busy) if thread else (computing, waiting)
+        spans = ((kernels[made][2], b - run[0], e - run[0]) for (made, _), b, e in _joined(mine))
+        yield ThreadTime(thread, tuple(spans), *times)
+
+
+def _joined(parts: Iterable[_Part]) -> list[_Part]:
+    """Return a thread's parts of loops, those of one that follow each other closely as one."""
+    found: list[_Part] = []
+    for loop, begin, end in parts:
+        if found and found[-1][0] == loop and begin - found[-1][2] < _CLOSE:
+            found[-1] = (loop, found[-1][1], end)
+        else:
+            found.append((loop, begin, end))
+    return found
+
+
+def _flat(spans: Iterable[Span]) -> list[int]:
+    return [number for span in spans for number in span]
