@@ -144,8 +144,8 @@ def read_trace(
     kernels = _within(kernels, run)
     threads = tuple(_threads(kernels, _within(tasks, run), run))
     spans = tuple((call, begin - run[0], end - run[0]) for begin, end, call in kernels)
-    lengths = (end - begin for begin, end in (run, shortest, longest))
-    return RunTrace(len(runs), *lengths, spans, threads)
+    length, least, most = (end - begin for begin, end in (run, shortest, longest))
+    return RunTrace(len(runs), length, least, most, spans, threads)
 
 
 def _span(event: Mapping[str, Any]) -> tuple[int, int]:
