@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from neocpu.divergence.counted_rows import rows_in_order
 from neocpu.divergence.reference_tensors import (
     NodesBetween,
     expected_tensors,
@@ -225,7 +226,9 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
     UsageError
         If there are none.
     """
-    header, names = watched.header, {value.name for value in watched.values}
+    header, counted = watched.header, _counted(watched.header)
+    seen = [value for value in watched.values if value.name not in counted]
+    names = {value.name for value in seen}
     outputs = (
         ModelValue(spec.name, _made_after(header, number), 0, spec.dtype, spec.shape)
         for spec, number in zip(header.outputs, header.returns, strict=False)
@@ -233,12 +236,24 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
     )
     found = [
         value
-        for value in (*watched.values, *outputs)
-        if value.name in truth.expected and truth.expected[value.name].shape == value.shape
+        for value in (*seen, *outputs)
+        if value.name in truth.expected
+        and _fits(truth.expected[value.name].shape, value, value.name in counted)
     ]
     if not found:
         raise _nothing_common(watched, truth)
     return found
+
+
+def _counted(header: ArtifactHeader) -> frozenset[str]:
+    """Return the outputs of which not all rows matter, but those that a run counts."""
+    return frozenset(spec.name for spec in header.outputs if spec.bounded)
+
+
+def _fits(shape: tuple[int, ...], value: ModelValue, counted: bool) -> bool:
+    if not counted:
+        return shape == value.shape
+    return shape[1:] == value.shape[1:] and shape[0] <= value.shape[0]
 
 
 def _nothing_common(watched: WatchedModel, truth: _Truth) -> UsageError:
@@ -271,14 +286,19 @@ def _diverging(
     source: ComparisonInputs,
     nodes: NodesBetween | None,
 ) -> Divergence:
-    exact = {value.name: truth.expected[value.name] for value in common}
+    header, counted = watched.header, _counted(watched.header)
+    expected = {value.name: truth.expected[value.name] for value in common}
+    exact = {name: array for name, array in expected.items() if name not in counted}
+    names = [[header.outputs[place].name for place in group] for group in header.row_groups]
+    groups = [[name for name in group if name in expected] for group in names]
     rng = np.random.default_rng(source.seed)
     runs = (
         free,
         watched.run(inputs, exact),
         watched.run(_nudged(inputs, rng), _nudged(exact, rng)),
     )
-    tensors = tuple(_compared(watched, truth, common, [*map(_all, runs)], nodes))
+    arrays = [rows_in_order(_all(run, counted), expected, groups) for run in runs]
+    tensors = tuple(_compared(watched, truth, common, arrays, nodes))
     if not tensors:
         raise _nothing_common(watched, truth)
     return Divergence(watched.path, truth.name, truth.source, str(source), tensors, truth.count)
@@ -306,7 +326,7 @@ def _compared(
         own_error = norm_error(own, expected)
         yield ComparedTensor(
             name,
-            value.shape,
+            expected.shape,
             operator.name,
             operator.kernel,
             operator.precision,
@@ -318,8 +338,10 @@ def _compared(
         )
 
 
-def _all(run: SeenRun) -> dict[str, Array]:
-    return {**run.outputs, **run.tensors}
+def _all(run: SeenRun, counted: Collection[str]) -> dict[str, Array]:
+    """Return what is seen of a run; of outputs whose rows are counted, those rows."""
+    rows = {name: run.outputs[name] for name in counted}
+    return {**run.outputs, **run.tensors, **rows}
 
 
 def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:
