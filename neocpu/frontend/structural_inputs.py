@@ -8,6 +8,7 @@ from typing import Final
 import onnx
 
 from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {
@@ -60,12 +61,12 @@ def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
     What an operand is computed from counts too, unless that goes through `Shape` or `Size`, which
     look at no value.
     """
-    nodes = list(_all_nodes(model.graph))
+    nodes = list(all_nodes(model.graph.node))
     sources = {name: list(node.input) for node in nodes for name in node.output}
     for node in nodes:
         if node.op_type in ("Shape", "Size"):
             sources[node.output[0]] = []
-        for graph in _inner_graphs(node):
+        for graph in graphs_of(node):
             # What a body takes comes from its node's inputs, what it gives is its node's outputs.
             sources |= {value.name: list(node.input) for value in graph.input}
             for name in node.output:
@@ -78,18 +79,6 @@ def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
             found.add(name)
             waiting += sources.get(name, ())
     return frozenset(value.name for value in real_inputs(model.graph) if value.name in found)
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for inner in _inner_graphs(node):
-            yield from _all_nodes(inner)
-
-
-def _inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from (attribute.g, *attribute.graphs)
 
 
 def _operands(node: onnx.NodeProto) -> Iterator[str]:
