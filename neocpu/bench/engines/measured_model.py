@@ -105,8 +105,8 @@ class Subject:
         return self.model
 
 
-def is_artifact(model: str) -> bool:
-    """Return whether ``model`` means an artifact rather than a model."""
+def names_artifact(model: str) -> bool:
+    """Whether ``model`` is how an artifact is named, be there such a file or not."""
     return Path(model).suffix == ".so"
 
 
@@ -130,7 +130,7 @@ def find_subject(
     NeoCPUError
         As `open_subject` and `compile_subject`.
     """
-    if not is_artifact(model):
+    if not names_artifact(model):
         return compile_subject(
             model,
             folder,

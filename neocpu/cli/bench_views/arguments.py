@@ -150,9 +150,9 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
 
 
 def _check_kinds(names: Sequence[str], suite: str | None, *, artifacts: bool) -> None:
-    from neocpu.bench.engines.measured_model import is_artifact
+    from neocpu.bench.engines.measured_model import names_artifact
 
-    found = next(filter(is_artifact, names), None)
+    found = next(filter(names_artifact, names), None)
     if found is not None and not artifacts:
         raise UsageError(f"{_view()} needs a MODEL: {found} holds a plan, not its choices")
     if found is not None and suite is not None:
@@ -169,9 +169,9 @@ def check_source(asked: Asked, source: str | None) -> None:
     UsageError
         If it is said of models, or of several artifacts.
     """
-    from neocpu.bench.engines.measured_model import is_artifact
+    from neocpu.bench.engines.measured_model import names_artifact
 
-    if source is not None and (len(asked.models) != 1 or not is_artifact(asked.models[0])):
+    if source is not None and (len(asked.models) != 1 or not names_artifact(asked.models[0])):
         raise UsageError("--model goes with one OUT.so: it names the model that was compiled")
 
 
@@ -187,10 +187,10 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
         threads: int | None,
         **own: Any,
     ) -> int:
-        from neocpu.bench.engines.measured_model import is_artifact
+        from neocpu.bench.engines.measured_model import names_artifact
 
         for model in models:
-            if not is_artifact(model):
+            if not names_artifact(model):
                 raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
         check_document(output)
         names = tuple(dict.fromkeys(models))
