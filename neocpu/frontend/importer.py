@@ -92,9 +92,11 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
         with suppress(InternalError):  # of a block that was not begun yet
             importer.bb._end_block()  # or TVM warns of it on stderr
         raise
-    _require_static_outputs(module["main"], graph)
-    if importer.renamed:
-        module["main"] = module["main"].with_attr(RENAMED, importer.renamed)
+    main = module["main"]
+    _require_static_outputs(main, graph)
+    renamed = {**importer.renamed, **_renamed_result(main, graph)}
+    if renamed:
+        module["main"] = main.with_attr(RENAMED, renamed)
     return module
 
 
@@ -149,6 +151,13 @@ def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) ->
             )
 
 
+def _renamed_result(function: relax.Function, graph: onnx.GraphProto) -> dict[str, str]:
+    """Return what the model calls its only output, by the variable that is the result."""
+    ours = str(getattr(function.body.body, "name", ""))
+    names = [value.name for value in graph.output]
+    return {ours: names[0]} if len(names) == 1 and ours not in ("", *names) else {}
+
+
 def _require_computable(name: str, kind: relax.Type, wanted: tuple[int, ...] | None) -> None:
     """Raise for a tensor that no kernel computes as ONNX means it, or that became another one.
 
@@ -173,12 +182,25 @@ def _require_computable(name: str, kind: relax.Type, wanted: tuple[int, ...] | N
         )
 
 
+class _Builder(relax.BlockBuilder):  # type: ignore[misc]
+    """Calls the result of a function after the tensor that it is; TVM calls it gv."""
+
+    def emit_output(self, output: Any, name_hint: str = "") -> relax.Var:
+        """Bind what the function returns, and return the variable."""
+        of_one = isinstance(output, relax.Var)
+        return super().emit_output(output, str(output.name) if of_one else name_hint)
+
+
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with our converters first and errors that name the node."""
 
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.bb = _Builder()
+        self.renamed: dict[str, str] = {}
+
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         values = (*graph.value_info, *graph.output)
-        self.renamed: dict[str, str] = {}
         self._inferred = {value.name: static_dims(value) for value in values}
         failures: dict[str, list[onnx.NodeProto]] = {}
         cause: Exception | None = None

@@ -1,0 +1,33 @@
+"""What a model returns bears the name that the model gives it, of one output as of several."""
+
+import numpy as np
+import pytest
+from onnx.helper import make_node as node
+
+from neocpu.frontend import import_relax, load_model
+from neocpu.passes.simplify_relax import simplify
+from neocpu.passes.values.held_values import renamed_by
+from neocpu.relax_utils import bindings
+from tests.neocpu.frontend.differential import make_model
+
+X = np.zeros((2, 3), np.float32)
+CASES = {
+    "one output": ([node("Exp", ["x"], ["m"]), node("Neg", ["m"], ["y"])], ["y"]),
+    "a dot": ([node("Exp", ["x"], ["m"]), node("Neg", ["m"], ["y.1"])], ["y.1"]),
+    "a number of TVM's": ([node("Exp", ["x"], ["gv"]), node("Neg", ["gv"], ["gv1x"])], ["gv1x"]),
+    "a step that reads it": (
+        [node("Exp", ["x"], ["y"]), node("Neg", ["y"], ["m"]), node("Abs", ["m"], ["z"])],
+        ["y"],
+    ),
+    "several": ([node("Exp", ["x"], ["m"]), node("Neg", ["m"], ["y"])], ["m", "y"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_are_named(case):
+    nodes, outputs = CASES[case]
+    mod = simplify(import_relax(load_model(make_model(nodes, {"x": X}, outputs=outputs))))
+    main, known = mod["main"], renamed_by(mod["main"])
+    names = [known.get(str(each.var.name), str(each.var.name)) for each in bindings(main)]
+    assert [name for name in names if name in outputs] == outputs
+    assert len(set(names)) == len(names)
