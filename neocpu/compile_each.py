@@ -152,8 +152,11 @@ def _begin_each(
                 _builder(cpu, own, store, clock, generations),
                 calibration=calibration,
                 together=count > 1,
+                dump=Dump(
+                    *_numbered("cpu", number, len(members)), *_numbered("shape", signature, count)
+                ),
             )
-            for clock in clocks
+            for signature, clock in enumerate(clocks)
         ]
         if not models:
             for builder, shapes in zip(builders, options.signatures, strict=True):
@@ -167,6 +170,11 @@ def _begin_each(
             planned = builder.plan(each, admissions, agreed=agreed[signature])
             assert planned is not None  # no plan was tried before
             yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
+
+
+def _numbered(what: str, number: int, count: int) -> tuple[str, ...]:
+    """Return the folder for one of ``count``; none for the only one."""
+    return (f"{what}-{number + 1}",) if count > 1 else ()
 
 
 def _builder(

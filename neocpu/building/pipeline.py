@@ -90,11 +90,17 @@ LEGALIZATIONS: Final = {
 
 
 class Dump:
-    """Writes what each phase produced to ``$NEOCPU_DUMP_DIR``, numbered; else does nothing."""
+    """Writes what each phase produced to ``$NEOCPU_DUMP_DIR``, numbered; else does nothing.
 
-    def __init__(self, folder: str | None = None) -> None:
-        folder = folder or os.environ.get(DUMP_VARIABLE)
-        self._folder = Path(folder) if folder else None
+    Parameters
+    ----------
+    *parts : str
+        Of which of several compilations: folders within one another.
+    """
+
+    def __init__(self, *parts: str) -> None:
+        folder = os.environ.get(DUMP_VARIABLE)
+        self._folder = Path(folder, *parts) if folder else None
         self._count = 0
 
     def __call__(self, phase: str, text: Callable[[], str], suffix: str = "txt") -> None:

@@ -222,6 +222,19 @@ def test_dump_folder_holds_every_phase(tmp_path, monkeypatch):
     ]
 
 
+def test_each_shape_has_a_dump_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEOCPU_DUMP_DIR", str(tmp_path))
+    model = tiny()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    shapes = [{"x": (n, 3, 5, 5)} for n in (1, 2)]
+    neocpu.compile(model, threads=1, verify=False, shapes=shapes).close()
+    folders = sorted(tmp_path.iterdir())
+    assert [folder.name for folder in folders] == ["shape-1", "shape-2"]
+    plans = {path.read_text() for folder in folders for path in folder.glob("*-plan.json")}
+    assert len(plans) == 2
+
+
 @pytest.mark.parametrize(("kernel", "dilation"), [(7, 1), (3, 3)])
 def test_a_kernel_larger_than_its_image_is_named(kernel, dilation):
     weights = onnx.numpy_helper.from_array(np.ones((2, 3, kernel, kernel), np.float32), "w")
