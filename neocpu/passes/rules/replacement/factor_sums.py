@@ -2,7 +2,8 @@
 
 So the response normalisation of ConvNeXt V2 is written, and attention that adds to what it weighs,
 as BiSeNet's. ``g`` has fewer elements than ``x``: one for all pixels of a channel, say. What reads
-the product may multiply by it as it reads ``x``, and the map is not written once more.
+the product may multiply by it as it reads ``x``, and the map is not written once more. An infinite
+``x`` stays infinite where it would meet its own opposite, for g between -1 and 0: docs/accuracy.md.
 """
 
 from __future__ import annotations
