@@ -15,6 +15,7 @@ from tvm.ir import Call, Var
 from neocpu.planning.epilogues import Epilogue, match_epilogue
 from neocpu.planning.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
 from neocpu.planning.network import Network
+from neocpu.planning.operators.attention.channel_gate_op import with_channel_gates
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
 from neocpu.planning.operators.dense_op import (
     DenseOp,
@@ -111,7 +112,7 @@ class _Extractor:
                 found = self._layout_op(var, binding.value)
                 if found is not None:
                     ops.append(found)
-        ops = with_gates(self, ops)
+        ops = with_channel_gates(self, with_gates(self, ops))
         inputs = frozenset(self._func.params)
         reads = self._nchw_reads(ops)
         tokens = find_tokens(self, self._claimed)
@@ -125,6 +126,8 @@ class _Extractor:
         # Later operators claim a shared residual add first: by then its other side is computed.
         for binding in reversed(list(bindings(self._func))):
             if not is_op(binding.value, "relax.nn.conv2d", CONVOLUTION, "relax.matmul"):
+                continue
+            if binding.var in self._claimed:  # by attention whose heads it mixes
                 continue
             weights = weight_values(binding.value.args[1], self._definitions)
             if weights is not None and is_op(binding.value, CONVOLUTION):

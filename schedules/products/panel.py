@@ -84,9 +84,9 @@ def each_panel(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]
         yield full, tuple(min(lanes, rest - first) for first in range(0, rest, lanes))
 
 
-def allocate(rows: int, columns: int, lanes: int) -> Any:
-    """Allocate the panels of a matrix: ``(panel, row, column of the panel)``."""
-    shape = (panels_of(columns, lanes), rows, VECTORS * lanes)
+def allocate(rows: int, columns: int, lanes: int, matrices: int = 1) -> Any:
+    """Allocate the panels of equal matrices: ``(panel, row, column of the panel)``."""
+    shape = (matrices * panels_of(columns, lanes), rows, VECTORS * lanes)
     return T.alloc_buffer(shape, "float32", layout=None)
 
 
@@ -96,9 +96,17 @@ def reader(panels: Any, number: Any, lanes: int, first: Any = 0) -> Callable[[An
 
 
 def pack(
-    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float = 1.0
+    panels: Any,
+    source: Matrix,
+    rows: int,
+    columns: int,
+    lanes: int,
+    scale: float = 1.0,
+    first: Any = 0,
 ) -> None:
-    """Copy a matrix to its panels, scaled. Lanes beyond the columns are left as they are.
+    """Copy a matrix to its panels, scaled, the first of which has number ``first``.
+
+    Lanes beyond the columns are left as they are.
 
     ::
 
@@ -107,14 +115,14 @@ def pack(
             for tile of rows: panels[...] = transposed(source[...])       # or rows are neighbours
     """
     if source.along != 1 and source.down == 1:
-        _pack_transposed(panels, source, rows, columns, lanes, scale)
+        _pack_transposed(panels, source, rows, columns, lanes, scale, first)
         return
 
     def copy(column: Any, width: int) -> None:
         panel, lane = _lane(column, lanes)
         with T.serial(rows) as row, T.vectorized(width) as o:
             value = _times(source.element(row, column + o), scale)
-            T.buffer_store(panels, value, [panel, row, lane + o])
+            T.buffer_store(panels, value, [first + panel, row, lane + o])
 
     for_vectors(columns, lanes, copy)
 
@@ -133,7 +141,7 @@ def _lane(column: Any, lanes: int) -> tuple[Any, Any]:
 
 
 def _pack_transposed(
-    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float
+    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float, number: Any
 ) -> None:
     def tiles(column: Any, width: int) -> None:
         row, edge = 0, lanes
@@ -155,6 +163,6 @@ def _pack_transposed(
         panel, lane = _lane(column, lanes)
         for k, vector in enumerate(transpose(loaded)):
             stored = _times(vector, scale, edge)
-            T.buffer_store(panels, stored, [panel, row + k, span(lane, edge)])
+            T.buffer_store(panels, stored, [number + panel, row + k, span(lane, edge)])
 
     for_vectors(columns, lanes, tiles)

@@ -61,6 +61,9 @@ class ProductWorkload:
 class AttentionWorkload:
     """``output = softmax(scale * q kᵀ + biases) v``, for each index of the batch.
 
+    Heads may talk to each other (Shazeer et al., 2020): before the softmax, after it or both their
+    scores become sums of those of all heads, the last axis of the batch.
+
     Attributes
     ----------
     batch : tuple of int
@@ -74,6 +77,8 @@ class AttentionWorkload:
         and keys, and neighbouring keys lie side by side or are one.
     zeros : bool
         Whether a query whose softmax is no numbers, as where all keys are masked, gives zeros.
+    mixed_before, mixed_after : bool
+        Whether heads are mixed before the softmax, and after it.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -89,13 +94,22 @@ class AttentionWorkload:
     output: StridedView
     biases: tuple[StridedView, ...] = ()
     zeros: bool = False
+    mixed_before: bool = False
+    mixed_after: bool = False
+
+    @property
+    def mixes(self) -> int:
+        """How often heads are mixed."""
+        return self.mixed_before + self.mixed_after
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of both products, two per multiply-accumulate."""
+        """Floating-point operations of all products, two per multiply-accumulate."""
         pairs = math.prod(self.batch) * self.queries * self.keys
-        return 2 * pairs * (self.depth + self.width)
+        mixed = self.mixes * self.batch[-1] if self.mixes else 0
+        return 2 * pairs * (self.depth + self.width + mixed)
 
     def __str__(self) -> str:
         size = f"{math.prod(self.batch)} of {self.queries}x{self.keys}, {self.depth}"
-        return size + (f" -> {self.width}" if self.width != self.depth else "")
+        size += f" -> {self.width}" if self.width != self.depth else ""
+        return size + (", heads mixed" if self.mixes else "")

@@ -12,7 +12,7 @@ from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr, constant_value, static_shape
-from neocpu.schedules.products import attention, product
+from neocpu.schedules.products import attention, mixed_attention, product
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -49,7 +49,8 @@ class ProductOp:
     def estimate(self, target: CpuTarget, threads: int) -> float:
         """Return analytic seconds."""
         if isinstance(self.workload, AttentionWorkload):
-            return attention.estimate(self.workload, target, threads)
+            module = mixed_attention if self.workload.mixes else attention
+            return module.estimate(self.workload, target, threads)
         return product.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
@@ -58,6 +59,8 @@ class ProductOp:
         return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
     def _lower(self, target: CpuTarget, threads: int) -> Any:
+        if isinstance(self.workload, AttentionWorkload) and self.workload.mixes:
+            return mixed_attention.lower_mixed_attention(self.workload, target, threads)
         if isinstance(self.workload, AttentionWorkload):
             return attention.lower_attention(self.workload, target, threads)
         return product.lower_product(self.workload, target, threads)

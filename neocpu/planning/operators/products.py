@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm.ir import Call, Var
 
+from neocpu.planning.operators.attention.head_mixes import HeadMix, head_mix, sole_definition
 from neocpu.planning.operators.layout_op import Function, sole_reader
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.stored_weights import weight_values
@@ -24,9 +25,11 @@ from neocpu.relax_utils import (
     constant_value,
     dtype_of,
     is_op,
+    make_const,
     permutation_of,
     static_shape,
 )
+from neocpu.schedules.products.mixed_attention import MOST_SCORES
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
@@ -150,7 +153,10 @@ def _attention(
 ) -> ProductOp | None:
     """Return the attention whose product with the values ``var`` is."""
     shape, own = static_shape(call), static_shape(call.args[1])
-    scores = _softmax_of(function, call.args[0])
+    after = head_mix(function, call.args[0])
+    scores = _softmax_of(function, call.args[0] if after is None else after.scores)
+    if scores is not None and after is not None:
+        scores = replace(scores, through=(*scores.through, *after.through))
     if shape is None or own is None or len(own) < 2 or scores is None:
         return None
     batch = shape[:-2]
@@ -167,17 +173,28 @@ def _attention(
         return None
     if any(bias.view.stride(len(batch) + 1) not in (0, 1) for bias in biases):
         return None
-    result, output, after = _written(function, var, read)
+    mixes = [mix for mix in (scores.mix, after) if mix is not None]
+    if mixes and not _may_talk(scores, mixes, batch, keys):
+        return None
+    result, output, behind = _written(function, var, read)
     k = replace(k, view=k.view.permuted((*range(len(batch)), len(batch) + 1, len(batch))))
     workload = AttentionWorkload(
         batch, queries, keys, depth, width, scores.scale,
         q.view, k.view, values.view, output, tuple(bias.view for bias in biases), scores.zeros,
+        scores.mix is not None, after is not None,
     )  # fmt: skip
     operands = (q, k, values, *biases)
-    through = {*scores.through, *(inner for one in operands for inner in one.through), var, *after}
+    through = {*scores.through, *(inner for one in operands for inner in one.through), var, *behind}
     absorbed = read_within(function, through - {result}, {result})
-    sources = tuple(one.source for one in operands)
+    sources = (*(one.source for one in operands), *(make_const(mix.constants) for mix in mixes))
     return ProductOp(function.name("attention"), result, absorbed, workload, sources)
+
+
+def _may_talk(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], keys: int) -> bool:
+    """Whether heads are the last axis of the batch, and few enough for one kernel of all."""
+    heads = batch[-1] if len(batch) == 2 else 0
+    same = all(mix.heads == heads for mix in mixes) and not scores.zeros
+    return same and heads * keys <= MOST_SCORES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,6 +212,8 @@ class _Scores:
         All variables from the product on.
     zeros : bool
         Whether zeros take the place of a softmax that is no numbers.
+    mix : HeadMix or None
+        What mixes heads before the softmax.
     """
 
     product: _Factors
@@ -202,11 +221,12 @@ class _Scores:
     biases: tuple[Seen, ...]
     through: tuple[Var, ...]
     zeros: bool = False
+    mix: HeadMix | None = None
 
 
 def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
     """Return the scores of whose softmax, perhaps reshaped, ``weights`` are."""
-    value: Any = _sole_definition(function, weights)
+    value: Any = sole_definition(function, weights)
     if is_op(value, "relax.reshape"):
         return _followed(_softmax_of(function, value.args[0]), weights)
     if is_op(value, "relax.where"):
@@ -217,7 +237,7 @@ def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
 def _zeros_for_nan(function: Function, where: Call, weights: Var) -> _Scores | None:
     """Look at ``where(isnan(w), 0, w)``, as PyTorch writes it of masks that may hide all keys."""
     condition, zero, own = where.args
-    test: Any = _sole_definition(function, condition)
+    test: Any = sole_definition(function, condition)
     number = constant_value(zero)
     if not is_op(test, "relax.isnan") or not test.args[0].same_as(own) or function.is_result(own):
         return None
@@ -235,9 +255,12 @@ def _of_softmax(function: Function, value: Any, weights: Expr) -> _Scores | None
     rank = len(static_shape(value) or ())
     if int(value.attrs.axis) % rank != rank - 1:
         return None
-    scores = _scores(function, value.args[0])
+    mix = head_mix(function, value.args[0])
+    scores = _scores(function, value.args[0] if mix is None else mix.scores)
     if scores is None or not 0 < scores.scale < math.inf:
         return None
+    if mix is not None:
+        scores = replace(scores, mix=mix, through=(*scores.through, *mix.through))
     shape = static_shape(value)
     keys = scores.product.right.view.shape[-1]
     return None if shape is None or shape[-1] != keys else _followed(scores, weights)
@@ -245,7 +268,7 @@ def _of_softmax(function: Function, value: Any, weights: Expr) -> _Scores | None
 
 def _scores(function: Function, scores: Expr, steps: int = MOST_STEPS) -> _Scores | None:
     """Return a product, perhaps scaled, with biases, and reshaped."""
-    value = _sole_definition(function, scores) if steps else None
+    value = sole_definition(function, scores) if steps else None
     if value is None or dtype_of(value) != "float32":
         return None
     if is_op(value, "relax.matmul"):
@@ -279,13 +302,6 @@ def _biased(function: Function, scores: _Scores, call: Call, bias: Expr) -> _Sco
 
 def _followed(scores: _Scores | None, var: Var) -> _Scores | None:
     return None if scores is None else replace(scores, through=(*scores.through, var))
-
-
-def _sole_definition(function: Function, expr: Expr) -> Expr | None:
-    """Return what a variable that is read once is bound to."""
-    if not isinstance(expr, Var) or sole_reader(function, expr) is None:
-        return None
-    return function.definition(expr)
 
 
 def _over(found: Seen, shape: Sequence[int]) -> Seen | None:

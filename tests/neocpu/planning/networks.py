@@ -150,6 +150,16 @@ def excite(net: Net, x: Any) -> Any:
     return net.conv(net.emit(relax.op.multiply(body, gate)), 8, 1)
 
 
+def attend(net: Net, x: Any) -> Any:
+    """Efficient channel attention: a gate that is a convolution along the channels."""
+    body = net.relu(net.conv(x, 20))
+    means = net.emit(relax.op.mean(body, [2, 3], True))
+    row = net.emit(relax.op.reshape(means, (int(x.ty.shape[0]), 1, 1, 20)))
+    near = net.emit(relax.op.nn.conv2d(row, net.const(1, 1, 1, 3), padding=(0, 1, 0, 1)))
+    gate = net.emit(relax.op.reshape(net.emit(relax.op.sigmoid(near)), means.ty.shape))
+    return net.conv(net.emit(relax.op.multiply(body, gate)), 17, 1)
+
+
 def preactivation(net: Net, x: Any) -> Any:
     """Normalisation and activation in front of a 1x1 convolution, a gate in front of another."""
     scaled = net.emit(relax.op.multiply(x, net.const(1, int(x.ty.shape[1]), 1, 1)))
@@ -259,6 +269,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "inception": (inception, ((2, 12, 9, 10),)),
     "dense_block": (dense_block, ((1, 32, 6, 6),)),
     "excite": (excite, (IMAGE,)),
+    "attend": (attend, (IMAGE,)),
     "preactivation": (preactivation, ((2, 19, 7, 9),)),
     "classifier": (classifier, ((3, 3, 11, 13),)),
     "shuffle": (shuffle, (IMAGE,)),

@@ -14,6 +14,7 @@ from networks import (
 from tvm import relax
 
 from neocpu.planning.extract import extract
+from neocpu.planning.operators.attention.channel_gate_op import ChannelGateOp
 from neocpu.planning.operators.channel_norm_op import ChannelNormOp
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.operators.conv_op import ConvOp
@@ -24,6 +25,7 @@ from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.group_norm_op import GroupNormOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.operators.resize_op import ResizeOp
+from neocpu.schedules.operators.statistics.channel_window import ChannelWindowWorkload
 from neocpu.schedules.operators.statistics.gate import GateWorkload
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
@@ -92,6 +94,35 @@ def test_a_pooling_and_two_layers_are_a_gate():
     assert isinstance(gate, GateOp)
     assert gate.workload == GateWorkload(body.shape, 5, 20, (BIAS, RELU), (BIAS, SIGMOID))
     assert gate.reads[0].var.same_as(body.result)
+
+
+def test_a_pooling_and_a_convolution_along_channels_are_a_gate():
+    body, gate, last = network("attend").ops
+    assert isinstance(gate, ChannelGateOp)
+    assert gate.workload == ChannelWindowWorkload(body.shape, 3, 1, (SIGMOID,))
+    assert gate.reads[0].var.same_as(body.result)
+    assert last.reads[1].var.same_as(gate.result)
+
+
+@pytest.mark.parametrize("other", ["a reader", "strides", "two channels"])
+def test_what_is_no_gate_along_channels_stays(other):
+    def body(net, x):
+        pooled = net.emit(relax.op.mean(x, [2, 3], True))
+        row = net.emit(relax.op.reshape(pooled, (IMAGE[0], 1, 1, IMAGE[1])))
+        channels, stride = 1 + (other == "two channels"), 1 + (other == "strides")
+        near = net.emit(
+            relax.op.nn.conv2d(
+                row,
+                net.const(channels, 1, 1, 3),
+                strides=(1, stride),
+                padding=(0, 1, 0, 1),
+            )
+        )
+        count = channels * IMAGE[1] // stride
+        gate = net.emit(relax.op.reshape(near, (IMAGE[0], count, 1, 1)))
+        return net.emit(relax.op.multiply(pooled, gate)) if other == "a reader" else gate
+
+    assert [type(op) for op in extract(build(body, IMAGE)).ops][:2] == [GlobalPoolOp, ConvOp]
 
 
 @pytest.mark.parametrize("other", ["a reader", "a residual", "a window"])

@@ -262,3 +262,30 @@ def test_sums_of_a_value_and_itself_are_looked_at_once():
         return net.emit(relax.op.matmul(net.emit(relax.op.nn.softmax(x, -1)), v))
 
     assert kinds(extract(build(body, (2, 6, 5), (2, 5, 7))).products) == ["product"]
+
+
+def talking(before, after, *, kernel=1, batch=2):
+    """Attention whose scores are mixed across heads, as two transposes and a layer leave it."""
+
+    def body(net, x):
+        q, k, v = (heads_of(net, x, 4, part, split="take") for part in range(3))
+        scores = half(net, net.emit(relax.op.matmul(q, transposed(net, k))))
+        scores = net.conv(scores, 4, kernel) if before else scores
+        weights = net.emit(relax.op.nn.softmax(scores, -1))
+        if after:
+            weights = net.emit(relax.op.nn.conv2d(weights, net.const(4, 4, 1, 1)))
+        return joined(net, net.emit(relax.op.matmul(weights, v)))
+
+    return build(body, (batch, 19, 3 * 4 * 5))
+
+
+@pytest.mark.parametrize(("before", "after"), [(True, True), (True, False), (False, True)])
+def test_heads_that_talk_to_each_other_are_one_kernel(before, after):
+    (found,) = check(talking(before, after))
+    assert (found.workload.mixed_before, found.workload.mixed_after) == (before, after)
+    assert not extract(talking(before, after)).ops
+
+
+def test_heads_that_talk_about_their_neighbours_are_not():
+    products = check(talking(True, False, kernel=3, batch=1))
+    assert kinds(products) == ["product", "product"]

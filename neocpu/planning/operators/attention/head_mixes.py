@@ -1,0 +1,83 @@
+"""Scores of attention that are mixed across heads: 1x1 convolutions whose channels are the heads.
+
+Such are the dense layers over heads of talking-heads attention, once the transposes around them are
+gone (`neocpu.passes.rules.reordering.cancel_layouts`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm.ir import Var
+
+from neocpu.planning.operators.layout_op import Function, sole_reader
+from neocpu.relax_utils import (
+    Array,
+    Expr,
+    constant_value,
+    dtype_of,
+    four_of,
+    is_op,
+    pair_of,
+    static_shape,
+    vector_along,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadMix:
+    """A mix of heads, of scores ``(N, heads, queries, keys)``.
+
+    Attributes
+    ----------
+    scores : Var
+        What is mixed.
+    constants : array
+        ``(heads * heads + heads,)``: weights, a row for each head that is made, and biases.
+    through : tuple of Var
+        The variables that it is, in program order.
+    """
+
+    scores: Var
+    constants: Array
+    through: tuple[Var, ...]
+
+    @property
+    def heads(self) -> int:
+        """How many there are, before and after."""
+        return int(static_shape(self.scores)[1])  # type: ignore[index]
+
+
+def head_mix(function: Function, mixed: Expr) -> HeadMix | None:
+    """Return the mix that alone makes a variable, which is read once; None if it is none."""
+    value: Any = sole_definition(function, mixed)
+    through, bias = [mixed], None
+    if is_op(value, "relax.add"):
+        constant, mixed = constant_value(value.args[1]), value.args[0]
+        bias = None if constant is None else vector_along(constant, 4, 1)
+        if bias is None or static_shape(value) != static_shape(mixed):
+            return None
+        value = sole_definition(function, mixed)
+        through.insert(0, mixed)
+    if value is None or not is_op(value, "relax.nn.conv2d") or dtype_of(value) != "float32":
+        return None
+    weights, attrs = constant_value(value.args[1]), value.attrs
+    heads = (static_shape(value.args[0]) or (0, 0))[1]
+    plain = (pair_of(attrs.strides), four_of(attrs.padding), int(attrs.groups))
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+    if weights is None or weights.shape != (heads, heads, 1, 1) or layouts != ("NCHW", "OIHW"):
+        return None
+    if plain != ((1, 1), (0, 0, 0, 0), 1):
+        return None
+    biases = np.broadcast_to(np.float32(0) if bias is None else bias, (heads,))
+    constants = np.concatenate([weights.reshape(-1), biases]).astype(np.float32)
+    return HeadMix(value.args[0], constants, tuple(through))
+
+
+def sole_definition(function: Function, expr: Expr) -> Expr | None:
+    """Return what a variable that is read once is bound to."""
+    if not isinstance(expr, Var) or sole_reader(function, expr) is None:
+        return None
+    return function.definition(expr)

@@ -1,0 +1,59 @@
+"""Attention whose heads are mixed before the softmax, after it or both, against numpy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernel_harness import FOREIGN, HOST, compile_for, normal, run
+
+from neocpu.schedules.products.mixed_attention import lower_mixed_attention, mix_size
+from tests.schedules.products.test_attention import array_of, contiguous, inputs_of
+
+
+def mixed(array, mix):
+    heads = array.shape[-3]
+    weights, biases = mix[: heads * heads].reshape(heads, heads), mix[heads * heads :]
+    made = np.einsum("gh,...hqk->...gqk", weights.astype(np.float64), array)
+    return made + biases[:, None, None]
+
+
+def expected(w, q, k, v, *rest):
+    q, k, v = (
+        array_of(view, flat).astype(np.float64)
+        for view, flat in zip((w.q, w.k, w.v), (q, k, v), strict=True)
+    )
+    mixes = list(rest[len(w.biases) :])
+    scores = q @ np.swapaxes(k, -1, -2) * w.scale
+    for view, flat in zip(w.biases, rest, strict=False):
+        scores = scores + array_of(view, flat)
+    if w.mixed_before:
+        scores = mixed(scores, mixes.pop(0))
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    return (mixed(weights, mixes.pop(0)) if w.mixed_after else weights) @ v
+
+
+@pytest.mark.parametrize(
+    ("batch", "queries", "keys", "depth", "width", "biases"),
+    [
+        ((1, 4), 37, 196, 24, 24, ()),
+        ((2, 3), 13, 5, 7, 20, [(3, 13, 5)]),
+        ((1, 1), 1, 33, 3, 1, ()),
+        ((2, 8), 31, 16, 8, 33, [(1, 31, 16), (2, 8, 1, 1)]),
+        ((1, 2), 6, 600, 8, 8, ()),
+    ],
+)
+@pytest.mark.parametrize("where", ["before", "after", "both"])
+def test_matches_numpy(batch, queries, keys, depth, width, biases, where):
+    w = contiguous(batch, queries, keys, depth, width, biases=biases)
+    w = replace(w, mixed_before=where != "after", mixed_after=where != "before")
+    arguments = inputs_of(w) + [normal((mix_size(batch[-1]),), 9 + i) for i in range(w.mixes)]
+    flat = run(lower_mixed_attention(w, HOST, 2), arguments, (w.output.size,))
+    got = array_of(w.output, flat)
+    np.testing.assert_allclose(got, expected(w, *arguments), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
+def test_compiles_for_other_cpus(target):
+    w = replace(contiguous((1, 4), 49, 49, 24), mixed_before=True, mixed_after=True)
+    assert "main" in compile_for(lower_mixed_attention(w, target, 4), target)
