@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -26,8 +26,10 @@ from neocpu.frontend import import_relax, load_model
 from neocpu.passes.rules.rule import FunctionRule, GraphRule, LocalRule
 from neocpu.passes.rules.table import RULES
 from neocpu.passes.simplify_relax import simplify
+from neocpu.planning.extract import extract
 from neocpu.relax_utils import bindings, definitions, is_op, op_name, static_shape, used_vars
 from tests.light_models import light_model
+from tests.neocpu.passes.rules.planned_graphs import PLANNED, PLANNED_CONSTANTS
 from tests.neocpu.passes.rules.small_graphs import CHEAPER, FIRST, GONE, IMPORT, LESS, small_model
 
 ROOT: Final = Path(__file__).parents[4]
@@ -51,6 +53,10 @@ NETWORKS: Final[Mapping[str, Callable[[], onnx.ModelProto]]] = {
         f"“{name}”": lambda nodes=nodes: small_model(nodes)
         for name, (nodes, *_) in (GONE | LESS | CHEAPER).items()
     },
+    **{
+        f"“{name}”": lambda nodes=nodes: small_model(nodes, PLANNED_CONSTANTS)
+        for name, (nodes, _) in PLANNED.items()
+    },
 }
 
 _HEAD: Final = """\
@@ -64,9 +70,11 @@ has its line in `rules/table.py` there. `make docs` writes this page.
 
 What a rule brings is what the simplified graph of a network has more without it: operators,
 multiply-adds, bytes that operators write (of a concatenation, what it adds to those it continues),
-or constants that kernels read (M: millions). Networks are the built-in ones and those in the onnx
-package; where none has what a rule removes, the figure is of the small graph “in quotes” in
-`tests/neocpu/passes/rules/small_graphs.py`, or the rule's own tests alone show it.
+or constants that kernels read (M: millions). Where these are as many, it is kernels (of what a plan
+takes together, one), kernels that TVM schedules because a plan has no choices for them, or bytes of
+feature maps that such kernels read or write as the model has them, in no layout of ours. Networks
+are the built-in ones and those in the onnx package; where none has what a rule removes, the figure
+is of the small graph “in quotes” in `tests/neocpu/passes/rules/`.
 
 | rule | kind | file | what it does | brings |
 |---|---|---|---|---|
@@ -94,7 +102,7 @@ rule and without it; medians of interleaved runs, in the calling thread's time.
 | inception_v3 | `pool-last` | 5,713 M | 1.01 |
 | lraspp_mobilenet_v3_large | `upsample-last` | 156 → 155 M | 1.01 |
 | two layers of BiFPN, 64 channels | `sum-of-concat` | as many | 1.7 times as long |
-| ecaresnet26t | `keep-pixel-axes` | as many | 1.03 |
+| ecaresnet26t | `keep-pixel-axes` | as many | 1.01 |
 | LSTMCell of 192 units, 32 steps | `name-cells`, `join-steps` | 8 M | 2.3 times as long |
 | GRUCell of 192 units, 32 steps | `name-cells`, `join-steps` | 6 M | 2.1 times as long |
 | four 3x3 convolutions, GroupNorms and ReLUs | `name-group-norms` | 468 M | 1.21 |
@@ -115,8 +123,9 @@ each on one thread and 0.70 on two), and of the 33 kernels of lcnet_050 and the 
 mobilenet_v3_large one and two could share another's: at most a thousandth of a run.
 
 What is stitched through a buffer of a kernel's own instead of written is no graph rule but a
-kernel: attention, whose scores stay in L1; layer, RMS, L2 and channel normalisations with what
-follows them; the mean and both layers of squeeze and excitation; a gate, or a batch normalisation
+kernel: attention, whose scores stay in L1, also those of heads that talk to each other; layer, RMS,
+L2 and channel normalisations with what follows them; the mean and both layers of squeeze and
+excitation, or the mean and the convolution along channels of ECA; a gate, or a batch normalisation
 and its activation, in the packing of a 1x1 convolution; sums of weighted maps and what activates
 them, as BiFPN has them; layers of LSTM and GRU.
 """
@@ -136,20 +145,41 @@ dense layer or after a global pooling or elsewhere.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a simplified graph computes."""
+    """What a simplified graph computes, and what is planned of it, if it is asked for."""
 
     operators: int
     products: int
     written: int
     constants: int
+    kernels: int = 0
+    generic: int = 0
+    plain: int = 0
 
 
-def size_of(mod: tvm.IRModule) -> Size:
-    """Return how many operators are called, multiply-adds, bytes written, and constants read."""
+def size_of(mod: tvm.IRModule, *, planned: bool = False) -> Size:
+    """Return how many operators are called, multiply-adds, bytes written, and constants read.
+
+    And of what is planned of it kernels, those that TVM schedules, and bytes of feature maps that
+    must be as the model has them.
+    """
     values = [each.value for each in bindings(mod["main"]) if op_name(each.value) is not None]
     constants = [arg for call in values for arg in call.args if isinstance(arg, GenericConst)]
     kept = sum(len(arg.ty.shape.values) > 0 for arg in constants)
-    return Size(len(values), sum(map(_products, values)), _written(mod), kept)
+    plan = _planned(mod) if planned else ()
+    return Size(len(values), sum(map(_products, values)), _written(mod), kept, *plan)
+
+
+def _planned(mod: tvm.IRModule) -> tuple[int, int, int]:
+    network = extract(mod)
+    ours = (*network.ops, *network.dense, *network.products)
+    known = {op.result for op in ours}.union(*(op.absorbed for op in ours))
+    known = known.union(*(tokens.absorbed for tokens in network.tokens.values()))
+    generic = sum(
+        op_name(each.value) not in (None, "relax.reshape") and each.var not in known
+        for each in bindings(mod["main"])
+    )
+    plain = 4 * sum(map(math.prod, network.nchw_reads.values()))
+    return len(ours) + generic, generic, plain
 
 
 def _products(call: relax.Expr) -> int:
@@ -185,22 +215,34 @@ def sizes(network: str) -> tuple[Size, dict[str, Size]]:
     """Return a network's size with all rules, and without each of those that were applied."""
     imported = import_relax(load_model(NETWORKS[network]()))
     fired: Counter[str] = Counter()
-    whole = size_of(simplify(imported, fired=fired))
+    size = partial(size_of, planned=network.startswith("“"))
+    whole = size(simplify(imported, fired=fired))
     disabled = [rule.name for rule in RULES if fired[rule.name] and not rule.required]
-    return whole, {name: size_of(simplify(imported, {name})) for name in disabled}
+    return whole, {name: size(simplify(imported, {name})) for name in disabled}
+
+
+_MEASURES: Final = {
+    "constants": "constants in memory",
+    "kernels": "kernels",
+    "generic": "kernels that TVM schedules",
+    "plain": "bytes in no layout of ours",
+}
+"""What may be less where operators, multiply-adds and bytes are not: attributes of `Size`."""
 
 
 def effect(network: str, without: Size, whole: Size) -> str:
     """Return what a rule brings to a network, in words; empty if nothing."""
     parts = []
-    if without.operators != whole.operators:
+    if without.operators > whole.operators:
         parts.append(f"{without.operators} → {whole.operators} operators")
-    if without.products != whole.products:
+    if without.products > whole.products:
         parts.append(f"{_change(without.products, whole.products)}multiply-adds")
-    if not parts and without.written != whole.written:
+    if not parts and without.written > whole.written:
         parts.append(f"{_change(without.written, whole.written)}bytes")
-    if not parts and without.constants != whole.constants:
-        parts.append(f"{without.constants} → {whole.constants} constants in memory")
+    for attribute, what in _MEASURES.items():
+        before, after = (getattr(size, attribute) for size in (without, whole))
+        if not parts and before > after:
+            parts.append(f"{before:,} → {after:,} {what}")
     return f"{network}: {', '.join(parts)}" if parts else ""
 
 
@@ -213,12 +255,7 @@ def _change(before: int, after: int) -> str:
 
 def _gain(without: Size, whole: Size) -> float:
     """Return how much larger a graph is without a rule."""
-    pairs = (
-        (without.products, whole.products),
-        (without.operators, whole.operators),
-        (without.written, whole.written),
-        (without.constants, whole.constants),
-    )
+    pairs = zip(astuple(without), astuple(whole), strict=True)
     return max(((before - after) / max(before, 1) for before, after in pairs), default=0.0)
 
 

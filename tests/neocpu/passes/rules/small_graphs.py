@@ -445,8 +445,8 @@ CONSTANTS = {
 }
 
 
-def small_model(nodes):
+def small_model(nodes, constants=CONSTANTS):
     """Return a model of the nodes, between a sine and a cosine."""
     nodes = [node("Sin", ["x"], ["a"]), *nodes, node("Cos", ["b"], ["y"])]
-    needed = {name for each in nodes for name in each.input} & set(CONSTANTS)
-    return make_model(nodes, {"x": X}, {name: CONSTANTS[name] for name in sorted(needed)})
+    needed = {name for each in nodes for name in each.input} & set(constants)
+    return make_model(nodes, {"x": X}, {name: constants[name] for name in sorted(needed)})

@@ -12,6 +12,7 @@ from relax_modules import evaluate, names, run
 from neocpu.frontend import import_relax, load_model
 from neocpu.passes.simplify_relax import simplify
 from tests.neocpu.frontend.differential import run_onnxruntime
+from tests.neocpu.passes.rules.planned_graphs import PLANNED, PLANNED_CONSTANTS
 from tests.neocpu.passes.rules.rules_page import effect, size_of
 from tests.neocpu.passes.rules.small_graphs import CHEAPER, GONE, IMPORT, LESS, X, small_model
 
@@ -46,4 +47,17 @@ def test_less_is_computed(name):
     after = simplify(mod, fired=fired)
     assert rule in fired
     assert effect(name, size_of(simplify(mod, {rule})), size_of(after))
+    np.testing.assert_allclose(run(after, X)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_less_is_planned(name):
+    nodes, rule = PLANNED[name]
+    model = small_model(nodes, PLANNED_CONSTANTS)
+    (expected,) = run_onnxruntime(model, {"x": X})
+    mod, fired = import_relax(load_model(model)), Counter()
+    after = simplify(mod, fired=fired)
+    assert rule in fired
+    without = size_of(simplify(mod, {rule}), planned=True)
+    assert effect(name, without, size_of(after, planned=True))
     np.testing.assert_allclose(run(after, X)[0], expected, rtol=1e-5, atol=1e-5)
