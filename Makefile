@@ -51,8 +51,12 @@ fuzz: $(VENV)/.test ## compile CASES=5000 models that nobody wrote; SEED=0, JOBS
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(or $(SEED),0) --jobs $(JOBS)
 
 # An AArch64 system under build/arm; the script says what is in it.
-build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py
+build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py tests/debian_packages.py
 	$(BIN)/python -m tests.arm.sysroot
+
+# A browser for tests of pages, where none is installed; the script says what is in it.
+build/chromium/.ready: $(VENV)/.test tests/chromium.py tests/debian_packages.py
+	$(BIN)/python -m tests.chromium
 
 # With the system's own Python: nothing of this checkout is used, not even its .venv.
 fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SEED=N repeats one

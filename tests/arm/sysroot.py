@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from neocpu.bench.instructions.instruction_count import TOOLS as COUNTING_TOOLS
+from tests.debian_packages import run, unpack
 from wheels.backend import CORE, LIBRARY, compile_core
 
 ROOT = Path(__file__).parents[2]
@@ -77,32 +77,15 @@ def require_tools() -> None:
 def extract_debian() -> None:
     """Download Debian's arm64 packages with apt, in folders of its own, and unpack them."""
     apt = ARM / "apt"
-    for folder in ("lists/partial", "cache/archives/partial"):
-        (apt / folder).mkdir(parents=True, exist_ok=True)
-    (apt / "status").touch()
+    apt.mkdir(parents=True, exist_ok=True)
     (apt / "sources.list").write_text(SOURCE)
     settings = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
-        "APT::Sandbox::User": "",  # nobody else may be able to read this folder
-        "Acquire::Languages": "none",
-        "Dir::State": apt,
-        "Dir::State::lists": apt / "lists",
-        "Dir::State::status": apt / "status",
-        "Dir::Cache": apt / "cache",
         "Dir::Etc::sourcelist": apt / "sources.list",
         "Dir::Etc::sourceparts": "-",
     }
-    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    run("apt-get", "-q", *options, "update")
-    run("apt-get", "-q", *options, "autoclean")
-    run(
-        *("apt-get", "-qy", *options, "install", "--download-only", "--no-install-recommends"),
-        *PACKAGES,
-    )
-    SYSROOT.mkdir(exist_ok=True)
-    for package in sorted((apt / "cache" / "archives").glob("*.deb")):
-        run("dpkg-deb", "-x", str(package), str(SYSROOT))
+    unpack(SYSROOT, apt, PACKAGES, settings)
 
 
 def install(*requirements: str) -> None:
@@ -137,12 +120,6 @@ def link(folder: Path, sources: Iterable[Path], others: Collection[str]) -> None
         (folder / name).unlink()
     for name in wanted.keys() - present:
         (folder / name).symlink_to(wanted[name])
-
-
-def run(*command: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        sys.exit(f"{done.stdout}\n{' '.join(command)} failed with status {done.returncode}")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 import asyncio
 import base64
 import json
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -13,10 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tornado.websocket import websocket_connect
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+from tests import chromium
+
+CHROMIUM = chromium.find()
+NEEDED = pytest.mark.skipif(
+    CHROMIUM is None,
+    reason="no Chromium is installed; `make build/chromium/.ready` gets Debian's without root",
 )
 PATIENCE = 60.0
 
@@ -70,6 +73,24 @@ class Page:
             "document.documentElement?.dataset.ready && document.documentElement.dataset.drawn"
         )
 
+    def look_well(self, width):
+        """Check that all parts of a page of a width are there, and that it asked for nothing."""
+        assert self.value("document.documentElement.scrollWidth") <= width
+        heights = self.value("[...document.querySelectorAll('section')].map((s) => s.clientHeight)")
+        assert heights
+        assert min(heights) > 60, heights
+        pictures = "[...document.querySelectorAll('.chart, .u-over')].map((c) => c.clientHeight)"
+        assert all(height > 60 for height in self.value(pictures))
+        # Every way leads somewhere, and the keyboard reaches what can be chosen.
+        assert self.value(
+            "[...document.querySelectorAll('nav a')].every((a) => document.querySelector(a.hash))"
+        )
+        reachable = "button, a[href], input, select, summary, [tabindex='0']"
+        self.press("Tab")
+        assert self.value(f"document.activeElement.matches({json.dumps(reachable)})")
+        assert self.complaints == []
+        assert all(url.startswith(("file:", "blob:", "data:")) for url in self.requests)
+
     def wait(self, expression):
         """Wait until an expression holds."""
         end = time.monotonic() + PATIENCE
@@ -85,9 +106,14 @@ class Page:
 
     def press(self, key):
         """Press a key and let it go."""
+        text = "\r" if key == "Enter" else key if len(key) == 1 else None
+        code = {"Enter": 13, "Tab": 9, "ArrowUp": 38, "ArrowRight": 39}.get(key, 0)
         for kind in ("keyDown", "keyUp"):
-            text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, **text)
+            said = {"text": text} if text and kind == "keyDown" else {}
+            self.ask(
+                *("Input.dispatchKeyEvent",),
+                **{"type": kind, "key": key, "windowsVirtualKeyCode": code, **said},
+            )
 
     def picture(self, path, whole=True):
         """Write what one sees, or all of the page."""
@@ -100,10 +126,10 @@ def browser() -> Iterator[Page]:
     """Return a page of a browser that ends with the context."""
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        options = ["--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
-        options += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
-        if os.geteuid() == 0:
-            options.insert(0, "--no-sandbox")
+        # The pages are ours. A sandbox needs what root and containers may not have.
+        options = ["--headless", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        options += ["--hide-scrollbars", "--no-first-run", "--remote-debugging-port=0"]
+        options += [f"--user-data-dir={folder}", "about:blank"]
         process = subprocess.Popen(
             [CHROMIUM, *options], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
