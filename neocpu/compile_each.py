@@ -42,7 +42,7 @@ from neocpu.stages import Builder, Generating, Simplified
 from neocpu.tuning_db.store import Store
 
 if TYPE_CHECKING:
-    from neocpu.verification import Verifier
+    from neocpu.reference.verification import Verifier
 
 
 def compile_each(

@@ -25,7 +25,7 @@ from neocpu.stages import Attempt, Builder, Generating, Simplified
 from neocpu.tensor_spec import random_inputs
 
 if TYPE_CHECKING:
-    from neocpu.verification import Arrays, Verifier
+    from neocpu.reference.verification import Arrays, Verifier
 
 _log = logging.getLogger("neocpu")
 
@@ -45,7 +45,9 @@ def finish_unchecked(builder: Builder, first: Generating, reason: str) -> Compil
 
 def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
     """Return what judges a model's outputs, on random inputs; nothing is computed yet."""
-    from neocpu.verification import Verifier  # here: what is not checked waits for no reference
+    from neocpu.reference.verification import (
+        Verifier,  # here: what is not checked waits for no reference
+    )
 
     inputs = random_inputs(loaded.inputs, seed=0)
     return Verifier(loaded.reference, inputs, accuracy, loaded.row_groups, loaded.shapes)

@@ -34,7 +34,7 @@ ORDER = (
             *("tensor_spec", "picture_files", "runtime", "batch", "serving", "bundle"),
             *("input_shapes", "shape_sets.given", "processing", "relax_utils", "custom_operators"),
             *("planning", "passes", "building"),
-            *("frontend", "models", "reference", "verification"),
+            *("frontend", "models", "reference"),
             *("reports", "report_pages", "compiled_module", "stages", "descent", "compile_options"),
             *("network_tuning", "shape_sets", "read_model", "compile_each", "compiler"),
             *("quantiser", "fat_compilation", "divergence", "onnx_backend"),

@@ -21,8 +21,8 @@ from neocpu.foundation.errors import AccuracyError, NeoCPUError, UsageError
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.reduction.whole_graph import Arrays, Case
+from neocpu.reference.verification import Verifier
 from neocpu.schedules.vocabulary.accuracy import DEFAULT
-from neocpu.verification import Verifier
 
 Find: TypeAlias = Callable[[Case, float], "str | None"]
 Write: TypeAlias = Callable[[Path, Arrays], None]

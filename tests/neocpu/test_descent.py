@@ -20,6 +20,7 @@ from neocpu.models.network_builder import NetworkBuilder
 from neocpu.planning.measured_costs import Measured
 from neocpu.reference.comparison import Comparison
 from neocpu.reference.verdict import Verdict
+from neocpu.reference.verification import Verifier
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd
 from neocpu.schedules.vocabulary.accuracy import (
@@ -32,7 +33,6 @@ from neocpu.schedules.vocabulary.accuracy import (
 )
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.verification import Verifier
 
 
 def verdict(norm: float, *, ok: bool = True, kept: bool = False, single: float = 1e-6) -> Verdict:

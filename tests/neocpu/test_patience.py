@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from neocpu import verification
-from neocpu.reference import oracles, predicted_time
+from neocpu.reference import oracles, predicted_time, verification
 from neocpu.reference.predicted_time import predicted_seconds
 from neocpu.reference.runner import run_reference
+from neocpu.reference.verification import DOUBTFUL_RUNS, FLOAT32_RUNS, LEAST_RUNS, Verifier
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
-from neocpu.verification import DOUBTFUL_RUNS, FLOAT32_RUNS, LEAST_RUNS, Verifier
 from tests.neocpu.frontend.control_flow.control_flow_models import parsed
 from tests.neocpu.frontend.differential import make_model, random
 

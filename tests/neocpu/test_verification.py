@@ -13,12 +13,12 @@ from neocpu.planning.measured_costs import Measured
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
 from neocpu.reference.evaluator import Noise
 from neocpu.reference.runner import run_reference
+from neocpu.reference.verification import Verifier
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, SHORT_SUMS, STRICT
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.verification import Verifier
 
 HOST = host_target()
 LONG = Conv2dWorkload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))

@@ -26,10 +26,10 @@ from neocpu.foundation.units import json_number
 from neocpu.frontend.load import load_model
 from neocpu.input_shapes import InputShapes
 from neocpu.reference.tolerance import scales
+from neocpu.reference.verification import Array, Verifier
 from neocpu.reports.plan_report import PlanReport
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
 from neocpu.tensor_spec import random_inputs
-from neocpu.verification import Array, Verifier
 
 PLACES: Final = 5
 """Places of each output where wrong elements are planted, one at a time."""

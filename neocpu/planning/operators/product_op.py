@@ -50,7 +50,7 @@ class ProductOp:
         """Return analytic seconds."""
         if isinstance(self.workload, AttentionWorkload):
             module = mixed_attention if self.workload.mixes else attention
-            return module.estimate(self.workload, target, threads)
+            return float(module.estimate(self.workload, target, threads))
         return product.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:

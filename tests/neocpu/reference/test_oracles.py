@@ -8,8 +8,8 @@ import neocpu
 from neocpu.foundation.errors import AccuracyError
 from neocpu.reference import oracles, runner
 from neocpu.reference.fast_operators import Softmax
+from neocpu.reference.verification import Verifier
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
-from neocpu.verification import Verifier
 from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime
 
 FEEDS = {"x": random(2, 37)}
