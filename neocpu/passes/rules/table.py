@@ -47,7 +47,7 @@ from neocpu.passes.rules.reordering.slice_before import SLICE_BEFORE
 from neocpu.passes.rules.reordering.upsample_last import UPSAMPLE_LAST
 from neocpu.passes.rules.reordering.weights_first import WEIGHTS_FIRST
 from neocpu.passes.rules.replacement.attention_scores import MASK_BY_SUM, SCALE_QUERIES
-from neocpu.passes.rules.replacement.compose_convolutions import COMPOSE_CONVOLUTIONS
+from neocpu.passes.rules.replacement.compose_layers import COMPOSE_CONVOLUTIONS, COMPOSE_DENSE
 from neocpu.passes.rules.replacement.factor_sums import FACTOR_SUMS
 from neocpu.passes.rules.replacement.group_convolutions import GROUP_CONVOLUTIONS
 from neocpu.passes.rules.replacement.join_steps import JOIN_STEPS
@@ -120,6 +120,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         SCALE_QUERIES,
         SUM_CONVOLUTIONS,
         COMPOSE_CONVOLUTIONS,
+        COMPOSE_DENSE,
         GROUP_CONVOLUTIONS,
         POOL_FIRST,
         POOL_LAST,

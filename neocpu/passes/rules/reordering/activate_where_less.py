@@ -1,7 +1,8 @@
 """Activations that never fall move before or after a maximum of pixels, whichever is less work.
 
-The maximum of what they make is what they make of the maximum. Before it they are a step of the
-convolution that it follows; after anything else, there are fewer pixels after it.
+The maximum of what they make is what they make of the maximum, and so is the minimum. Before it
+they are a step of the convolution that it follows; after anything else, there are fewer elements
+after it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,19 @@ from neocpu.relax_utils import (
     static_shape,
 )
 
-_RISING: Final = ("relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh")
+_RISING: Final = (
+    *("relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh", "relax.exp"),
+    "relax.nn.leakyrelu",
+)
 _POOL: Final = "relax.nn.max_pool2d"
+_CHOICES: Final = ("relax.max", "relax.min")
+"""Maxima and minima over whole axes."""
 
 
 def _before(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Write ``act(pool(conv(x)))`` as ``pool(act(conv(x)))``."""
     pool: Any = rewrite.sole_definition(expr.args[0])
-    if not _is_maximum(pool) or not _follows_layer(pool.args[0], rewrite):
+    if not _is_maximum(pool) or not _rises(expr) or not _follows_layer(pool.args[0], rewrite):
         return None
     moved = rewrite.emit(Call(expr.op, [pool.args[0], *expr.args[1:]], expr.attrs))
     return Call(pool.op, [moved], pool.attrs)
@@ -41,15 +47,22 @@ def _before(expr: Call, rewrite: Rewrite) -> Expr | None:
 def _after(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Write ``pool(act(x))`` as ``act(pool(x))``, with x no result of arithmetic."""
     activation: Any = rewrite.sole_definition(expr.args[0])
-    if not _is_maximum(expr) or not is_op(activation, *_RISING):
+    if not (is_op(expr, *_CHOICES) or _is_maximum(expr)) or not _rises(activation):
         return None
     source = rewrite.definition(activation.args[0])
     if is_op(source, *WEIGHTED) or op_name(source) in ELEMENTWISE:
         return None  # whose kernel takes it
     if math.prod(static_shape(expr) or ()) >= math.prod(static_shape(activation) or ()):
         return None
-    pooled = rewrite.emit(Call(expr.op, [activation.args[0]], expr.attrs))
+    pooled = rewrite.emit(Call(expr.op, [activation.args[0]], expr.attrs, expr.ty_args))
     return Call(activation.op, [pooled, *activation.args[1:]], activation.attrs)
+
+
+def _rises(activation: Any) -> bool:
+    """Whether a value is that of an activation which never falls."""
+    if not is_op(activation, *_RISING):
+        return False
+    return not is_op(activation, "relax.nn.leakyrelu") or float(activation.attrs.alpha) >= 0
 
 
 def _is_maximum(pool: Expr | None) -> bool:
@@ -80,7 +93,7 @@ ACTIVATE_BEFORE_POOL: Final = LocalRule(
 POOL_BEFORE_ACTIVATION: Final = LocalRule(
     "pool-before-activation",
     Kind.REORDERING,
-    "Maxima of pixels are taken before activations that no kernel before them takes.",
-    operators=(_POOL,),
+    "Maxima and minima are taken before activations that no kernel before them takes.",
+    operators=(_POOL, *_CHOICES),
     apply=_after,
 )

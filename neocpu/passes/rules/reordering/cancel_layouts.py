@@ -1,8 +1,8 @@
 """Let transposes and reshapes that undo each other vanish, whatever elementwise lies between.
 
 ``transpose_back(f(transpose(x)))`` is ``f(x)``, and what ``f`` reads besides is transposed back: a
-constant while compiling. A dense layer between is a 1x1 convolution: of channels that were moved
-behind the pixels, or of heads behind their scores.
+constant while compiling. A concatenation between becomes one along another axis; a dense layer, of
+channels that were moved behind the pixels or of heads behind their scores, a 1x1 convolution.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.passes.rules.convolution import Convolution
 from neocpu.passes.rules.elementwise import ELEMENTWISE
+from neocpu.passes.rules.redundancy.axis_parts import inputs_of
 from neocpu.passes.rules.rule import Kind, LocalRule
 from neocpu.relax_utils import (
     Array,
@@ -74,6 +76,8 @@ class _Undoing:
         if depth and made is not None and self.moves(made):
             if is_op(made, "relax.matmul"):
                 return self._convolved(made, depth - 1)
+            if is_op(made, "relax.concat"):
+                return self._joined(made, depth - 1)
             plans = [self._operand(arg, made, depth - 1) for arg in made.args]
             if any(plan is None for plan in plans):
                 return None
@@ -86,6 +90,8 @@ class _Undoing:
 
     def moves(self, made: Call) -> bool:
         """Whether an operator computes the same after the move."""
+        if is_op(made, "relax.concat"):
+            return is_op(self._call, "relax.permute_dims")
         if not is_op(made, "relax.matmul"):
             return op_name(made) in ELEMENTWISE and static_shape(made) is not None
         weights = constant_value(made.args[1])
@@ -115,6 +121,17 @@ class _Undoing:
             return None
         filters = np.ascontiguousarray(weights.T)[:, :, None, None]
         return lambda: self._rewrite.emit(Convolution(plan(), filters).call())
+
+    def _joined(self, made: Call, depth: int) -> Callable[[], Expr] | None:
+        found = inputs_of(made, self._rewrite.definition)
+        if found is None:
+            return None
+        plans = [self.plan(each, depth) for each in found[1]]
+        known = [plan for plan in plans if plan is not None]
+        axis = permutation_of(self._call).index(found[0])
+        if len(known) < len(plans):
+            return None
+        return lambda: self._rewrite.emit(relax.op.concat([plan() for plan in known], axis))
 
     def _moved(self, made: Call, plans: list[Expr]) -> Expr:
         args = [plan() if callable(plan) else plan for plan in plans]

@@ -259,6 +259,10 @@ CHEAPER = {
         two(("Conv", ["wide"], {}), ("Conv", ["narrow"], {})),
         "compose-convolutions",
     ),
+    "MatMul and MatMul": (
+        two(("MatMul", ["widening"], {}), ("MatMul", ["narrowing"], {})),
+        "compose-dense",
+    ),
     "Convs of halves": (
         [
             node("Split", ["a"], ["m", "n"], axis=1, num_outputs=2),
@@ -412,6 +416,7 @@ CONSTANTS = {
     "low": np.float32(-np.inf),
     "map": random(1, 4, 7, 9),
     "narrow": random(2, 16, 1, 1),
+    "narrowing": random(32, 2),
     "nothing": ints(*[0] * 8),
     "one": np.ones((4, 1, 1), np.float32),
     "one_of": random(1, 4, 1, 1),
@@ -438,6 +443,7 @@ CONSTANTS = {
     "two": ints(2),
     "unit": np.ones(4, np.float32),
     "wide": random(16, 4, 3, 3),
+    "widening": random(8, 32),
     "within": ints(2, 4, 7, 10),
     "yes": np.array([True]),
     "zero": np.zeros((4, 1, 1), np.float32),

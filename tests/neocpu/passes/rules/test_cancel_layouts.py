@@ -49,6 +49,11 @@ def reshaped(bb, x):
     return bb.emit(R.reshape(y, IMAGE))
 
 
+def joined(bb, x):
+    parts = [bb.emit(R.tanh(bb.emit(to_last(x)))), bb.emit(to_last(bb.emit(R.exp(x))))]
+    return bb.emit(to_first(bb.emit(R.concat(parts, 3))))
+
+
 def heads(bb, x):
     """As CaiT's scores: heads are mixed behind them, before and after what is done to each."""
     y = bb.emit(R.matmul(bb.emit(to_last(x)), const(RNG, 3, 7)))
@@ -58,6 +63,7 @@ def heads(bb, x):
 
 CANCELLED = {
     "unary": (unary, ["clip", "nn.silu"]),
+    "joined": (joined, ["exp", "tanh", "concat"]),
     "constants": (constants, ["multiply", "add", "divide"]),
     "sums": (sums, ["exp", "add"]),
     "shared": (shared, ["permute_dims", "exp", "nn.softmax"]),

@@ -1,14 +1,16 @@
-"""Compute two convolutions with nothing but a bias between them as one, where that is less work.
+"""Compute two layers with nothing but a bias between them as one, where that is less work.
 
-``W2 (W1 x + b1) = (W2 W1) x + W2 b1``, where one of the two mixes the channels of a pixel alone.
+``W2 (W1 x + b1) = (W2 W1) x + W2 b1``: of convolutions where one of the two mixes the channels of a
+pixel alone, and of dense layers.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from tvm import relax
 
 from neocpu.passes.rules.convolution import (
     Biased,
@@ -17,7 +19,17 @@ from neocpu.passes.rules.convolution import (
     convolution_of,
 )
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.relax_utils import Array, Expr, Rewrite
+from neocpu.relax_utils import (
+    Array,
+    Expr,
+    Rewrite,
+    constant_value,
+    dtype_of,
+    is_op,
+    make_const,
+    static_shape,
+    vector_along,
+)
 
 
 def _compose(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -60,10 +72,41 @@ def _weights(first: Convolution, second: Convolution) -> Array:
     return np.moveaxis(np.tensordot(after, before[:, :, 0, 0], (1, 0)), 3, 1)
 
 
+def _compose_dense(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    made: Any = rewrite.sole_definition(expr.args[0])
+    second, rank, bias = constant_value(expr.args[1]), len(static_shape(expr) or ()), None
+    if is_op(made, "relax.add"):
+        constant = constant_value(made.args[1])
+        bias = None if constant is None else vector_along(constant, rank, rank - 1)
+        made = None if bias is None else rewrite.sole_definition(made.args[0])
+    first = constant_value(made.args[1]) if is_op(made, "relax.matmul") else None
+    if first is None or second is None or dtype_of(expr) != "float32" or rank < 2:
+        return None
+    shapes = first.shape, second.shape
+    if (first.ndim, second.ndim) != (2, 2) or static_shape(expr.args[0]) != static_shape(made):
+        return None
+    if shapes[0][0] * shapes[1][1] >= first.size + second.size:
+        return None
+    outer = second.astype(np.float64)
+    weights = (first.astype(np.float64) @ outer).astype(np.float32)
+    composed = relax.op.matmul(made.args[0], make_const(weights))
+    if bias is None:
+        return composed
+    shift = np.broadcast_to(bias.astype(np.float64), shapes[0][1:]) @ outer
+    return relax.op.add(rewrite.emit(composed), make_const(shift.astype(np.float32)))
+
+
 COMPOSE_CONVOLUTIONS: Final = LocalRule(
     "compose-convolutions",
     Kind.REPLACEMENT,
     "Two convolutions in a row, one of them 1x1, become one, where that multiplies less.",
     operators=("relax.nn.conv2d",),
     apply=_compose,
+)
+COMPOSE_DENSE: Final = LocalRule(
+    "compose-dense",
+    Kind.REPLACEMENT,
+    "Two dense layers in a row become one, where that multiplies less.",
+    operators=("relax.matmul",),
+    apply=_compose_dense,
 )

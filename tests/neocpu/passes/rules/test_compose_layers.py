@@ -1,4 +1,4 @@
-"""Two convolutions in a row become one, where that multiplies less."""
+"""Two convolutions or dense layers in a row become one, where that multiplies less."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import tvm
 from relax_modules import assert_same_results, const, module, names
 from tvm import relax
 
-from neocpu.passes.rules.replacement.compose_convolutions import COMPOSE_CONVOLUTIONS
+from neocpu.passes.rules.replacement.compose_layers import COMPOSE_CONVOLUTIONS, COMPOSE_DENSE
 
 R = relax.op
 IMAGE = (2, 5, 9, 7)
@@ -83,3 +83,37 @@ STAYING = {
 def test_two_stay(name):
     before = module(STAYING[name], IMAGE)
     tvm.ir.assert_structural_equal(COMPOSE_CONVOLUTIONS(before), before)
+
+
+def dense(bb, x, width, *, bias=True, scalar=False):
+    y = bb.emit(R.matmul(x, const(RNG, int(x.ty.shape.values[-1]), width)))
+    return bb.emit(R.add(y, const(RNG, *([1] if scalar else [width])))) if bias else y
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (2, 3, 5)])
+@pytest.mark.parametrize("first", [{"bias": False}, {"bias": True}, {"scalar": True}])
+def test_two_dense_layers_become_one(shape, first):
+    before = module(lambda bb, x: dense(bb, dense(bb, x, 13, **first), 4), shape)
+    after = COMPOSE_DENSE(before)
+    expected = ["matmul", "add"] if first == {"bias": False} else ["matmul", "add", "add"]
+    assert names(after) == expected
+    assert_same_results(before, after)
+
+
+def through(step):
+    def body(bb, x):
+        y = dense(bb, x, 2 if step == "bottleneck" else 13)
+        if step == "activation":
+            y = bb.emit(R.nn.relu(y))
+        if step == "by row":
+            y = bb.emit(R.add(y, const(RNG, 7, 1)))
+        made = dense(bb, y, 4)
+        return (y, made) if step == "read again" else made
+
+    return body
+
+
+@pytest.mark.parametrize("step", ["bottleneck", "activation", "by row", "read again"])
+def test_other_dense_layers_stay(step):
+    before = module(through(step), (7, 5))
+    tvm.ir.assert_structural_equal(COMPOSE_DENSE(before), before)
