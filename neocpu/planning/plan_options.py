@@ -136,7 +136,8 @@ class PlanOptions:
 
         less = (opt for opt in OptLevel if opt is not OptLevel.GLOBAL)
         plans = {str(opt): plan_sparingly(bandwidth, partial(solve, opt)) for opt in less}
-        return {name: plan.search.cost for name, plan in plans.items()}
+        seconds = {name: plan.search.cost for name, plan in plans.items()}
+        return {name: cost for name, cost in seconds.items() if math.isfinite(cost)}
 
 
 def _opt_level(name: str) -> OptLevel:
