@@ -63,7 +63,8 @@ class Unpacked:
         weights, layout = self.oihw, self.layout
         outs, ins, down, across = weights.shape
         turned = not weights.flags.c_contiguous  # as matrices are
-        whole = hashlib.blake2b(np.ascontiguousarray(weights.T if turned else weights).data)
+        elements = np.ascontiguousarray(weights.T if turned else weights).reshape(-1)
+        whole = hashlib.blake2b(elements.view(np.uint8).data)
         whole.update(repr((weights.shape, weights.dtype.name, turned)).encode())
         kept = None if isinstance(layout, KernelLayout) else weights
         return WeightOrigin(whole.digest(), (outs, ins, down, across), layout, kept)

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -203,6 +204,15 @@ def test_what_is_stored(layouts, made, stored):
     assert (laid.prologue is None) == (not made)
     for number in made:
         assert laid.places[number].offset >= laid.prologue.offset
+
+
+def test_what_weights_are_told_apart_by():
+    halves = WEIGHTS.astype(ml_dtypes.bfloat16)
+    others = (WEIGHTS, halves, WEIGHTS[:32], WEIGHTS.transpose(1, 0, 2, 3), WEIGHTS.T)
+    origins = [Unpacked(each, MOVED).origin for each in others]
+    assert len({origin.digest for origin in origins}) == len(others)
+    assert Unpacked(WEIGHTS.copy(), FOUR).origin.digest == origins[0].digest
+    assert origins[0].transformed is None
 
 
 def test_small_and_unknown_weights_are_stored():

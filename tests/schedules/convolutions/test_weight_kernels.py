@@ -1,8 +1,9 @@
 """Kernels that pack weights, against the templates' packing in numpy, byte for byte."""
 
+import ml_dtypes
 import numpy as np
 import pytest
-from kernel_harness import HOST, run
+from kernel_harness import HOST, build, call, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.weight_kernels import OIHW, PackedWeights, lower_packing
@@ -53,6 +54,13 @@ def test_weights_of_dot_products_are_moved():
         one, other = (packed(weights, KernelLayout(*end)) for end in ends)
         got = run(lower_packing(one[0], other[0], HOST), [one[1]], other[0].shape, "int8")
         assert got.tobytes() == other[1].tobytes()
+
+
+def test_weights_of_bfloat16_are_moved():
+    weights = weights_of(21, 10, 3, 3).astype(ml_dtypes.bfloat16)
+    (source, data), (made, expected) = (packed(weights, KernelLayout(8, w, 2)) for w in (16, 32))
+    (got,) = call(build(lower_packing(source, made, HOST)), [data], [np.zeros_like(expected)])
+    assert got.tobytes() == expected.tobytes()
 
 
 def test_blocks_beyond_all_channels_are_zero():
