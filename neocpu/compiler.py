@@ -87,7 +87,7 @@ def compile(
         Restrict the convolution templates, as in ``("direct", "depthwise")``.
     accuracy : str
         ``default``: outputs err at most 1e-4, norm-wise; ``strict``: at most 5e-6, and convolutions
-        that err more than direct float32 summation, Winograd's, are excluded. See
+        that err more than direct float32 summation, Winograd's and Strassen's, are excluded. See
         `neocpu.schedules.vocabulary.accuracy`.
     precision : str
         Of a quantised model: ``auto`` computes each operator in integers where that is faster in

@@ -19,6 +19,7 @@ from neocpu.schedules.convolutions import (
 )
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
+from neocpu.schedules.convolutions.strassen import conv2d_strassen
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
@@ -228,6 +229,7 @@ for _module in (
     conv2d_depthwise,
     conv2d_grouped,
     conv2d_pointwise,
+    conv2d_strassen,
     conv2d_dot,
     conv2d_nchw,
     layout_transform,

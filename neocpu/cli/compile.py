@@ -110,8 +110,8 @@ Examples:
     "--algorithms",
     type=options.Names(),
     metavar="A,B,…",
-    help="Restrict the convolution algorithms, as in direct,depthwise. Winograd's makes NaN of an "
-    "infinity in the image, and of what lies beside one; the others keep both where they belong.",
+    help="Restrict the convolution algorithms, as in direct,depthwise. Winograd's and Strassen's "
+    "make NaN of an infinity in the image, and of what lies near it; others keep both in place.",
 )
 @options.accuracy
 @click.option(

@@ -20,6 +20,7 @@ WORDS: Final[Mapping[str, str]] = {
     "strip": "Register tiles, along the image, that make one task of a thread.",
     "oc_split": "Whether threads share the output channels of a strip.",
     "ic_block": "Input channels of one pass, whose weights stay in the first-level cache.",
+    "ic_half": "Input channels of each of two halves, of which seven products do for eight.",
     "int16_groups": "Groups of 8-bit products that are added up in 16 bits before they join a sum.",
 }
 """By the parameter's name; those of operators that packages add are not here."""
@@ -31,6 +32,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "conv2d_nchw": "In plain NCHW, vectorised along the rows of the picture.",
     "conv2d_winograd": "Transforms tiles of pixels, so that a product does the work of several.",
     "conv2d_pointwise": "Of single pixels, so a product of matrices, cut for the caches.",
+    "conv2d_strassen": "Of single pixels: products of halves of the matrices, seven for eight.",
     "conv2d_dot": "By instructions that add several products of few bits to each sum.",
     "layout_transform": "Moves channels into other blocks.",
     "join": "Copies feature maps side by side.",

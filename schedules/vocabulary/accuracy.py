@@ -20,7 +20,7 @@ class Admission:
     Attributes
     ----------
     name : str
-        What it does without, as in ``compiled again without Winograd``.
+        What it does without, as in ``compiled again without Winograd and Strassen``.
     error_factor : float
         Largest error of a kernel, as a multiple of direct float32 summation's
         (`registry.error_bound`).
@@ -42,10 +42,12 @@ EVERY_TILE: Final = Admission("with Winograd tiles of any size", 25.0)
 SMALL_TILES: Final = Admission("with small Winograd tiles alone", 6.0)
 # What another order of the same sums explains, and no more. Each pixel is then computed from its
 # own window alone, so that an infinity or a NaN stays where direct convolution has it.
-NO_TILES: Final = Admission("without Winograd", 1.25)
+NO_TILES: Final = Admission("without Winograd and Strassen", 1.25)
 # Long sums are split for SSD's scores, which err eight times as much as their logits: 1.2e-5
 # without.
-SHORT_SUMS: Final = Admission("without Winograd and with sums in parts", 1.25, longest_sum=512)
+SHORT_SUMS: Final = Admission(
+    "without Winograd and Strassen, with sums in parts", 1.25, longest_sum=512
+)
 
 LADDER: Final = (EVERY_TILE, SMALL_TILES, NO_TILES, SHORT_SUMS)
 """From the fastest plans to the most exact ones: a plan that breaks its promise descends."""

@@ -244,6 +244,34 @@ class PointwiseScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
+class StrassenScheme(BlockedScheme):
+    """1x1 convolution as a matrix product by Strassen's algorithm, in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+    reg_n : int
+        Pixels of one register tile: two of them are the halves of a block.
+    reg_oc : int
+        Output channels of one register tile: two of them are the halves of a block.
+    ic_half : int
+        Input channels of each half, whole vectors; those after both are multiplied as they are.
+    strip : int
+        Blocks, along the image, of one task.
+    oc_split : bool
+        Whether the threads share the output channels of a strip, or a task computes all of them.
+    """
+
+    template: ClassVar[str] = "conv2d_strassen"
+    reg_n: int
+    reg_oc: int
+    ic_half: int
+    strip: int
+    oc_split: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DotScheme(BlockedScheme):
     """Direct convolution by instructions that add several products to each sum, in NCHW[x]c.
 
@@ -303,6 +331,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         NchwScheme,
         WinogradScheme,
         PointwiseScheme,
+        StrassenScheme,
         DotScheme,
         TransformScheme,
         JoinScheme,

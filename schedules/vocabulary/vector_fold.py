@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.scheme import PointwiseScheme, WinogradScheme
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-_Scheme = TypeVar("_Scheme", PointwiseScheme, WinogradScheme)
+_Scheme = TypeVar("_Scheme", PointwiseScheme, StrassenScheme, WinogradScheme)
 
 
 def fold(

@@ -67,23 +67,23 @@ def test_what_is_tried_next(admission, found, expected):
         (
             [(EVERY_TILE, verdict(4e-4)), (NO_TILES, verdict(3e-6, kept=True))],
             "outputs err by 0.0004 with Winograd tiles of any size, more than the 0.0001 promised: "
-            "compiled again without Winograd, now by 3e-06",
+            "compiled again without Winograd and Strassen, now by 3e-06",
         ),
         (
             [(EVERY_TILE, verdict(0.5, ok=False)), (SHORT_SUMS, verdict(3e-6, kept=True))],
             "output 'y' was wrong by 0.5 with Winograd tiles of any size, please report this "
-            "model: compiled again without Winograd and with sums in parts, now by 3e-06",
+            "model: compiled again without Winograd and Strassen, with sums in parts, now by 3e-06",
         ),
         (
             [(EVERY_TILE, verdict(0.5)), (SHORT_SUMS, verdict(math.inf, single=math.inf))],
             "outputs err by 0.5 with Winograd tiles of any size, more than the 0.0001 promised: "
-            "compiled again without Winograd and with sums in parts, now beyond measure; numpy in "
-            "float32 errs beyond measure, so that no plan errs much less",
+            "compiled again without Winograd and Strassen, with sums in parts, now beyond measure; "
+            "numpy in float32 errs beyond measure, so that no plan errs much less",
         ),
         (
             [(SHORT_SUMS, verdict(4e-4, single=2e-4))],
-            "outputs err by 0.0004 without Winograd and with sums in parts, more than the 0.0001 "
-            "promised: numpy in float32 errs by 0.0002, so that no plan errs much less",
+            "outputs err by 0.0004 without Winograd and Strassen, with sums in parts, more than "
+            "the 0.0001 promised: numpy in float32 errs by 0.0002, so that no plan errs much less",
         ),
     ],
     ids=["rounding", "wrong", "undecided", "alone"],

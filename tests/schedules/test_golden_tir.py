@@ -48,6 +48,7 @@ WORKLOADS = {
         1, 64, 9, 11, 64, (3, 3), padding=PAD, groups=4, epilogue=STEPS
     ),
     "conv2d_pointwise": Conv2dWorkload(1, 32, 9, 11, 48, (1, 1), epilogue=STEPS),
+    "conv2d_strassen": Conv2dWorkload(1, 72, 9, 11, 64, (1, 1), epilogue=STEPS),
     "conv2d_winograd": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
     "conv2d_dot": Conv2dWorkload(
         1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED

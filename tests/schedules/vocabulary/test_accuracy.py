@@ -37,6 +37,7 @@ WORKLOADS = [
     Conv2dWorkload(1, 32, 13, 13, 32, (3, 3), (2, 2), padding=ONE),
     Conv2dWorkload(1, 32, 9, 20, 16, (1, 7), padding=(0, 3, 0, 3)),
     Conv2dWorkload(1, 300, 9, 9, 40, (1, 1)),
+    Conv2dWorkload(1, 150, 9, 9, 64, (1, 1)),
     Conv2dWorkload(1, 3, 20, 20, 16, (5, 5), (2, 2), padding=(2, 2, 2, 2)),
     Conv2dWorkload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=4),
     Conv2dWorkload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=32),

@@ -1,0 +1,180 @@
+"""Register tiles of 1x1 convolutions: some pixels by some vectors of output channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeAlias
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.estimates.memory_traffic import LINE, fetches_next
+from neocpu.schedules.operators.epilogue import (
+    apply_steps,
+    as_stored,
+    buffer_readers,
+    epilogue_value,
+    prologue_operands,
+)
+from neocpu.schedules.tir.builder import part_start, prefetch_to_l2, span, splat
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+Pixel: TypeAlias = Callable[[int, int], Any]  # scalar of a register tile's pixel and a lane
+Place: TypeAlias = tuple[Any, Any, Any]  # image, row and column of an output pixel
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range along some axis: its number, its first element and how many it has."""
+
+    number: Any
+    first: Any
+    count: Any
+
+
+def part(number: Any, total: int, parts: int) -> Part:
+    """Return the part of that number, of ``parts`` about equal ones."""
+    if total % parts == 0:
+        return Part(number, T.Bind(number * (total // parts)), total // parts)
+    first = T.Bind(part_start(number, total, parts))
+    return Part(number, first, T.Bind(part_start(number + 1, total, parts) - first))
+
+
+class TileEmitter:
+    """Emits what register tiles do: begin, multiply, store.
+
+    Parameters
+    ----------
+    weights : tvm.tirx.Buffer
+        ``(blocks, rows, reg_oc)``.
+    rest : sequence of tvm.tirx.Buffer
+        What the steps of the prologue and of the epilogue read, and the output.
+    """
+
+    def __init__(
+        self,
+        workload: Conv2dWorkload,
+        scheme: PointwiseScheme | StrassenScheme,
+        target: CpuTarget,
+        data: Any,
+        weights: Any,
+        rest: Sequence[Any],
+    ) -> None:
+        self.workload, self.scheme = workload, scheme
+        self._target, self._unit = target, target.dot_unit(workload.numerics)
+        self.lanes = self._unit.lanes
+        self._vectors = scheme.reg_oc // self.lanes
+        self._data, self._weights, self._output = data, weights, rest[-1]
+        before = len(prologue_operands(workload, scheme.in_layout))
+        self._before = buffer_readers(workload.prologue, rest[:before])
+        self._behind = buffer_readers(workload.epilogue, rest[before:-1])
+        self._places = list(product(range(scheme.reg_n), range(self._vectors)))
+        self._every = span(0, self.lanes)
+
+    def _chunk_of(self, channel: Any, block: int) -> tuple[Any, Any]:
+        """Chunk and lane, in a layout of that block, of the first channel of a vector."""
+        return T.Bind(tirx.floordiv(channel, block)), T.Bind(tirx.floormod(channel, block))
+
+    def _stored_pixel(self, image: Any, start: Any, chunk: Any) -> Pixel:
+        """Return the reader of an input's own pixels ``start…``."""
+        chunk, lane = self._chunk_of(chunk * self.lanes, self.scheme.ic_bn)
+        return lambda j, k: self._data[image, chunk, 0, start + j, lane + k]
+
+    def _pack_vector(self, panel: Any, target: tuple[Any, ...], source: tuple[Any, ...]) -> None:
+        """Copy a vector of channels of one pixel, with the prologue.
+
+        ``source`` are its image, first channel, row and column.
+        """
+        image, channel, y, x = source
+        chunk, lane = self._chunk_of(channel, self.scheme.ic_bn)
+        with T.vectorized(self.lanes) as o:
+            index = (image, chunk, y, x, lane + o)
+            value = apply_steps(self._data[index], self.workload.prologue, self._before, index)
+            T.buffer_store(panel, value, [*target, o])
+
+    def _sums(self) -> Any:
+        """Allocate a register tile's sums."""
+        shape = (self.scheme.reg_n, self._vectors, self.lanes)
+        return T.alloc_buffer(shape, self.workload.numerics.sum, scope="local", layout=None)
+
+    def _fill(self, acc: Any, value: Callable[[int, int], Any]) -> None:
+        """Set a register tile's sums, each to ``value(pixel, vector)``."""
+        for j, v in self._places:
+            T.buffer_store(acc, value(j, v), [j, v, self._every])
+
+    @property
+    def _zero(self) -> Any:
+        return splat(tirx.const(0, self.workload.numerics.sum), self.lanes)
+
+    def _multiply(self, acc: Any, oc: Any, first: Any, channels: int, pixel: Pixel) -> None:
+        """Add the products of input channels ``first…``, which are of one vector.
+
+        In a loop where a multiply-add may broadcast: of steps that are written out LLVM moves the
+        broadcasts ahead, into registers that it then lacks for sums.
+        """
+        lanes = self.lanes
+
+        def step(k: Any) -> None:
+            taps = [
+                T.Bind(self._weights[oc, first + k, span(v * lanes, lanes)])
+                for v in range(self._vectors)
+            ]
+            for j in range(self.scheme.reg_n):
+                pixels = T.Bind(splat(pixel(j, k), lanes))
+                for v, tap in enumerate(taps):
+                    at = [j, v, self._every]
+                    T.buffer_store(acc, acc[j, v, self._every] + pixels * tap, at)
+
+        if self._unit.broadcasts_from_memory:
+            with T.serial(channels) as k:
+                step(k)
+            return
+        for k in range(channels):
+            step(k)
+
+    def _fetch_weights(self, row: Any, place: Any, elements: int, turns: int) -> None:
+        """Ask for a block's weights from ``place`` on: one of ``turns`` parts of ``elements``.
+
+        And for those of the next layer, which follow in the artifact.
+        """
+        each = LINE // bytes_of(self.workload.numerics.weights)
+        blocks = int(self._weights.shape[0])
+        size = math.prod(map(int, self._weights.shape)) * bytes_of(self.workload.numerics.weights)
+        for line in range(ceil_div(elements, each * turns)):
+            column = place + line * each
+            T.evaluate(prefetch_to_l2(self._weights, [row, 0, column]))
+            if fetches_next(size, self._target):
+                T.evaluate(prefetch_to_l2(self._weights, [row + blocks, 0, column]))
+
+    def _store(self, acc: Any, oc: Any, oc_blocks: int, places: Sequence[Place]) -> None:
+        """Store a register tile, but for the vectors that overhang the output's channels.
+
+        ``oc`` is its number along the output channels, of ``oc_blocks``.
+        """
+        oc_bn, reg_oc = self.scheme.oc_bn, self.scheme.reg_oc
+        existing = ceil_div(self.workload.out_channels, oc_bn) * oc_bn
+        for v in range(self._vectors):
+            channel = oc * reg_oc + v * self.lanes
+            chunk, lane = self._chunk_of(channel, oc_bn)
+            if (oc_blocks - 1) * reg_oc + (v + 1) * self.lanes <= existing:
+                self._store_vector(acc, v, places, chunk, lane)
+                continue
+            with T.If(channel < existing), T.Then():
+                self._store_vector(acc, v, places, chunk, lane)
+
+    def _store_vector(
+        self, acc: Any, v: int, places: Sequence[Place], chunk: Any, lane: Any
+    ) -> None:
+        for j, (image, y, x) in enumerate(places):
+            with T.vectorized(self.lanes) as o:
+                index = (image, chunk, y, x, lane + o)
+                value = epilogue_value(acc[j, v, o], self.workload, self._behind, index)
+                value = as_stored(value, self.workload, self.scheme.oc_bn, index)
+                T.buffer_store(self._output, value, list(index))

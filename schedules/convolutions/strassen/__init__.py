@@ -1,0 +1,1 @@
+"""1x1 convolutions by seven products in place of eight."""

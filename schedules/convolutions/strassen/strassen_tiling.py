@@ -1,0 +1,109 @@
+"""How a 1x1 convolution falls into blocks of two register tiles each way, strips and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.pointwise_tiling import Tiling as PixelTiling
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+# Products of a block, and sums of pixels that are computed for them.
+PRODUCTS: Final = 7
+PIXEL_SUMS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a workload falls into blocks.
+
+    A block is two register tiles of pixels by two of output channels, and its sums are over two
+    halves of the input channels. What these leave of the input channels is multiplied as it is.
+
+    Attributes
+    ----------
+    lanes : int
+        Channels of one vector.
+    threads : int
+        Threads the tasks are shared between.
+    tiles : pointwise_tiling.Tiling
+        The same of a 1x1 convolution of one image whose register tiles are these blocks.
+    """
+
+    workload: Conv2dWorkload
+    scheme: StrassenScheme
+    lanes: int
+    threads: int = 1
+    tiles: PixelTiling = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        s, channels = self.scheme, self.chunks * self.lanes
+        block = PointwiseScheme(
+            s.ic_bn, s.oc_bn, 2 * s.reg_n, 2 * s.reg_oc, channels, s.strip, s.oc_split
+        )
+        tiles = PixelTiling(replace(self.workload, batch=1), block, self.lanes, self.threads)
+        object.__setattr__(self, "tiles", tiles)
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of output channels of one register tile."""
+        return self.scheme.reg_oc // self.lanes
+
+    @property
+    def chunks(self) -> int:
+        """Vectors of input channels."""
+        return ceil_div(self.workload.in_channels, self.lanes)
+
+    @property
+    def half(self) -> int:
+        """Vectors of input channels of each half."""
+        return self.scheme.ic_half // self.lanes
+
+    @property
+    def rest(self) -> int:
+        """Input channels after both halves."""
+        return self.workload.in_channels - 2 * self.scheme.ic_half
+
+    @property
+    def packs(self) -> bool:
+        """Whether pixels are copied as they are, too: where a prologue is applied to them."""
+        return bool(self.workload.prologue)
+
+    @property
+    def operands(self) -> int:
+        """Pixels, and sums of them, that are kept for the products of a block."""
+        return PRODUCTS if self.packs else PIXEL_SUMS
+
+    @property
+    def rest_row(self) -> int:
+        """First row of a block's packed weights for the rest of the channels, after all products.
+
+        Of its first tile of output channels, then of its second one.
+        """
+        return PRODUCTS * self.scheme.ic_half
+
+    @property
+    def factor_row(self) -> int:
+        """First row of the factors of pixels: a number for each channel of the second half."""
+        return self.rest_row + 2 * self.rest
+
+    @property
+    def last_row(self) -> int:
+        """Row of the factors of the second tile's sums."""
+        return self.factor_row + ceil_div(self.scheme.ic_half, self.scheme.reg_oc)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Packed weights."""
+        element = bytes_of(self.workload.numerics.weights)
+        return self.tiles.oc_blocks * (self.last_row + 1) * self.scheme.reg_oc * element
+
+    @property
+    def panel_bytes(self) -> int:
+        """Pixels, and their sums, of the longest strip."""
+        vectors = self.tiles.strip_blocks * self.scheme.reg_n
+        vectors *= 2 * self.chunks + self.operands * self.half
+        return vectors * self.lanes * bytes_of(self.workload.numerics.data)
