@@ -116,7 +116,8 @@ typedef struct neocpu_output {
 } neocpu_output;
 
 /* Something that took time: a run, a call of a kernel in it, or a task of one of the parallel loops
- * that the kernel has. Of a run, call, loop and task are -1; of a call, loop and task. */
+ * that the kernel has. Of a run, call, loop and task are -1; of a call, loop and task. Calls that are
+ * launched together begin at once. */
 typedef struct neocpu_event {
   uint64_t begin, end; /* nanoseconds of CLOCK_MONOTONIC */
   const char *kernel;  /* its name, valid until the model is freed; null of a run */

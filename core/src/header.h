@@ -12,7 +12,8 @@ enum {
   NC_PACKING_FORMAT = 9, /* of a set whose weights are packed, in part, when it is loaded */
   NC_WEIGHTS_PIECE = 4 << 20, /* bytes of weights that are checked at a time */
   NC_ALIGN = 128, /* bytes that weights start on a multiple of */
-  NC_ARGUMENT_ALIGN = 64 /* bytes that generated code assumes of every tensor's start */
+  NC_ARGUMENT_ALIGN = 64, /* bytes that generated code assumes of every tensor's start */
+  NC_MAX_LAUNCH = 8 /* calls that are launched together */
 };
 
 /* Where a weight or an activation lies: bytes from the start of the weights, behind which are those
@@ -39,6 +40,12 @@ typedef struct nc_repeat {
   uint32_t index;     /* int64, an activation: is given the number of the time, from 0 */
 } nc_repeat;
 
+/* Calls whose loops are shared out together: `count` of them, from `first` on. No call needs another,
+ * and no repeat begins or ends between them. */
+typedef struct nc_launch {
+  size_t first, count;
+} nc_launch;
+
 /* A part of a tensor that moves on with each time that calls are repeated: a tensor of itself. */
 typedef struct nc_slice {
   uint32_t tensor;  /* an input, a weight or an activation */
@@ -61,6 +68,8 @@ typedef struct nc_program {
   size_t call_count;
   nc_repeat *repeats; /* each within the one before, or behind it */
   size_t repeat_count;
+  nc_launch *launches; /* each behind the one before */
+  size_t launch_count;
   uint32_t *returns; /* the tensors that hold outputs and counts */
   size_t arena_bytes;
 } nc_program;

@@ -13,6 +13,7 @@
 #include "cpus.h"
 #include "denormals.h"
 #include "error.h"
+#include "header.h"
 #include "threads.h"
 #include "workspace.h"
 
@@ -53,6 +54,20 @@ typedef struct member {
   nc_workspaces workspaces;
 } member;
 
+/* Calls that are under way one within another, and what of each is to be shared out. */
+typedef struct group {
+  nc_make *make;
+  void *data;
+  size_t count, begun;
+  struct {
+    nc_loop *loop;
+    void *data;
+    int tasks;
+  } parts[NC_MAX_LAUNCH];
+  int size, tasks; /* of the parts */
+  int sharers;
+} group;
+
 /* A run that waits for those before it. */
 typedef struct turn turn;
 struct turn {
@@ -78,6 +93,7 @@ struct nc_pool {
   int taken;                           /* whether one is in progress */
   uint64_t denormals;                  /* how its thread computed before */
   nc_trace *trace; /* of the run in progress; null: none */
+  group *group;    /* that is gathered; null: none */
   const uint32_t *expected;
   uint32_t expected_count, launches;
   int size, started, places;
@@ -315,11 +331,59 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   return atomic_exchange_explicit(&pool->failed, 0, memory_order_relaxed) ? -1 : 0;
 }
 
+/* The number of a task of a group where each thread, in turn, is dealt one, of all in order. */
+static int dealt(const group *group, int task) {
+  const int n = group->sharers, least = group->tasks / n;
+  const int thread = (int)(((int64_t)(task + 1) * n - 1) / group->tasks);
+  const int first = (int)((int64_t)group->tasks * thread / n), place = task - first;
+  /* Some have one more than the least; those before this thread have taken so many of them. */
+  return place < least ? place * n + thread : least * n + first - least * thread;
+}
+
+static int run_part(int task, nc_parallel *parallel, void *data) {
+  const group *group = data;
+  int number = dealt(group, task), i = 0;
+  (void)parallel;
+  for (; number >= group->parts[i].tasks; ++i) number -= group->parts[i].tasks;
+  nc_parallel own = {NULL, group->parts[i].tasks};
+  return group->parts[i].loop(number, &own, group->parts[i].data);
+}
+
+static int launch(nc_pool *pool, nc_loop *loop, void *data, int tasks);
+
+/* Begin the calls that have not begun, then do what all of them have to be done. */
+static int go_on(nc_pool *pool, group *group) {
+  int failed = 0;
+  while (group->begun < group->count && !failed) {
+    failed = group->make(group->data, group->begun++);
+  }
+  if (pool->group == NULL) return failed; /* one that began later has */
+  pool->group = NULL;
+  if (failed || group->tasks == 0) return failed;
+  group->sharers = group->tasks < pool->size ? group->tasks : pool->size;
+  if (group->tasks > MAX_TASKS) group->sharers = 1; /* and then one thread does all */
+  return launch(pool, run_part, group, group->tasks);
+}
+
+int nc_pool_together(nc_pool *pool, nc_make *make, void *data, size_t count) {
+  group all = {.make = make, .data = data, .count = count};
+  pool->group = &all;
+  return go_on(pool, &all);
+}
+
 static int launch(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   if (pool->size == 1) return run_alone(loop, data, tasks > 0 ? tasks : 1);
   if (tasks <= 0) {
     const uint32_t count = pool->expected_count;
     tasks = count > 0 ? (int)pool->expected[pool->launches++ % count] : pool->size;
+  }
+  group *group = pool->group;
+  if (group != NULL) {
+    group->parts[group->size].loop = loop;
+    group->parts[group->size].data = data;
+    group->parts[group->size++].tasks = tasks;
+    group->tasks += tasks;
+    return go_on(pool, group);
   }
   if (tasks == 1 || tasks > MAX_TASKS) return run_alone(loop, data, tasks);
   return share_out(pool, loop, data, tasks);
@@ -360,14 +424,14 @@ typedef struct traced_loop {
   nc_loop *loop;
   void *data;
   nc_trace *trace;
-  int32_t number;
+  neocpu_event event;
 } traced_loop;
 
 static int run_traced(int task, nc_parallel *parallel, void *data) {
   const traced_loop *traced = data;
   const uint64_t began = nc_now();
   const int status = traced->loop(task, parallel, traced->data);
-  nc_trace_task(traced->trace, self->index, traced->number, task, began);
+  nc_trace_task(traced->trace, &traced->event, self->index, task, began);
   return status;
 }
 
@@ -375,7 +439,7 @@ int nc_backend_launch(nc_loop *loop, void *data, int tasks) {
   nc_pool *pool = self == NULL ? NULL : self->pool;
   if (pool == NULL || busy) return run_alone(loop, data, tasks > 0 ? tasks : 1);
   if (pool->trace == NULL) return launch(pool, loop, data, tasks);
-  traced_loop traced = {loop, data, pool->trace, nc_trace_count_loop(pool->trace)};
+  traced_loop traced = {loop, data, pool->trace, nc_trace_loop(pool->trace)};
   return launch(pool, run_traced, &traced, tasks);
 }
 

@@ -53,6 +53,13 @@ uint32_t nc_pool_tasks(uint32_t iterations, int threads);
 /* The tasks of the loops that the next kernel has, in turn. They are only read. */
 void nc_pool_expect(nc_pool *pool, const uint32_t *tasks, uint32_t count);
 
+/* Make so many calls of kernels, of which none needs another; nonzero: one failed. `make` makes the
+ * one of a number, which may launch a loop, once: the next one begins within it, and the loops of all
+ * are shared out together, those of the first ones first. */
+typedef int nc_make(void *data, size_t number);
+
+int nc_pool_together(nc_pool *pool, nc_make *make, void *data, size_t count);
+
 /* Have the tasks of a run noted, until it is left; null: do not. Between nc_pool_enter and
  * nc_pool_leave. */
 void nc_pool_trace(nc_pool *pool, nc_trace *trace);

@@ -56,6 +56,39 @@ static neocpu_status check(const nc_session *session, const nc_call_spec *call,
   return NEOCPU_OK;
 }
 
+/* Whether a call writes what another one has. */
+static int disturbs(const nc_session *session, size_t call, size_t other) {
+  const nc_program *program = session->program;
+  const nc_call_spec *one = &program->calls[call], *two = &program->calls[other];
+  for (size_t i = one->count - session->calls[call].kernel->results; i < one->count; ++i) {
+    for (size_t j = 0; j < two->count; ++j) {
+      if (nc_program_whole(program, two->tensors[j]) >= program->input_count &&
+          overlap(session, one->tensors[i], two->tensors[j])) {
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
+
+/* Have the calls of launches made together, if none disturbs another. */
+static neocpu_status check_launches(nc_session *session, const char *path) {
+  for (size_t i = 0; i < session->program->launch_count; ++i) {
+    const nc_launch *launch = &session->program->launches[i];
+    for (size_t j = launch->first; j < launch->first + launch->count; ++j) {
+      for (size_t k = launch->first; k < launch->first + launch->count; ++k) {
+        const problem place = {path, j};
+        if (k != j && disturbs(session, j, k)) {
+          return refuse(&place, session->calls[j].kernel->name, "writes what one beside it has");
+        }
+      }
+    }
+    session->calls[launch->first].together = launch->count;
+    session->shares_loops = 1;
+  }
+  return NEOCPU_OK;
+}
+
 /* Count what the calls need in all, and check them. */
 static neocpu_status check_calls(nc_session *session, const char *path, size_t *arguments,
                                  size_t *tasks) {
@@ -145,7 +178,8 @@ neocpu_status nc_program_prepare(nc_session *session, const char *path) {
   size_t argument_count = 0, task_count = 0;
   session->calls = calloc(program->call_count + 1, sizeof *session->calls);
   if (session->calls == NULL) return nc_fail(NEOCPU_FAILURE, "out of memory for the calls");
-  const neocpu_status status = check_calls(session, path, &argument_count, &task_count);
+  neocpu_status status = check_calls(session, path, &argument_count, &task_count);
+  if (status == NEOCPU_OK) status = check_launches(session, path);
   if (status != NEOCPU_OK) return status;
   session->arguments = calloc(argument_count + 1, sizeof *session->arguments);
   session->tasks = calloc(task_count + 1, sizeof *session->tasks);

@@ -188,6 +188,39 @@ static void read_repeats(nc_reader *r, const nc_json *array, nc_program *program
   }
 }
 
+/* Whether a repeat neither begins nor ends between the calls of a launch. */
+static int is_apart(const nc_repeat *repeat, const nc_launch *launch) {
+  const size_t last = launch->first + launch->count - 1;
+  return (repeat->first <= launch->first || repeat->first > last) &&
+         (repeat->end <= launch->first || repeat->end > last);
+}
+
+/* [first, count] */
+static void read_launches(nc_reader *r, const nc_json *array, nc_program *program) {
+  if (array == NULL) return;
+  program->launches =
+      nc_read_array(r, array, "launches", sizeof *program->launches, &program->launch_count);
+  const nc_json *item = nc_json_first(array);
+  size_t free = 0; /* the first call that is in no launch yet */
+  for (size_t i = 0; i < program->launch_count && r->wrong == NULL;
+       ++i, item = nc_json_next(item)) {
+    nc_launch *launch = &program->launches[i];
+    const nc_json *first = nc_json_first(item);
+    if (first == NULL || item->size != 2 || !nc_read_size(r, first, "launches", &launch->first) ||
+        !nc_read_size(r, nc_json_next(first), "launches", &launch->count) || launch->count < 2 ||
+        launch->count > NC_MAX_LAUNCH || launch->first < free ||
+        launch->first > program->call_count ||
+        launch->count > program->call_count - launch->first) {
+      nc_wrong(r, "launches");
+      return;
+    }
+    free = launch->first + launch->count;
+    for (size_t j = 0; j < program->repeat_count; ++j) {
+      if (!is_apart(&program->repeats[j], launch)) nc_wrong(r, "launches");
+    }
+  }
+}
+
 /* Slices lie in their tensors, and are used where they move. */
 static void check_slices(nc_reader *r, const nc_program *program) {
   for (size_t i = 0; i < program->slice_count && r->wrong == NULL; ++i) {
@@ -281,5 +314,6 @@ void nc_program_read(nc_reader *r, const nc_json *object, size_t weights_size, i
   read_calls(r, nc_json_member(object, "calls"), program);
   read_repeats(r, nc_json_member(object, "repeats"), program);
   check_slices(r, program);
+  read_launches(r, nc_json_member(object, "launches"), program);
   read_returns(r, nc_json_member(object, "returns"), program);
 }

@@ -7,6 +7,7 @@
 #include "fields.h"
 #include "memory.h"
 #include "program.h"
+#include "threads.h"
 
 static neocpu_status make_memory(nc_session *session) {
   const size_t count = nc_program_tensor_count(session->program);
@@ -103,22 +104,58 @@ static int make_call(const nc_session *session, const nc_call *call) {
   return call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result);
 }
 
-static int make_traced_call(const nc_session *session, size_t index) {
-  const nc_call *call = &session->calls[index];
-  nc_trace *trace = session->shared->trace;
-  nc_trace_begin_call(trace, (uint32_t)(session->first_call + index),
-                      session->program->calls[index].kernel);
-  const int status = make_call(session, call);
-  nc_trace_end_call(trace);
-  return status;
+/* So many calls of a session, from the first one on. */
+typedef struct together {
+  const nc_session *session;
+  size_t first, count;
+} together;
+
+static int make_whole(int task, nc_parallel *parallel, void *data) {
+  const nc_call *call = data;
+  nc_value result;
+  (void)task, (void)parallel;
+  return call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result);
 }
 
-static neocpu_status make_one(const nc_session *session, size_t index) {
-  const nc_call *call = &session->calls[index];
+/* Make one of some calls; beside others, one without a loop, or with several, is a task. */
+static int make_of(void *data, size_t number) {
+  const together *all = data;
+  const size_t index = all->first + number;
+  const nc_session *session = all->session;
+  nc_call *call = &session->calls[index];
+  nc_trace *trace = session->shared->trace;
   nc_pool_expect(session->shared->pool, call->tasks, call->kernel->launch_count);
-  const int traced = session->shared->trace != NULL;
-  if ((traced ? make_traced_call(session, index) : make_call(session, call)) == 0) return NEOCPU_OK;
-  return nc_fail(NEOCPU_FAILURE, "kernel '%s' failed: out of memory", call->kernel->name);
+  if (trace != NULL) {
+    nc_trace_begin_call(trace, (uint32_t)(session->first_call + index), call->kernel->name);
+  }
+  if (all->count > 1 && call->kernel->launch_count != 1) {
+    return nc_backend_launch(make_whole, call, 1);
+  }
+  return make_call(session, call);
+}
+
+/* Make some calls together, or one. */
+static neocpu_status make_some(const nc_session *session, size_t first, size_t count) {
+  together all = {session, first, count};
+  nc_trace *trace = session->shared->trace;
+  const uint64_t began = trace == NULL ? 0 : nc_now();
+  const int failed = count == 1 ? make_of(&all, 0)
+                                : nc_pool_together(session->shared->pool, make_of, &all, count);
+  for (size_t i = first; i < first + count && trace != NULL; ++i) {
+    nc_trace_end_call(trace, (uint32_t)(session->first_call + i), session->calls[i].kernel->name,
+                      began);
+  }
+  if (!failed) return NEOCPU_OK;
+  return nc_fail(NEOCPU_FAILURE, "kernel '%s' failed: out of memory",
+                 session->calls[first].kernel->name);
+}
+
+/* How many calls to make together, from one on. */
+static size_t count_together(const nc_session *session, size_t first) {
+  const size_t count = session->calls[first].together;
+  const int apart = nc_pool_size(session->shared->pool) == 1 ||
+                    session->shared->interception.call != NULL;
+  return apart || count == 0 ? 1 : count;
 }
 
 static int is_true(const nc_session *session, uint32_t tensor) {
@@ -184,7 +221,9 @@ static neocpu_status make_calls(nc_session *session, size_t first, size_t end, s
       while (next < program->repeat_count && program->repeats[next].first < behind) ++next;
       i = behind;
     } else {
-      status = make_one(session, i++);
+      const size_t count = count_together(session, i);
+      status = make_some(session, i, count);
+      i += count;
     }
   }
   return status;

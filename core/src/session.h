@@ -22,6 +22,7 @@ typedef struct nc_call {
   const nc_kernel *kernel;
   const nc_value *arguments;
   const uint32_t *tasks; /* of each of its loops, see nc_pool_expect */
+  size_t together;       /* of the first call of a launch: how many calls it has */
 } nc_call;
 
 /* Where inputs are copied that kernels cannot read where they lie. */

@@ -74,21 +74,26 @@ void nc_trace_begin_call(nc_trace *trace, uint32_t call, const char *kernel) {
   trace->call.call = (int32_t)call;
   trace->call.kernel = kernel;
   trace->loops = 0;
-  trace->call.begin = nc_now();
 }
 
-void nc_trace_end_call(nc_trace *trace) {
+void nc_trace_end_call(nc_trace *trace, uint32_t call, const char *kernel, uint64_t began) {
+  nc_trace_begin_call(trace, call, kernel);
+  trace->call.begin = began;
   trace->call.end = nc_now();
   put(trace, &trace->call);
 }
 
-int32_t nc_trace_count_loop(nc_trace *trace) { return trace->loops++; }
+neocpu_event nc_trace_loop(nc_trace *trace) {
+  neocpu_event loop = trace->call;
+  loop.loop = trace->loops++;
+  return loop;
+}
 
-void nc_trace_task(nc_trace *trace, int thread, int32_t loop, int32_t task, uint64_t began) {
-  neocpu_event event = trace->call;
+void nc_trace_task(nc_trace *trace, const neocpu_event *loop, int thread, int32_t task,
+                   uint64_t began) {
+  neocpu_event event = *loop;
   event.begin = began;
   event.end = nc_now();
-  event.loop = loop;
   event.task = task;
   event.thread = thread;
   put(trace, &event);

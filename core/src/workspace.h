@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-enum { NC_WORKSPACES = 8 /* that a kernel may have at a time */ };
+/* That a thread may have at a time: eight of each kernel of a launch, and of a task. */
+enum { NC_WORKSPACES = 72 };
 
 typedef struct nc_workspaces {
   struct {

@@ -65,8 +65,8 @@ def write_artifact(
     Parameters
     ----------
     built : Built
-        Of whose plan the header's ``activations``, ``arena_bytes``, ``calls``, ``repeats`` and
-        ``returns`` are.
+        Of whose plan the header's ``activations``, ``arena_bytes``, ``calls``, ``repeats``,
+        ``launches`` and ``returns`` are.
     weights : sequence of array
         In parameter order, packed as the code reads them. The header's ``weights`` are theirs, and
         those of the constants of ``built``.
@@ -102,6 +102,7 @@ def write_artifact(
         arena_bytes=planned.arena_bytes,
         calls=planned.program.calls,
         repeats=planned.program.repeats,
+        launches=planned.program.launches,
         returns=planned.program.results,
     )
     _refuse_dtypes(header)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +18,10 @@ from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
+from neocpu.foundation.machines import MACHINES
 from neocpu.passes.lift_constants import lift_constants
-from neocpu.passes.memory.plan_memory import plan_memory
+from neocpu.passes.memory.launching import launch_together
+from neocpu.passes.memory.plan_memory import Steps, plan_memory
 from neocpu.passes.settle_loops import settle_loops
 from neocpu.passes.values.fused_names import with_names
 from neocpu.passes.values.held_values import HeldPlace
@@ -28,7 +30,8 @@ from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
 from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
-from neocpu.schedules.estimates.loop_threads import worthwhile_tasks
+from neocpu.schedules.estimates.loop_threads import piece_of, worthwhile_tasks
+from neocpu.schedules.estimates.shared_launch import Piece
 from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
 from neocpu.schedules.operators.statistics.normalization import group_norm, layer_norm
@@ -223,10 +226,32 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Unplaced:
+    """A module that calls kernels, before its memory is planned.
+
+    Attributes
+    ----------
+    mod : tvm.IRModule
+    constants : tuple of array
+        Those of `Planned`.
+    written : mapping of str to int
+        How many tensors each kernel writes.
+    names : collection of str
+        Of variables whose places are to be told.
+    """
+
+    mod: tvm.IRModule
+    constants: tuple[NDArray[Any], ...]
+    written: Mapping[str, int]
+    names: Collection[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Building:
     """A module of which children generate the code."""
 
     kernels: CodeGeneration
+    unplaced: _Unplaced
     planned: Planned
     target: CpuTarget
 
@@ -251,9 +276,9 @@ def begin_build(
     NeoCPUError
         If the system has no process to give.
     """
-    kernels, planned = on_deep_stack(_plan, mod, target, dump, names)
+    unplaced, kernels, planned = on_deep_stack(_plan, mod, target, dump, names)
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
-    return Building(generations.start(kernels, target, workers), planned, target)
+    return Building(generations.start(kernels, target, workers), unplaced, planned, target)
 
 
 def finish_build(building: Building, threads: int = 1) -> Built:
@@ -262,7 +287,8 @@ def finish_build(building: Building, threads: int = 1) -> Built:
     Parameters
     ----------
     threads : int
-        How many it is planned for: with many, loops that only lose by more have fewer.
+        How many it is planned for: with many, loops that only lose by more have fewer, and calls
+        that are too small for all are launched together.
 
     Raises
     ------
@@ -280,7 +306,33 @@ def finish_build(building: Building, threads: int = 1) -> Built:
         for kernel, code in zip(building.planned.program.kernels, codes.values(), strict=True)
     )
     work = {name: code.work for name, code in codes.items()}
-    return Built(kernels, work, building.planned, building.target)
+    planned = on_deep_stack(_launch_together, building, kernels, work, threads)
+    return Built(kernels, work, planned, building.target)
+
+
+def _launch_together(
+    building: Building,
+    kernels: Sequence[CompiledKernel],
+    work: Mapping[str, KernelWork],
+    threads: int,
+) -> Planned:
+    """Return the plan with calls launched together, where that is known to pay."""
+    machine, unplaced = MACHINES.get(building.target.mcpu), building.unplaced
+    if machine is None or threads == 1:
+        return building.planned
+    loops = {each.kernel.name: each.launches for each in kernels}
+
+    def piece(name: str) -> Piece | None:
+        return piece_of(work[name], loops[name], building.target, threads)
+
+    found = launch_together(unplaced.mod, unplaced.written, piece, machine, threads)
+    if found is None:
+        return building.planned
+    with building.target.to_tvm():
+        planned, _ = _placed(replace(unplaced, mod=found.mod), building.target, found.launches)
+    # In another order other parts may have to be copied, by kernels that are not there.
+    same = planned.program.kernels == building.planned.program.kernels
+    return planned if same else building.planned
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
@@ -296,21 +348,31 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _plan(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str]
-) -> tuple[tvm.IRModule, Planned]:
-    """Return the kernels of a module, and how they are called."""
+) -> tuple[_Unplaced, tvm.IRModule, Planned]:
+    """Return a module's calls, the kernels, and how they are called."""
     with target.to_tvm():
         mod = settle_loops(mod)
         written = _written(mod)
         lifted, constants = lift_constants(call_kernels(mod))
-        placed = plan_memory(lifted, target, written, names)
-        program = program_of(placed, written)
-        dump.module("planned", placed.mod)
-        named = relax.transform.AttachGlobalSymbol()(placed.mod)
+        unplaced = _Unplaced(lifted, constants, written, names)
+        planned, placed = _placed(unplaced, target)
+        dump.module("planned", placed)
+        named = relax.transform.AttachGlobalSymbol()(placed)
     kernels = {
         var: func for var, func in named.functions_items() if isinstance(func, tirx.PrimFunc)
     }
-    planned = Planned(program, constants, placed.activations, placed.arena_bytes, placed.places)
-    return tvm.IRModule(kernels, attrs=named.attrs), planned
+    return unplaced, tvm.IRModule(kernels, attrs=named.attrs), planned
+
+
+def _placed(
+    unplaced: _Unplaced, target: CpuTarget, launches: Sequence[Steps] = ()
+) -> tuple[Planned, tvm.IRModule]:
+    """Return how a module calls its kernels, and the module with its memory planned."""
+    written = unplaced.written
+    placed = plan_memory(unplaced.mod, target, written, unplaced.names, launches)
+    program = program_of(placed, written)
+    places = placed.activations, placed.arena_bytes, placed.places
+    return Planned(program, unplaced.constants, *places), placed.mod
 
 
 def _written(mod: tvm.IRModule) -> dict[str, int]:

@@ -15,7 +15,7 @@ from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.passes.memory.plan_memory import PlannedModule
 from neocpu.relax_utils import Expr, bindings, is_op
-from neocpu.runtime.header import MAX_REPEATS, Repeat, times_of_calls
+from neocpu.runtime.header import MAX_REPEATS, Launch, Repeat, times_of_calls
 
 Operand: TypeAlias = int
 """A tensor by its number: the position of a parameter of ``main``."""
@@ -60,12 +60,15 @@ class Program:
         The numbers of what ``main`` returns.
     repeats : tuple of Repeat
         Calls that are made under a condition, or again and again.
+    launches : tuple of Launch
+        Calls whose loops are shared out together.
     """
 
     kernels: tuple[Kernel, ...]
     calls: tuple[tuple[str, tuple[Operand, ...]], ...]
     results: tuple[Operand, ...]
     repeats: tuple[Repeat, ...]
+    launches: tuple[Launch, ...] = ()
 
     @property
     def times(self) -> tuple[int, ...]:
@@ -136,7 +139,8 @@ def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
             f"the model has {len(repeats)} loops, and branches that data decide; at most "
             f"{MAX_REPEATS} are supported: use loops of fewer steps whose end data decide"
         )
-    return Program(tuple(_kernels(placed.mod, written)), tuple(calls), results, repeats)
+    kernels = tuple(_kernels(placed.mod, written))
+    return Program(kernels, tuple(calls), results, repeats, placed.launches)
 
 
 def _repeats(

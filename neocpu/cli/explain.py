@@ -10,6 +10,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.plans import shape_options
+from neocpu.cli.plans.launch_table import with_launches
 from neocpu.cli.plans.plan_page import write_page
 from neocpu.cli.plans.plan_screen import show_plan
 from neocpu.cli.plans.plan_text import packing_fields
@@ -85,7 +86,7 @@ def command(
     others = [("of the shapes", every.set_text)] if every.others else []
     others += packing_fields(None if every.prologue is None else every.prologue.summary)
     try:
-        shown = dict(header.plan)
+        shown = with_launches(header)
         if html is not None:
             shown |= write_page(
                 *(terminal, artifact, header, others, html),

@@ -62,4 +62,8 @@ def _blocks(header: ArtifactHeader) -> Iterator[Block]:
         for repeat in header.repeats[::-1]:
             if since < repeat.first <= until < repeat.end:
                 until = repeat.end - 1
+        # And what a launch touches, for all of it.
+        for launch, count in header.launches:
+            since = launch if launch <= since < launch + count else since
+            until = launch + count - 1 if launch <= until < launch + count else until
         yield Block(begin, end - begin, since, until)

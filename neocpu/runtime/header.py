@@ -17,6 +17,9 @@ from neocpu.tensor_spec import TensorSpec, group_rows, shapes_text
 Call: TypeAlias = tuple[str, tuple[int, ...]]
 """A kernel's name, and the numbers of its tensors: inputs, then weights, activations and slices."""
 
+Launch: TypeAlias = tuple[int, int]
+"""Calls whose loops are shared out together: the position of the first one, and how many."""
+
 FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""
 SET_FORMAT: Final = 8
@@ -39,6 +42,8 @@ MAX_SPECS: Final = 4096
 """Inputs, and outputs."""
 MAX_RANK: Final = 32
 MAX_REPEATS: Final = 1024
+MAX_LAUNCH: Final = 8
+"""Calls that are launched together."""
 MAX_THREADS: Final = 1024
 """No CPU has as many cores; a pool of more would take a machine down."""
 
@@ -254,6 +259,8 @@ class ArtifactHeader:
         In order of their first calls; each within one before, or behind it.
     slices : tuple of Slice
         Tensors that are parts of others.
+    launches : tuple of Launch
+        In turn: calls of which none needs another.
     returns : tuple of int
         Numbers of the tensors that ``main`` returns, as `Call` has them.
     streams : int or None
@@ -290,6 +297,7 @@ class ArtifactHeader:
     calls: tuple[Call, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     slices: tuple[Slice, ...] = ()
+    launches: tuple[Launch, ...] = ()
     returns: tuple[int, ...] = ()
     streams: int | None = None
     plan: dict[str, Any] = field(default_factory=dict)
@@ -405,6 +413,7 @@ class ArtifactHeader:
             "calls": [[kernel, *tensors] for kernel, tensors in self.calls],
             **({"repeats": [each.to_json() for each in self.repeats]} if self.repeats else {}),
             **({"slices": [each.to_json() for each in self.slices]} if self.slices else {}),
+            **({"launches": list(map(list, self.launches))} if self.launches else {}),
             "returns": list(self.returns),
             "plan": self.plan,
         }
@@ -449,6 +458,7 @@ class ArtifactHeader:
             calls=tuple((kernel, tuple(tensors)) for kernel, *tensors in program["calls"]),
             repeats=tuple(map(Repeat.from_json, program.get("repeats", ()))),
             slices=tuple(map(Slice.from_json, program.get("slices", ()))),
+            launches=tuple((first, count) for first, count in program.get("launches", ())),
             returns=tuple(program["returns"]),
             plan=program["plan"],
         )

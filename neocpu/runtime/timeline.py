@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,13 +128,25 @@ class Timeline:
 
 
 def seconds_of_calls(events: Sequence[TraceEvent], calls: int) -> list[list[float]]:
-    """Return how long each of so many calls took, in each of the runs, made once or not."""
+    """Return how long each of so many calls took, in each of the runs, made once or not.
+
+    Those of one launch begin at once: each is told the part of its tasks, of those of all.
+    """
     first = min((event.run for event in events), default=0)
     runs = max((event.run + 1 for event in events), default=0) - first
     seconds = [[0.0] * runs for _ in range(calls)]
+    launches: dict[tuple[int, int], list[TraceEvent]] = defaultdict(list)
+    busy: Counter[tuple[int, int]] = Counter()
     for event in events:
         if event.kind == "kernel":
-            seconds[event.call][event.run - first] += event.seconds
+            launches[event.run, event.begin].append(event)
+        elif event.kind == "task":
+            busy[event.run, event.call] += event.end - event.begin
+    for (run, _), made in launches.items():
+        longest = max(event.seconds for event in made)
+        parts = [busy[run, event.call] if len(made) > 1 else 1 for event in made]
+        for event, part in zip(made, parts, strict=True):
+            seconds[event.call][run - first] += longest * part / max(1, sum(parts))
     return seconds
 
 

@@ -75,7 +75,7 @@ KernelWork = tuple[LoopWork, ...]
 """The loop nests of a kernel, one after another."""
 
 
-def work_seconds(work: KernelWork, target: CpuTarget, threads: int) -> float:
+def work_seconds(work: Sequence[LoopWork], target: CpuTarget, threads: int) -> float:
     """Return analytic seconds of a kernel, at the rates of ``target``."""
     return math.fsum(nest_seconds(nest, target, threads) for nest in work)
 

@@ -1,14 +1,25 @@
-"""On how many threads a loop is worth being run: entering and leaving it costs more with each."""
+"""On how many threads a loop is worth being run: entering and leaving it costs more with each.
+
+And what a call has for a launch that it shares with others.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from neocpu.foundation.machines import MACHINES, Machine
-from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork, nest_seconds
-from neocpu.schedules.estimates.memory_traffic import with_cores
+from neocpu.schedules.estimates.kernel_work import (
+    KernelWork,
+    LoopWork,
+    nest_seconds,
+    work_seconds,
+)
+from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
+from neocpu.schedules.estimates.parallel_run import task_count
+from neocpu.schedules.estimates.shared_launch import Piece
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # Threads from which on it is worth asking, and on which the tasks of one axis may be too few.
@@ -40,6 +51,30 @@ def worthwhile_tasks(
         tasks if (few := _threads(nest, target, machine, threads)) == threads else min(tasks, few)
         for nest, tasks in zip(nests, launches, strict=True)
     )
+
+
+def piece_of(
+    work: KernelWork, tasks: Sequence[int], target: CpuTarget, threads: int
+) -> Piece | None:
+    """Return what a call of a kernel has for a launch with others; None if it would be several.
+
+    Parameters
+    ----------
+    work : KernelWork
+        What its loops do.
+    tasks : sequence of int
+        What `worthwhile_tasks` returns of its parallel loops.
+    """
+    loops = [nest for nest in work if nest.forks]
+    if len(tasks) > 1 or len(loops) != len(tasks) or any(nest.forks != 1 for nest in loops):
+        return None
+    seconds = work_seconds([replace(nest, forks=0.0) for nest in loops], target, 1)
+    alone = work_seconds([nest for nest in work if not nest.forks], target, 1)
+    if not loops:
+        return Piece(1, alone)
+    size = math.ceil(math.fsum(nest.size for nest in loops))
+    moving = stream_seconds(size, with_cores(target, threads), threads)
+    return Piece(task_count(tasks[0], threads), seconds, alone, moving)
 
 
 def _threads(nest: LoopWork, target: CpuTarget, machine: Machine, threads: int) -> int:

@@ -11,12 +11,13 @@ more of a smaller part is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from neocpu.foundation.machines import Machine
 from neocpu.schedules.estimates.memory_traffic import EXPOSED, overlapped
+from neocpu.schedules.estimates.shared_launch import Piece, busiest_seconds, launch_seconds
 from neocpu.schedules.vocabulary.target import kept_share
 
 Limit = Literal["one thread", "few tasks", "uneven tasks", "other cores", "bandwidth", "fork-join"]
@@ -87,10 +88,13 @@ class RunTime:
         In turn.
     between : float
         Seconds of what lies between them.
+    launches : tuple of (int, int)
+        Calls that several threads would make together: the first one's position, and how many.
     """
 
     calls: tuple[CallTime, ...]
     between: float = 0.0
+    launches: tuple[tuple[int, int], ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -107,7 +111,7 @@ class RunTime:
             replace(call, seconds=call.seconds * factor, loops=tuple(map(loop, call.loops)))
             for call in self.calls
         )
-        return RunTime(tuple(calls), self.between * factor)
+        return replace(self, calls=tuple(calls), between=self.between * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,10 @@ def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
     weights = sum(call.weights for call in run.calls)
     kept = kept_share(weights, machine.l3 * machine.caches(threads))
     between = CallTime(RUNTIME, RUNTIME, run.between)
-    calls = (_predict_call(call, machine, threads, kept) for call in (*run.calls, between))
+    calls = [_predict_call(call, machine, threads, kept) for call in (*run.calls, between)]
+    for first, count in run.launches if threads > 1 else ():
+        together = run.calls[first : first + count]
+        calls[first : first + count] = _predict_launch(together, machine, threads, kept)
     return ParallelRun(threads, tuple(calls))
 
 
@@ -205,6 +212,39 @@ def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
     if computing < longest:
         computing = (call.seconds - longest - (rest - EXPOSED * longest)) / EXPOSED
     return max(0.0, computing) / call.seconds
+
+
+def _predict_launch(
+    calls: Sequence[CallTime], machine: Machine, threads: int, kept: float
+) -> Iterator[ParallelCall]:
+    """Yield what calls take that are launched together: of that, each has its part of the work."""
+    pieces = [_piece(call, machine, threads, kept) for call in calls]
+    seconds = launch_seconds(pieces, machine, threads)
+    tasks = sum(piece.tasks for piece in pieces)
+    fork = machine.fork_seconds(min(tasks, threads))
+    whole = math.fsum(call.seconds for call in calls)
+    alone = math.fsum(piece.before for piece in pieces) * (1 - 1 / threads)
+    left = seconds - whole / threads - fork - alone
+    moves = math.fsum(piece.moving for piece in pieces) >= busiest_seconds(pieces, threads)
+    why: Limit = "bandwidth" if moves else "few tasks" if tasks < threads else "uneven tasks"
+    for call in calls:
+        part = call.seconds / whole if whole else 1 / len(calls)
+        lost: dict[Limit, float] = dict.fromkeys(LIMITS, 0.0)
+        lost |= {"one thread": alone * part, "fork-join": fork * part, why: left * part}
+        yield ParallelCall(call, seconds * part, lost)
+
+
+def _piece(call: CallTime, machine: Machine, threads: int, kept: float) -> Piece:
+    ways = (
+        *_moving_seconds(call, machine, threads, kept),
+        _fetching_seconds(call, machine, threads),
+    )
+    moving = min(call.seconds, math.fsum(ways))
+    if len(call.loops) != 1:
+        return Piece(1, call.seconds, 0.0, moving)
+    (loop,) = call.loops
+    alone = max(0.0, call.seconds - loop.seconds)
+    return Piece(task_count(loop.iterations, threads), loop.seconds, alone, moving)
 
 
 def _moving_seconds(
@@ -260,6 +300,13 @@ def busiest_part(iterations: int, threads: int) -> float:
     size = _task_size(iterations, threads)
     rounds = math.ceil(math.ceil(iterations / size) / threads)
     return min(1.0, rounds * size / iterations)
+
+
+def task_count(iterations: int, threads: int) -> int:
+    """Return how many tasks the pool cuts a loop into; ``iterations`` are 0 if they are unknown."""
+    if threads == 1 or iterations == 0:
+        return threads
+    return math.ceil(iterations / _task_size(iterations, threads))
 
 
 def _task_size(iterations: int, threads: int) -> int:

@@ -124,4 +124,25 @@ BUGS = (
         'for one in "{") > most:',
         ("tests/neocpu/serving/test_request.py",),
     ),
+    Bug(
+        "C: of calls that are launched together some tasks are done twice",
+        "core/src/pool.c",
+        "return place < least ? place * n + thread : least * n + first - least * thread;",
+        "return place < least ? place * n + thread : least * n + thread;",
+        ("tests/neocpu/test_launches.py",),
+    ),
+    Bug(
+        "C: a call writes what one has that is launched with it",
+        "core/src/program.c",
+        "if (k != j && disturbs(session, j, k)) {",
+        "if (k > j + 1 && disturbs(session, j, k)) {",
+        ("tests/neocpu/runtime/test_crafted_launches.py",),
+    ),
+    Bug(
+        "trace: each call of a launch is told all of it",
+        "neocpu/runtime/timeline.py",
+        "longest * part / max(1, sum(parts))",
+        "longest",
+        ("tests/neocpu/test_launches.py",),
+    ),
 )

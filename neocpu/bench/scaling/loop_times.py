@@ -24,6 +24,7 @@ from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.profile.call_times import MAX_EVENTS, WARMUP, times_of
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.aligned_memory import aligned_empty
+from neocpu.runtime.artifact import read_header
 from neocpu.runtime.guarding.kernel_calls import Kernel
 from neocpu.runtime.module import AnyArray, Module, load
 from neocpu.runtime.timeline import Timeline
@@ -208,7 +209,7 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
         CallTime(**{**call, "loops": tuple(LoopTime(**loop) for loop in call["loops"])})
         for call in measured["calls"]
     )
-    run = RunTime(tuple(calls), measured["between"])
+    run = RunTime(tuple(calls), measured["between"], read_header(artifact).launches)
     return MeasuredRun(measured["seconds"], run)
 
 

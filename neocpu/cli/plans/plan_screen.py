@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from neocpu.cli.plans.launch_table import show_launches
 from neocpu.cli.plans.plan_text import (
     accuracy_text,
     calibration_fields,
@@ -48,6 +49,7 @@ def show_plan(
     print_fields(plan_fields(header, others))
     echo()
     show_shares(header.plan, sort=sort)
+    show_launches(header)
     if transforms:
         echo()
         show_transforms(header.plan)

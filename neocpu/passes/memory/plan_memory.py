@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax, tirx
@@ -23,11 +23,14 @@ from neocpu.passes.values.held_values import HeldPlace
 from neocpu.planning.arena import Span, place
 from neocpu.planning.guards import Guard
 from neocpu.relax_utils import Expr, bindings, dtype_of, static_shape
-from neocpu.runtime.header import Placement
+from neocpu.runtime.header import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
+
+Steps: TypeAlias = tuple[int, int]
+"""Neighbouring bindings: the first and the last one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +72,8 @@ class PlannedModule:
         Of each call of ``main``, in order; their conditions are parameters.
     loops : tuple of LoopCalls
         Each within another one, or behind it.
+    launches : tuple of Launch
+        Calls whose loops are shared out together, in turn.
     places : mapping of str to HeldPlace
         Of the variables that were asked for, by name.
     """
@@ -78,6 +83,7 @@ class PlannedModule:
     arena_bytes: int
     guards: tuple[tuple[Guard, ...], ...]
     loops: tuple[LoopCalls, ...]
+    launches: tuple[Launch, ...]
     places: Mapping[str, HeldPlace]
 
 
@@ -86,6 +92,7 @@ def plan_memory(
     target: CpuTarget,
     written: Mapping[str, int],
     names: Collection[str] = (),
+    launches: Sequence[Steps] = (),
 ) -> PlannedModule:
     """Replace the allocations of ``main`` by parameters, and concatenations by places.
 
@@ -100,41 +107,79 @@ def plan_memory(
         How many tensors a kernel writes; one, unless it is here.
     names : collection of str
         Of variables whose places are to be told.
+    launches : sequence of Steps
+        Bindings that call kernels which are launched together, in turn.
+    """
+    layout = lay_out(mod, written, launches)
+    emitter = _Emitter(mod, layout, target)
+    planned = emitter.run()
+    guarded, loops = tuple(emitter.guards), tuple(emitter.loops)
+    places = emitter.places(names)
+    return PlannedModule(
+        planned,
+        emitter.placements,
+        layout.size,
+        guarded,
+        loops,
+        tuple(map(emitter.calls_of, launches)),
+        places,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryLayout:
+    """Where the tensors of a module lie.
+
+    Attributes
+    ----------
+    uses : Uses
+    guards : Guards
+    joins : Joins
+    size : int
+        Bytes of the arena.
+    starts : dict of Var to int
+        Where in it what lies in no other tensor begins.
+    """
+
+    uses: Uses
+    guards: Guards
+    joins: Joins
+    size: int
+    starts: dict[Var, int]
+
+
+def lay_out(
+    mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
+) -> MemoryLayout:
+    """Return where the tensors of a module lie; see `plan_memory`.
+
+    What is in use at one call of a launch, is at all of them.
     """
     main = mod["main"]
     uses = read_uses(main, mod)
     guards = find_guards(main, mod, uses, written)
     joins = find_joins(main, mod, uses, guards)
     groups: dict[Var, list[Span]] = {}
+    within = {step: steps for steps in launches for step in range(steps[0], steps[1] + 1)}
     for root, span in busy_spans(uses, joins):
-        groups.setdefault(root, []).append(span)
+        first, _ = within.get(span.first, (span.first, 0))
+        _, last = within.get(span.last, (0, span.last))
+        groups.setdefault(root, []).append(replace(span, first=first, last=last))
     arena = place([tuple(spans) for spans in groups.values()])
     starts = dict(zip(groups, arena.starts, strict=True))
-    emitter = _Emitter(mod, uses, joins, starts, target, guards)
-    planned = emitter.run()
-    guarded, loops = tuple(emitter.guards), tuple(emitter.loops)
-    places = emitter.places(names)
-    return PlannedModule(planned, emitter.placements, arena.size, guarded, loops, places)
+    return MemoryLayout(uses, guards, joins, arena.size, starts)
 
 
 class _Emitter:
     """Writes ``main`` anew: without allocations, names and joins, with the tensors' parameters."""
 
-    def __init__(
-        self,
-        mod: tvm.IRModule,
-        uses: Uses,
-        joins: Joins,
-        starts: dict[Var, int],
-        target: CpuTarget,
-        guards: Guards,
-    ) -> None:
+    def __init__(self, mod: tvm.IRModule, layout: MemoryLayout, target: CpuTarget) -> None:
         self._mod = mod
-        self._uses = uses
-        self._joins = joins
-        self._starts = starts
+        self._uses = layout.uses
+        self._joins = layout.joins
+        self._starts = layout.starts
         self._target = target
-        self._guards = guards
+        self._guards = layout.guards
         self.guards: list[tuple[Guard, ...]] = []
         self.loops: list[LoopCalls] = []
         self._made: list[int] = []  # by binding: how many calls up to it
@@ -190,6 +235,12 @@ class _Emitter:
                 calls = self._made[self._guards.makers[root]]
                 found[str(binding.var.name)] = HeldPlace(calls, place)
         return found
+
+    def calls_of(self, steps: Steps) -> Launch:
+        """Return the calls that bindings have become, after `run`."""
+        first, last = steps
+        count = last - first + 1
+        return self._made[last] - count, count
 
     def _end_loop(self, loop: Loop, first: int) -> None:
         deciding = (

@@ -117,8 +117,9 @@ pixels in place of smaller ones of pixels moved into channels, as in YOLOv5's st
 pixels, 2.5 times as long at 4x4); `x * (1 + g)` for `x + x * g`, as ConvNeXt V2 normalises
 responses, in the packing of the 1x1 convolution that reads it (equal within a hundredth).
 
-Nor are small independent kernels run side by side in one launch: a launch and its barrier take
-0.4 µs on two threads of a Zen 5 (a chain of 200 depthwise convolutions of 9,216 elements, 0.64 µs
+Small independent kernels are run side by side in one launch where that is predicted to save a
+tenth of what they take ([decisions.md](decisions.md)): on many threads. On two a launch and its
+barrier take 0.4 µs on a Zen 5 (a chain of 200 depthwise convolutions of 9,216 elements, 0.64 µs
 each on one thread and 0.70 on two), and of the 33 kernels of lcnet_050 and the 58 of
 mobilenet_v3_large one and two could share another's: at most a thousandth of a run.
 

@@ -1,0 +1,252 @@
+"""Which calls of a program to launch together: dynamic programming over what has been done.
+
+As the Inter-Operator Scheduler does for GPUs (Ding et al., MLSys 2021): a state is the set of calls
+that were made, a step a set of calls of which none needs another, and the cheapest way to each
+state is kept. Blocks of networks have few states, for most of their calls wait for each other; of
+more than `BEAM` of a size the most promising are kept, and then the plan may not be the best one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+BEAM: Final = 32
+"""States with as many calls done that are looked at."""
+ALL_SETS: Final = 6
+"""Calls that may be made of which every set is looked at; of more, sets that grow by one."""
+LONGEST: Final = 48
+"""Calls that are planned at a time."""
+SAME: Final = 1e-9
+"""As what share of a cost sums of the same in another order differ."""
+
+Cost = Callable[[tuple[int, ...]], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CallNode:
+    """A call, for the search.
+
+    Attributes
+    ----------
+    needs : frozenset of int
+        Numbers of calls that are to be over before it begins, all smaller than its own.
+    follows : frozenset of int
+        Of calls that are not to come after it.
+    joins : bool
+        Whether it may be launched with others.
+    size : int
+        Bytes that it writes, in use until those that need it are over.
+    """
+
+    needs: frozenset[int]
+    follows: frozenset[int] = frozenset()
+    joins: bool = True
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The cheapest way to a state: what it costs, the most bytes in use, and its last step."""
+
+    cost: float
+    most: int = 0
+    before: int = 0
+    step: tuple[int, ...] = ()
+
+    def is_below(self, other: _Way | None) -> bool:
+        """Whether it costs less, or as much with less memory."""
+        if other is None or self.cost < other.cost * (1 - SAME):
+            return True
+        return self.cost <= other.cost * (1 + SAME) and self.most < other.most
+
+
+def plan_launches(
+    nodes: Sequence[CallNode], cost: Cost, most: int, growth: float = 1.0
+) -> list[list[tuple[int, ...]]]:
+    """Return the calls in an order, with those together that are launched together.
+
+    Parameters
+    ----------
+    nodes : sequence of CallNode
+        In the order in which they are made so far.
+    cost : callable
+        What a launch takes, of one call or more, told in ascending order; None of several that are
+        not worth it.
+    most : int
+        Calls of a launch.
+    growth : float
+        How many times as many bytes may be in use as with the calls one by one.
+
+    Returns
+    -------
+    list of list of tuple of int
+        Stretches of neighbouring calls, in turn, each in steps. Those in which nothing is launched
+        together are as they were.
+    """
+    stretches: list[list[tuple[int, ...]]] = []
+    places = [*_stretches(nodes)]
+    memory = [_Memory(nodes, first, end) for first, end in places]
+    room = growth * max((each.in_order() for each in memory), default=0)
+    for (first, end), used in zip(places, memory, strict=True):
+        steps: list[tuple[int, ...]] = [(number,) for number in range(first, end)]
+        if end - first > 1:
+            found = _Search(nodes, first, end, cost, most, used, room).steps()
+            steps = found if any(len(step) > 1 for step in found) else steps
+        stretches.append(steps)
+    return stretches
+
+
+def _stretches(nodes: Sequence[CallNode]) -> Iterator[tuple[int, int]]:
+    """Yield stretches of calls: each ends where all that follow need all that came before them."""
+    needed: list[int] = []  # by each, as bits
+    for node in nodes:
+        mask = 0
+        for other in node.needs:
+            mask |= needed[other] | 1 << other
+        needed.append(mask)
+    ends = [len(nodes)]
+    common = -1
+    for number in range(len(nodes) - 1, 0, -1):
+        common &= needed[number]
+        before = (1 << number) - 1
+        if before & ~common == 0:
+            ends.append(number)
+    first = 0
+    for end in reversed(ends):
+        while first < end:
+            yield first, min(end, first + LONGEST)
+            first = min(end, first + LONGEST)
+
+
+class _Memory:
+    """What is in use in one stretch, by calls as bits of a number; bytes that stay in use count."""
+
+    def __init__(self, nodes: Sequence[CallNode], first: int, end: int) -> None:
+        self._count = end - first
+        readers: dict[int, int] = {}
+        for number, node in enumerate(nodes):
+            for other in node.needs:
+                last = min(number, end) - first
+                readers[other] = readers.get(other, 0) | (1 << last if number >= first else 0)
+        self._sizes = [node.size for node in nodes[first:end]]
+        self._readers = [readers.get(number, 1 << self._count) for number in range(first, end)]
+        outer = [(nodes[number].size, mask) for number, mask in readers.items() if number < first]
+        self._outer = [(size, mask) for size, mask in outer if size and mask]
+
+    def at(self, done: int, step: Sequence[int]) -> int:
+        """Return the bytes in use while the calls of a step are made."""
+        used = sum(size for size, readers in self._outer if readers & ~done)
+        for number, size in enumerate(self._sizes):
+            if done >> number & 1 and self._readers[number] & ~done:
+                used += size
+        return used + sum(self._sizes[number] for number in step)
+
+    def in_order(self) -> int:
+        """Return the most bytes in use with the calls one by one."""
+        return max(self.at((1 << number) - 1, (number,)) for number in range(self._count))
+
+
+class _Search:
+    """The search of one stretch; sets of its calls are bits of a number."""
+
+    def __init__(
+        self,
+        nodes: Sequence[CallNode],
+        first: int,
+        end: int,
+        cost: Cost,
+        most: int,
+        memory: _Memory,
+        room: float,
+    ) -> None:
+        self._memory, self._room = memory, room
+        self._first, self._count, self._most = first, end - first, most
+        inner = [nodes[number] for number in range(first, end)]
+        self._needs = [self._mask(node.needs) for node in inner]
+        self._follows = [self._mask(node.follows) for node in inner]
+        self._joins = [node.joins for node in inner]
+        self._cost = cost
+        self._costs: dict[tuple[int, ...], float | None] = {}
+        self._alone = [self._price((number,)) or 0.0 for number in range(self._count)]
+
+    def _mask(self, numbers: frozenset[int]) -> int:
+        return sum(1 << number - self._first for number in numbers if number >= self._first)
+
+    def steps(self) -> list[tuple[int, ...]]:
+        """Return the cheapest steps."""
+        layers: list[dict[int, _Way]] = [{} for _ in range(self._count + 1)]
+        layers[0][0] = _Way(0.0)
+        for done, layer in enumerate(layers[:-1]):
+            if len(layer) > BEAM:
+                # What is saved so far: all have as many calls before them.
+                kept = sorted(layer, key=lambda state: layer[state].cost - self._spent(state))
+                layers[done] = layer = {state: layer[state] for state in kept[:BEAM]}
+            for state, way in layer.items():
+                for step in self._ways(state):
+                    price = self._price(step)
+                    used = 0 if price is None else self._memory.at(state, step)
+                    if price is None or (len(step) > 1 and used > self._room):
+                        continue
+                    after = state | sum(1 << number for number in step)
+                    found = _Way(way.cost + price, max(way.most, used), state, step)
+                    if found.is_below(layers[done + len(step)].get(after)):
+                        layers[done + len(step)][after] = found
+        steps: list[tuple[int, ...]] = []
+        state = (1 << self._count) - 1
+        while state:
+            way = layers[state.bit_count()][state]
+            steps.append(tuple(self._first + number for number in way.step))
+            state = way.before
+        return steps[::-1]
+
+    def _spent(self, state: int) -> float:
+        return sum(alone for i, alone in enumerate(self._alone) if state >> i & 1)
+
+    def _price(self, step: tuple[int, ...]) -> float | None:
+        if step not in self._costs:
+            self._costs[step] = self._cost(tuple(self._first + number for number in step))
+        return self._costs[step]
+
+    def _ways(self, state: int) -> Iterator[tuple[int, ...]]:
+        """Yield what may be done next."""
+        ready = [
+            number
+            for number in range(self._count)
+            if not state >> number & 1 and self._needs[number] & ~state == 0
+        ]
+        single = [number for number in ready if self._follows[number] & ~state == 0]
+        waiting = [number for number in single if not self._joins[number]]
+        if waiting:
+            # It has to be made, and others can be launched with the same after it.
+            yield (waiting[0],)
+            return
+        for number in single:
+            yield (number,)
+        joining = [number for number in ready if self._joins[number]]
+        for step in self._sets(joining):
+            after = state | sum(1 << number for number in step)
+            if all(self._follows[number] & ~after == 0 for number in step):
+                yield step
+
+    def _sets(self, ready: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        if len(ready) <= ALL_SETS:
+            for size in range(2, min(len(ready), self._most) + 1):
+                yield from itertools.combinations(ready, size)
+            return
+        for number in ready:
+            step: tuple[int, ...] = (number,)
+            while len(step) < min(self._most, len(ready)):
+                grown = [tuple(sorted((*step, more))) for more in ready if more not in step]
+                priced = [(self._saved(each), each) for each in grown]
+                saved, best = max(priced)
+                if saved <= 0.0:
+                    break
+                step = best
+                yield step
+
+    def _saved(self, step: tuple[int, ...]) -> float:
+        price = self._price(step)
+        return 0.0 if price is None else sum(self._alone[i] for i in step) - price
