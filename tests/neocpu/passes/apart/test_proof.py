@@ -1,10 +1,12 @@
 """Which models keep the rows of a batch apart: held against ONNX's own evaluator."""
 
+import needs
 import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from neocpu import models
 from neocpu.frontend.importer import import_relax
 from neocpu.input_shapes import InputShapes
 from neocpu.passes.apart.part import MixedError, find_part
@@ -60,6 +62,17 @@ def test_rows_that_have_a_part_in_each_other(name: str):
     found = proof(case, ROWS)
     assert found.function is None
     assert "batch" in str(found.mixed)
+
+
+@needs.one_in(12)
+@pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", *sorted(models.MODELS)])
+def test_images_of_every_network_are_apart(name: str):
+    found = []
+    for rows in (1, 2):
+        loaded = load_for_import(name, InputShapes.parse(None, rows))
+        found.append(prove_apart(simplify(import_relax(loaded)), loaded.row_counts))
+    assert [each.mixed for each in found] == [None, None]
+    assert found[0].function == found[1].function
 
 
 def test_rows_that_depend_on_how_many_there_are():
