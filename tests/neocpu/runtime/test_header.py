@@ -13,7 +13,16 @@ from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
 
 MAY_BE_MISSING = {
-    *("repeats", "slices", "streams", "others", "row_function", "rows_mixed", "numbered"),
+    *(
+        "repeats",
+        "slices",
+        "streams",
+        "others",
+        "row_function",
+        "rows_mixed",
+        "numbered",
+        "prologue",
+    ),
 }
 TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}
 
