@@ -20,7 +20,7 @@ from neocpu.search.measuring.measure import Measurer
 from neocpu.search.strategies import Strategy
 from neocpu.search.tuning_state import SearchSpace, TaskState, TuningState, TuningTask
 from neocpu.search.winner_check import confirm, noise
-from neocpu.tuning_db.record import Record, Workload
+from neocpu.tuning_db.record import Record, Result, Workload
 from neocpu.tuning_db.store import Store
 
 # Of what is reserved for the winners, for checking their answers.
@@ -85,6 +85,24 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A first measurement of a scheme.
+
+    Attributes
+    ----------
+    seconds : float
+        Since the start, when it was made.
+    result : Result
+        What it gave then: winners are timed again.
+    """
+
+    seconds: float
+    workload: Workload
+    scheme: Scheme
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReport:
     """What is known of one workload after tuning.
 
@@ -121,12 +139,13 @@ class TaskReport:
 class TuneReport:
     """The outcome of `tune`: one entry per task, in their order, and the seconds it took.
 
-    ``gain_left`` is what `TuneProgress` says of it.
+    ``gain_left`` is what `TuneProgress` says of it; ``trials`` is what was measured, in turn.
     """
 
     tasks: tuple[TaskReport, ...]
     seconds: float
     gain_left: float | None = None
+    trials: tuple[Trial, ...] = ()
 
     @property
     def measured(self) -> int:
@@ -192,6 +211,7 @@ def tune(
     on_stage(Stage("estimate", len(tasks)))
     state = TuningState(tasks, target=target, threads=threads, store=store, space=space, now=now)
     board = LayerBoard(state.tasks.values())
+    trials: list[Trial] = []
 
     def told(doing: str, task: TaskState) -> None:
         board.update(task)
@@ -211,13 +231,16 @@ def tune(
         for measurement in measurer.measure(requests):
             task = state.keep(measurement)
             pace.count()
+            request = measurement.request
+            result = task.records[request.scheme].result
+            trials.append(Trial(pace.elapsed, request.workload, request.scheme, result))
             told("measure", task)
             if pace.left <= 0:
                 break
     for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * pace.reserve):
         told(doing, task)
     reports = tuple(map(_report, state.tasks.values()))
-    return TuneReport(reports, pace.elapsed, strategy.gain_left)
+    return TuneReport(reports, pace.elapsed, strategy.gain_left, tuple(trials))
 
 
 def _total(state: TuningState, pace: Pace, budget: Budget) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from neocpu.cli import options
+from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.own_process import collect_rarely, import_little
@@ -17,7 +18,7 @@ EPILOG = """\b
 Examples:
   neocpu compare model.onnx model.so
   neocpu compare model.onnx model.so --inputs failing.npz
-  neocpu compare fp32.so int8.so
+  neocpu compare fp32.so int8.so --html errors.html
   neocpu compare model.onnx model.so --json | jq .first.operator"""
 
 
@@ -29,6 +30,7 @@ Examples:
 @options.shape
 @options.operators
 @options.threads
+@options.page
 @options.common
 def command(
     terminal: Terminal,
@@ -38,6 +40,7 @@ def command(
     seed: int,
     shapes: Mapping[str, Given],
     threads: int | None,
+    html: Path | None,
 ) -> int:
     """Compare ARTIFACT with the model it was compiled from, or with another artifact of it.
 
@@ -49,6 +52,8 @@ def command(
     """
     collect_rarely()
     import_little()
+    read = [path for path in (Path(model), artifact, inputs) if path is not None]
+    check_page_file(html, read)
     from neocpu.cli.array_files.arrays import read_archive
     from neocpu.cli.plans.divergence_text import show_divergence
     from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model
@@ -63,7 +68,12 @@ def command(
         found = compare_artifacts(model, artifact, given, shapes=asked, threads=threads)
     else:
         found = compare_with_model(model, artifact, given, shapes=asked, threads=threads)
-    terminal.result(found.to_json(), lambda: show_divergence(found))
+    document = found.to_json()
+    if html is not None:
+        from neocpu.result_pages.divergence_page import divergence_page
+
+        write_page_file(terminal, html, divergence_page(document), read)
+    terminal.result(document, lambda: show_divergence(found))
     if found.first is None:
         return 0
     return terminal.fail(str(found.first), AccuracyError.exit_code)

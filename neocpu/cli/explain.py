@@ -11,6 +11,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.plans import shape_options
 from neocpu.cli.plans.launch_table import with_launches
+from neocpu.cli.plans.plan_comparison import explain_change
 from neocpu.cli.plans.plan_page import write_page
 from neocpu.cli.plans.plan_screen import show_plan
 from neocpu.cli.plans.plan_text import packing_fields
@@ -25,12 +26,14 @@ Examples:
   neocpu explain resnet50.so --sort
   neocpu explain resnet50.so --html resnet50.html --profile
   neocpu explain resnet50.so --html resnet50.html --trace timeline.json
+  neocpu explain untuned.so tuned.so --html change.html
   neocpu explain resnet50-fat.so --variant avx512
   neocpu explain resnet50.so --json | jq '.search.gap'"""
 
 
 @click.command(epilog=EPILOG)
 @click.argument("artifact", type=options.PATH)
+@click.argument("other", type=options.PATH, metavar="[OTHER.so]", required=False)
 @click.option(
     "--variant",
     metavar="NAME",
@@ -49,7 +52,7 @@ Examples:
 @click.option(
     "--profile",
     is_flag=True,
-    help="With --html: run it here, and show what each operator takes beside what was predicted.",
+    help="With --html or OTHER.so: run here what is explained, and show what each operator takes.",
 )
 @click.option(
     "--trace",
@@ -62,6 +65,7 @@ Examples:
 def command(
     terminal: Terminal,
     artifact: Path,
+    other: Path | None,
     variant: str | None,
     shapes: Mapping[str, Given],
     sort: bool,
@@ -72,11 +76,16 @@ def command(
 ) -> None:
     """Show the plan of ARTIFACT: schemes and layouts per operator, what each takes, the search.
 
-    The plan is read from the file; but with --profile nothing in it is run, so it may be for
-    another CPU.
+    With OTHER.so, of the same model: what was decided otherwise in that, operator by operator, and
+    what it bought. Plans are read from the files; but with --profile nothing in them is run, so
+    they may be for another CPU.
     """
     from neocpu.runtime.artifact import read_header
 
+    if other is not None:
+        files = (artifact, other)
+        explain_change(terminal, files, variant, shapes, html, profile=profile, sort=sort)
+        return
     if profile and html is None:
         raise UsageError("what --profile measures is shown on a page: add --html FILE")
     if trace is not None and html is None:

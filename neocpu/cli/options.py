@@ -196,6 +196,12 @@ accuracy = click.option(
     help="How exact: outputs err at most 1e-4, norm-wise, or 5e-6 (strict), for which algorithms "
     "that round more than direct convolution are left out.",
 )
+page = click.option(
+    "--html",
+    type=PATH,
+    metavar="FILE",
+    help="Write a page for a browser too: one file, which loads nothing.",
+)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:

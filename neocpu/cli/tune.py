@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
+from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.plans.plan_text import scheme_text
 from neocpu.cli.plans.tuning_summary import show_summary, tuning_document
 from neocpu.cli.terminal import Terminal, echo, print_table
@@ -19,12 +20,13 @@ from neocpu.foundation.own_process import collect_rarely, import_little
 
 if TYPE_CHECKING:
     from neocpu.schedules.vocabulary.scheme import Scheme
-    from neocpu.search.tuner import TaskReport, TuneReport
+    from neocpu.search.tuner import TaskReport, Trial, TuneReport
 
 EPILOG = """\b
 Examples:
   neocpu tune resnet50 --budget 90s
   neocpu tune resnet50 densenet121 --db tuned.jsonl
+  neocpu tune resnet50 --budget 90s --html tuning.html
   neocpu tune --suite paper --budget 1h
   neocpu compile resnet50 --db tuned.jsonl"""
 
@@ -92,6 +94,7 @@ Examples:
     metavar="N",
     help="Servers to use at once; by default all of the key.",
 )
+@options.page
 @options.common
 def command(
     terminal: Terminal,
@@ -111,6 +114,7 @@ def command(
     tracker: str | None,
     key: str | None,
     parallel: int | None,
+    html: Path | None,
 ) -> None:
     """Measure what no tuning database knows yet of each MODEL's convolutions and layout transforms.
 
@@ -125,6 +129,7 @@ def command(
     if tracker is not None:
         _require_explicit("target", "threads")
     databases = () if database is None else (database,)
+    check_page_file(html, databases)
     tell_what_is_kept(terminal, databases)
     with terminal.progress() as on_progress:
         import neocpu
@@ -148,6 +153,11 @@ def command(
             on_progress=on_progress,
         )
     report = _report(tuned, writable_database(databases))
+    if html is not None:
+        from neocpu.result_pages.tuning_page import tuning_page
+
+        page = tuning_page(f"Tuning of {', '.join(networks)}", report, scheme_text)
+        write_page_file(terminal, html, page, databases)
     # Where nothing was measured, what is known is the result.
     rows = terminal.verbose > 0 or not report["measured"]
     terminal.result(report, lambda: None if terminal.quiet else _show(report, rows=rows))
@@ -173,11 +183,11 @@ def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
     return {
         "database": str(database),
         **tuning_document(tuned),
-        "workloads": [_workload(task) for task in tuned.tasks],
+        "workloads": [_workload(task, tuned.trials) for task in tuned.tasks],
     }
 
 
-def _workload(report: TaskReport) -> dict[str, Any]:
+def _workload(report: TaskReport, trials: Iterable[Trial]) -> dict[str, Any]:
     workload = report.task.workload
     scheme, seconds, source = _best(report)
     return {
@@ -193,6 +203,17 @@ def _workload(report: TaskReport) -> dict[str, Any]:
         "checked": report.checked,
         "gflops": workload.flops / seconds / 1e9 if seconds and workload.flops else None,
         "scheme": None if scheme is None else scheme.to_json(),
+        "before_us": None if report.before is None else report.before * 1e6,
+        "trials": [_trial(trial) for trial in trials if trial.workload == workload],
+    }
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    return {
+        "seconds": trial.seconds,
+        "scheme": trial.scheme.to_json(),
+        "repeats_us": [seconds * 1e6 for seconds in trial.result.seconds],
+        "error": trial.result.error,
     }
 
 

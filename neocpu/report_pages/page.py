@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import html
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from neocpu.report_pages.arena_picture import Block, arena_blocks
+from neocpu.report_pages.frame import ASSETS, asset, framed
 from neocpu.report_pages.hot_loops import INSTALL, HotLoop
 from neocpu.report_pages.program_graph import ProgramGraph, program_graph
 from neocpu.report_pages.run_trace import RunTrace
 from neocpu.report_pages.scheme_words import TEMPLATES, WORDS
 from neocpu.runtime.header import ArtifactHeader
 
-ASSETS: Final = Path(__file__).with_name("assets")
 SCRIPTS: Final = (
     *("elements", "report", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
     *("pages", "search", "roofline", "trace", "main"),
@@ -114,26 +110,15 @@ def page_text(data: PageData) -> str:
     ValueError
         If a number is infinite, or none: no browser reads those.
     """
-    text = json.dumps(data.to_json(), separators=(",", ":"), allow_nan=False)
-    scripts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
-    parts = {
-        "title": html.escape(data.name),
-        "style": _asset("vendor/uPlot.min.css") + _asset("page.css"),
-        # In a script, "<" could end it.
-        "data": text.replace("<", "\\u003c"),
-        "layouter": _asset("vendor/dagre.min.js"),
-        "plots": _asset("vendor/uPlot.iife.min.js"),
-        "layouts": _asset("layout_worker.js"),
-        "scripts": scripts,
-        "licences": _licence("dagre") + _licence("uPlot"),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
-
-
-def _licence(library: str) -> str:
-    return html.escape(f"{library}: {_asset(f'vendor/{library}.LICENSE')}\n")
-
-
-def _asset(name: str) -> str:
-    text = (ASSETS / name).read_text()
-    return re.sub(r"(?m)^//# sourceMappingURL=.*$", "", text)
+    vendor = ASSETS / "vendor"
+    return framed(
+        ASSETS / "page.html",
+        data.name,
+        data.to_json(),
+        (ASSETS / f"{name}.js" for name in SCRIPTS),
+        ("dagre", "uPlot"),
+        style=asset(vendor / "uPlot.min.css") + asset(ASSETS / "page.css"),
+        layouter=asset(vendor / "dagre.min.js"),
+        plots=asset(vendor / "uPlot.iife.min.js"),
+        layouts=asset(ASSETS / "layout_worker.js"),
+    )

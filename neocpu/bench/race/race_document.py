@@ -34,7 +34,7 @@ def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str])
     return page(
         title,
         run,
-        _method(run),
+        method(run),
         [
             "## Results",
             *(f"![{words}]({path})" for words, path in charts.items()),
@@ -45,7 +45,8 @@ def render(title: str, report: SuiteReport, run: Run, charts: Mapping[str, str])
     )
 
 
-def _method(run: Run) -> str:
+def method(run: Run) -> str:
+    """Return how it was measured."""
     words = METHOD.format(rounds=run.rounds)
     if run.peers:
         words += " " + COMPARISON.format(reference=run.peers[0])

@@ -40,7 +40,7 @@ def page(title: str, run: Run, method: str, results: Sequence[str]) -> str:
         "This file was written by the command below; run it again to rewrite it for your machine.",
         f"```\n{run.command}\n```",
         "## Machine and versions",
-        _bullets(_facts(run)),
+        _bullets([f"{name}: {text}" for name, text in facts(run)]),
         "## Method",
         method,
         *results,
@@ -48,19 +48,21 @@ def page(title: str, run: Run, method: str, results: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _facts(run: Run) -> list[str]:
+def facts(run: Run) -> list[tuple[str, str]]:
+    """Return where and with what a benchmark was run, name by name."""
     machine = run.machine
     caches = ", ".join(f"{name} {_binary(size)}" for name, size in machine.caches.items())
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    missing = ("Not installed, so not compared", ", ".join(run.missing))
     return [
-        f"Date: {machine.date}",
-        f"CPU: {machine.cpu}, {machine.cpus} usable",
-        *([f"Caches: {caches}"] if caches else []),
-        f"Memory: {_binary(machine.memory)}",
-        f"System: {machine.system}, Python {machine.python}",
-        f"Versions: {versions}",
-        f"Threads: {', '.join(map(str, run.threads))}",
-        *([f"Not installed, so not compared: {', '.join(run.missing)}"] if run.missing else []),
+        ("Date", machine.date),
+        ("CPU", f"{machine.cpu}, {machine.cpus} usable"),
+        *([("Caches", caches)] if caches else []),
+        ("Memory", _binary(machine.memory)),
+        ("System", f"{machine.system}, Python {machine.python}"),
+        ("Versions", versions),
+        ("Threads", ", ".join(map(str, run.threads))),
+        *([missing] if run.missing else []),
     ]
 
 

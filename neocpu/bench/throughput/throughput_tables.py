@@ -98,11 +98,15 @@ def render(
     charts : mapping of str to str
         What each chart shows, and its path as seen from the document.
     """
-    threads = plural(run.threads[-1], "thread")
-    method = METHOD.format(threads=threads, rounds=run.rounds, laps=LEAST_LAPS)
     shown = [f"![{words}]({path})" for words, path in charts.items()]
     text = [table.markdown().rstrip() for table in tables(reports, run.peers)]
-    return page(title, run, method, ["## Results", *shown, *text])
+    return page(title, run, method(run), ["## Results", *shown, *text])
+
+
+def method(run: Run) -> str:
+    """Return how it was measured."""
+    threads = plural(run.threads[-1], "thread")
+    return METHOD.format(threads=threads, rounds=run.rounds, laps=LEAST_LAPS)
 
 
 def _fastest(result: ModeResult | None) -> str:

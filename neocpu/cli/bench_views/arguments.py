@@ -14,6 +14,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.bench_views.page import Known, Page, check_document
 from neocpu.cli.networks import with_suite
+from neocpu.cli.plans.page_file import check_page_file
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
@@ -131,21 +132,23 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         databases: tuple[Path, ...],
         markdown: bool,
         output: Path | None,
+        html: Path | None,
         threads: int | None = None,
         **own: Any,
     ) -> int:
         names = with_suite(models, suite)
         _check_kinds(names, suite, artifacts=artifacts)
         check_document(output)
+        check_page_file(html)
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
-        page = Page(_subject(suite, names), _command_line(), output, None, markdown)
+        page = Page(_subject(suite, names), _command_line(), output, None, html, markdown)
         return view(terminal, Asked(names, known, page), **own)
 
     argument = click.argument("models", metavar=metavar, nargs=-1)
     return _with(
         asked,
         *(argument, suite, options.shape, options.batch, options.databases),
-        *(markdown, output, options.common),
+        *(markdown, output, options.page, options.common),
     )
 
 
@@ -184,6 +187,7 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
         models: tuple[str, ...],
         markdown: bool,
         output: Path | None,
+        html: Path | None,
         threads: int | None,
         **own: Any,
     ) -> int:
@@ -193,13 +197,14 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
             if not names_artifact(model):
                 raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
         check_document(output)
+        check_page_file(html)
         names = tuple(dict.fromkeys(models))
         known = Known(usable_threads(threads), (), InputShapes({}))
-        page = Page(_subject(None, names), _command_line(), output, None, markdown)
+        page = Page(_subject(None, names), _command_line(), output, None, html, markdown)
         return view(terminal, Asked(names, known, page), **own)
 
     argument = click.argument("models", metavar="OUT.so…", nargs=-1, required=True)
-    return _with(asked, argument, options.threads, markdown, output, options.common)
+    return _with(asked, argument, options.threads, markdown, output, options.page, options.common)
 
 
 def _subject(suite: str | None, names: Sequence[str]) -> str:

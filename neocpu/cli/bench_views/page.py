@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import click
+
+from neocpu.cli.plans.page_file import write_page_file
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.foundation.progress import ProgressCallback
@@ -14,8 +17,10 @@ from neocpu.foundation.units import plural
 from neocpu.input_shapes import InputShapes
 
 if TYPE_CHECKING:
+    from neocpu.bench.results.document import Run
     from neocpu.bench.results.failure import ModelFailure
     from neocpu.bench.results.table import Table
+    from neocpu.result_pages.parts import Part
 
 Report = TypeVar("Report")
 
@@ -32,6 +37,8 @@ class Page:
         The command line.
     output, chart : Path or None
         The document, and a chart by itself.
+    html : Path or None
+        A page for a browser.
     markdown : bool
         Print tables in Markdown.
     """
@@ -40,6 +47,7 @@ class Page:
     line: str
     output: Path | None
     chart: Path | None
+    html: Path | None
     markdown: bool
 
 
@@ -151,6 +159,30 @@ def check_document(output: Path | None) -> None:
     if output.suffix != ".md":
         raise UsageError(f"-o {output}: the document is Markdown; name a FILE.md")
     check_destination(output)
+
+
+def write_html(
+    terminal: Terminal,
+    page: Page,
+    run: Run,
+    method: str,
+    tables: Sequence[Table],
+    pictures: Sequence[Part],
+) -> None:
+    """Write the page for a browser, if one is asked for.
+
+    Parameters
+    ----------
+    method : str
+        How it was measured.
+    pictures : sequence of Part
+        Charts of what the tables say.
+    """
+    from neocpu.bench.results.bench_page import bench_page
+
+    if page.html is not None:
+        title = f"{click.get_current_context().info_name} of {page.subject}".capitalize()
+        write_page_file(terminal, page.html, bench_page(title, run, method, tables, pictures))
 
 
 def note_missing_charts(terminal: Terminal, *paths: Path | None) -> None:

@@ -39,6 +39,7 @@ Examples:
   neocpu bench resnet50.so --model resnet50 --vs onnxruntime --cold-start
   neocpu bench net.onnx --ablation --kernels --markdown > results.md
   neocpu bench resnet50 --vs onnxruntime --threads 1,2,4 --chart scaling.svg
+  neocpu bench resnet50 --vs onnxruntime --html race.html
   neocpu bench resnet50 --vs onnxruntime,openvino --neighbour 1
   neocpu bench resnet50 --vs onnxruntime,openvino --precision auto
   neocpu bench resnet50 --vs onnxruntime,openvino --precision bf16
@@ -214,6 +215,7 @@ def _chart_paths(page: Page) -> tuple[Path, ...]:
 def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> None:
     """Write document and charts, as far as there is something to draw."""
     from neocpu.bench.race import charts, race_document
+    from neocpu.bench.race.race_pictures import pictures
     from neocpu.bench.results import chart
 
     drawn = {}
@@ -229,6 +231,9 @@ def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> Non
         links = {words: path.name for words, path in beside.items()}
         text = race_document.render(f"Benchmark of {page.subject}", report, run, links)
         bench_page.write(terminal, page.output, text)
+    if page.html is not None:
+        shown, method = pictures(report.models), race_document.method(run)
+        bench_page.write_html(terminal, page, run, method, _tables(report, run, page), shown)
 
 
 def _tables(report: SuiteReport, run: Run, page: Page) -> list[Table]:

@@ -49,7 +49,8 @@ def command(
     fast is listed: loops with too few or uneven tasks, bandwidth, and entering parallel loops.
     """
     from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
-    from neocpu.bench.scaling.scaling_tables import tables
+    from neocpu.bench.scaling.scaling_pictures import pictures
+    from neocpu.bench.scaling.scaling_tables import METHOD, tables
 
     known = asked.known
     request = ScalingRequest.of(machine, counts, known.databases, known.shapes)
@@ -63,6 +64,8 @@ def command(
             terminal, found.reports, run, f"Scaling of {asked.page.subject}", request, path
         ),
         amend=lambda run: replace(run, threads=request.counts),
+        pictures=pictures,
+        method=lambda run: METHOD,
     )
 
 

@@ -63,8 +63,9 @@ def command(
     """
     from neocpu.bench.throughput.concurrent_calls import ThroughputRequest, measure_throughputs
     from neocpu.bench.throughput.modes import default_counts
+    from neocpu.bench.throughput.throughput_pictures import pictures
     from neocpu.bench.throughput.throughput_report import Summary
-    from neocpu.bench.throughput.throughput_tables import tables
+    from neocpu.bench.throughput.throughput_tables import method, tables
 
     check_source(asked, source)
     known = asked.known
@@ -90,6 +91,8 @@ def command(
         summary=lambda reports: {"summary": Summary.of(reports).to_json()},
         amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
         wrong=_wrong,
+        pictures=pictures,
+        method=method,
     )
 
 

@@ -43,7 +43,9 @@ def command(terminal: Terminal, asked: Asked, seeds: int) -> int:
 
     From nothing and, with --db, from the records of other models.
     """
-    from neocpu.bench.tuning.strategy_tables import tables
+    from neocpu.bench.tuning.strategy_curves import race_chart
+    from neocpu.bench.tuning.strategy_tables import METHOD, tables
+    from neocpu.result_pages.parts import chosen
 
     note_missing_charts(terminal, asked.page.output)
     return report(
@@ -52,6 +54,8 @@ def command(terminal: Terminal, asked: Asked, seeds: int) -> int:
         lambda on_progress: _race(asked.models, asked.known, seeds, on_progress),
         lambda found: [table for one in found.reports for table in tables(one)],
         lambda found, run, path: _draw_and_render(terminal, found.reports, run, asked.page, path),
+        pictures=lambda reports: chosen(list(map(race_chart, reports)), "model"),
+        method=lambda run: METHOD,
     )
 
 

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neocpu.cli.bench_views.arguments import Asked
-from neocpu.cli.bench_views.page import Collected, collect, conclude, fail, show, write
+from neocpu.cli.bench_views.page import (
+    Collected,
+    collect,
+    conclude,
+    fail,
+    show,
+    write,
+    write_html,
+)
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.progress import ProgressCallback
@@ -15,6 +23,7 @@ from neocpu.foundation.progress import ProgressCallback
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run
     from neocpu.bench.results.table import Table
+    from neocpu.result_pages.parts import Part
 
 
 def report(
@@ -27,6 +36,8 @@ def report(
     amend: Callable[[Run], Run] = lambda run: run,
     summary: Callable[[Sequence[Any]], Mapping[str, Any]] = lambda reports: {},
     wrong: Callable[[Sequence[Any]], str] = lambda reports: "",
+    pictures: Callable[[Sequence[Any]], Sequence[Part]] = lambda reports: (),
+    method: Callable[[Run], str] = lambda run: "",
 ) -> int:
     """Measure models and say what came out.
 
@@ -44,6 +55,8 @@ def report(
         Return what the reports say together, for the JSON document.
     wrong : callable
         Return what the reports show to be wrong, or "". It may raise an error instead.
+    pictures, method : callable
+        Return what a page for a browser has besides the tables: charts, and how it was measured.
 
     Returns
     -------
@@ -72,6 +85,9 @@ def report(
     def save() -> None:
         if page.output is not None:
             write(terminal, page.output, render(found, run, page.output))
+        if page.html is not None:
+            drawn = pictures(found.reports)
+            write_html(terminal, page, run, method(run), tables(found), drawn)
 
     conclude(terminal, found, document, lambda: show(tables(found), markdown=page.markdown), save)
     if words := wrong(found.reports):

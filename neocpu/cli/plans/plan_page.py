@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.plans.plan_screen import plan_fields
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.files import replacing
-from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
+    from neocpu.bench.limits.roofline import Limits
     from neocpu.runtime.header import ArtifactHeader
 
 
@@ -55,25 +55,37 @@ def write_page(
     from neocpu.report_pages.run_trace import read_trace
     from neocpu.runtime.artifact import ArtifactFile
 
-    if destination.exists() and destination.samefile(artifact):
-        raise UsageError(f"--html {destination} would be written over the artifact; name another")
+    check_page_file(destination, [artifact])
     file = ArtifactFile(artifact)
     part = file.loadable or file.variants[0] if variant is None else file.variant(variant)
     timeline = None if trace is None else read_trace(trace, artifact, header, part.header)
-    measured = _profile(terminal, artifact, header) if profile else None
+    measured = measured_profile(terminal, artifact, header) if profile else None
     loops = hot_loops(artifact, part)
     data = page_data(header, plan_fields(header, others), measured, loops, timeline)
-    text = page_text(data).encode()
-    with replacing(destination, option="--html") as page:
-        page.write(text)
-    terminal.note(f"wrote {destination}, {size(len(text))}")
+    write_page_file(terminal, destination, page_text(data), [artifact])
     return {
         **({} if measured is None else {"profile": measured}),
         **({} if timeline is None else {"trace": timeline.to_json()}),
     }
 
 
-def _profile(terminal: Terminal, artifact: Path, header: ArtifactHeader) -> Mapping[str, Any]:
+def measured_profile(
+    terminal: Terminal, artifact: Path, header: ArtifactHeader, limits: Limits | None = None
+) -> Mapping[str, Any]:
+    """Run an artifact, and return what each operator takes, as JSON.
+
+    Parameters
+    ----------
+    limits : Limits or None
+        This machine's; measured if None.
+
+    Raises
+    ------
+    UsageError
+        If that would be of another part of the file than the header.
+    ArtifactError
+        If it does not run.
+    """
     from neocpu.bench.limits.roofline import measure_limits
     from neocpu.bench.profile.operator_times import measure_profile
     from neocpu.runtime.artifact import read_header
@@ -92,6 +104,6 @@ def _profile(terminal: Terminal, artifact: Path, header: ArtifactHeader) -> Mapp
         )
     load(artifact, header.threads).close()  # refused at once where this host cannot run it
     with terminal.progress() as on_progress:
-        limits = measure_limits(header.threads, on_progress)
+        limits = limits or measure_limits(header.threads, on_progress)
         found = measure_profile(artifact, header.plan, limits, on_progress=on_progress)
     return found.to_json()

@@ -1,6 +1,6 @@
 // Making elements, and figures as text.
 const at = (id) => document.getElementById(id);
-const SVG = at("graph").namespaceURI;
+const SVG = document.querySelector("svg").namespaceURI;
 
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from page_sections import parts_in
 from synthetic import PEERS, model, scaling, suite
 
 from neocpu import models
@@ -210,3 +211,22 @@ def test_json_names_engines_that_are_not_installed(outcomes, capsys, monkeypatch
 def test_documents_are_not_programs(outcomes):
     _bench("--suite", "paper", *VS, "-o", "b.md")
     assert Path("b.md").stat().st_mode & 0o111 == 0
+
+
+def test_a_page_has_every_round_and_figure(outcomes, capsys, tmp_path):
+    outcomes[0][-1] = model("scaled", 10, 20, 20, scaling=scaling())
+    assert _bench("--suite", "paper", *VS, "--json", "--html", "race.html") == 0
+    found = json.loads(capsys.readouterr().out)["results"]
+    page = tmp_path / "race.html"
+    bars, charts = parts_in(page, "bars")[0]["bars"], parts_in(page, "chart")
+    assert bars == [[one["model"], one["ratio"]["value"]] for one in found if one["ratio"]]
+    rounds = [each for each in charts if each["across"] == "round"]
+    assert [each["title"].partition(",")[0] for each in rounds] == [one["model"] for one in found]
+    for drawn, one in zip(rounds, found, strict=True):
+        for line, each in zip(drawn["lines"], one["latency"]["results"], strict=True):
+            assert line["label"] == each["label"]
+            assert line["values"] == [pytest.approx(each["p50"] * 1e6)] * 4
+            assert line["low"] == line["high"] == line["values"]
+    (scaled,) = (each for each in charts if each["across"] == "threads")
+    assert scaled["lines"][0]["values"] == pytest.approx([50, 100])
+    assert parts_in(page, "facts")[0]["pairs"][0][1].startswith("neocpu bench race --suite paper")

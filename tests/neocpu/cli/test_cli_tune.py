@@ -13,6 +13,7 @@ import needs
 import onnx
 import pytest
 from command_line import Cli, conv_model, environment
+from page_sections import parts_in
 
 import neocpu
 from neocpu.foundation.errors import UsageError
@@ -67,7 +68,8 @@ def test_a_fleets_target_and_threads_are_not_guessed(cli: Cli) -> None:
 
 
 def test_measures_once(cli: Cli, onnx_file: Path) -> None:
-    first = cli("tune", onnx_file, "--trials", 2, "--db", "x.jsonl", "--json", "--threads", 1)
+    settings = ("--db", "x.jsonl", "--json", "--threads", 1, "--html", "tuning.html")
+    first = cli("tune", onnx_file, "--trials", 2, *settings)
     assert first.code == 0, first.err
     report = json.loads(first.out)
     assert (report["measured"], report["reused"], report["failed"]) == (2, 0, 0)
@@ -79,6 +81,7 @@ def test_measures_once(cli: Cli, onnx_file: Path) -> None:
     assert convolution["noise"] >= 0
     assert convolution["checked"]
     assert {row["source"] for row in memory_bound} == {"estimated"}
+    same_as_on_the_page(report)
     again = cli("tune", onnx_file, "--trials", 1, "--db", "x.jsonl", "--threads", 1)
     assert again.code == 0
     assert "measured      1 scheme in " in again.out
@@ -87,6 +90,20 @@ def test_measures_once(cli: Cli, onnx_file: Path) -> None:
     assert len(again.out.splitlines()) == 5
     assert again.err.splitlines()[1] == "neocpu: tune estimating the schemes of 3 layers"
     assert len(tried()) == 3
+
+
+def same_as_on_the_page(report: dict[str, Any]) -> None:
+    """Of the layer that was measured: its row, and the curve of what was tried."""
+    layer = report["workloads"][0]
+    (row,) = parts_in(Path("tuning.html"), "table")[0]["rows"]
+    assert row[:4] == [layer["workload"], layer["count"], layer["before_us"], layer["best_us"]]
+    network, curve = parts_in(Path("tuning.html"), "chart")
+    dots, best, before = (line["values"] for line in curve["lines"])
+    assert dots == [min(trial["repeats_us"]) for trial in layer["trials"]]
+    assert best == [dots[0], min(dots)]
+    assert before == [layer["before_us"]] * 2
+    assert curve["lines"][0]["high"] == [max(trial["repeats_us"]) for trial in layer["trials"]]
+    assert network["along"] == [0.0, *(trial["seconds"] for trial in layer["trials"])]
 
 
 def tried() -> set[str]:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from page_sections import parts_in
 from planted_network import Planter, network
 
 from neocpu.cli.main import main
@@ -66,8 +67,12 @@ def test_text(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "3 to 5 100% of 48" in out
 
 
-def test_json_says_what_the_text_says(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, err = compared(capfd, folder, "net.onnx", "wrong.so", "--json", "--seed", 3)
+def test_json_says_what_the_text_and_the_page_say(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = folder / "errors.html"
+    options = ("--json", "--seed", 3, "--html")
+    code, out, err = compared(capfd, folder, "net.onnx", "wrong.so", *options, page)
     document = json.loads(out)
     inputs = ComparisonInputs(seed=3)
     report = compare_with_model(folder / "net.onnx", folder / "wrong.so", inputs, threads=None)
@@ -77,7 +82,20 @@ def test_json_says_what_the_text_says(folder: Path, capfd: pytest.CaptureFixture
     assert document["broken"] == 1
     assert sum(each["operators"] for each in document["histogram"]) == len(document["tensors"])
     assert sum(each["count"] for each in document["first"]["where"]["elements"]) == 48 * 400
-    assert err.count("\n") == 1
+    note, error = err.splitlines()
+    assert f"wrote {page}" in note
+    (table,) = parts_in(page, "table")
+    assert [[row[2], *row[5:8]] for row in table["rows"]] == [
+        [one["name"], one["error"], one["own_error"], one["bound"]] for one in document["tensors"]
+    ]
+    (chart,) = parts_in(page, "chart")
+    assert chart["lines"][1]["values"] == [one["own_error"] for one in document["tensors"]]
+    bars = parts_in(page, "bars")
+    counts = [each["operators"] for each in document["histogram"]]
+    assert [count for _, count in bars[0]["bars"]] == counts
+    assert ("operator conv2d_2 makes" in error, bars[1]["bars"][1][0]) == (True, "3 to 5")
+    _, _, err = compared(capfd, folder, "net.onnx", "net.so", "--html", folder / "net.so")
+    assert "written over" in err
 
 
 def test_inputs_of_a_file(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from page_sections import parts_in
 from synthetic import MACHINE as HERE
 
 import neocpu
@@ -164,6 +165,7 @@ def test_the_command_writes_a_document_with_a_chart(compiled, monkeypatch, tmp_p
     assert main(["bench", "scaling", "net.onnx", "--threads", "2", "--machine", "none"]) == 2
     assert "no machine 'none'" in capsys.readouterr().err
     arguments = ["net.onnx", "--threads", "2,4", "--machine", "icelake-server", "-o", "s.md"]
+    arguments += ["--html", "s.html"]
     assert main(["bench", "scaling", *arguments]) == 0
     out = capsys.readouterr().out
     assert "Scaling of net on icelake-server" in out
@@ -173,6 +175,10 @@ def test_the_command_writes_a_document_with_a_chart(compiled, monkeypatch, tmp_p
     if chart.available():
         assert "![Speed over the number of threads](s.svg)" in text
         assert "net, predicted" in Path("s.svg").read_text()
+    speeds, losses = parts_in(Path("s.html"), "chart")
+    assert [line["label"] for line in speeds["lines"]] == ["every thread in full", "predicted"]
+    assert speeds["along"] == losses["along"] == [2, 4]
+    assert [row[0] for row in parts_in(Path("s.html"), "table")[0]["rows"]] == ["2", "4"]
 
 
 def test_a_model_that_fails_is_reported(monkeypatch):

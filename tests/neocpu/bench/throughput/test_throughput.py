@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import needs
 import pytest
+from page_sections import parts_in
 from synthetic import MACHINE, result
 
 from neocpu.bench.engines.measured_model import Subject
@@ -180,7 +181,8 @@ def bench(*arguments):
 def test_an_artifact_beside_a_peer(linear, linear_onnx, tmp_path, capsys):
     page = tmp_path / "throughput.md"
     arguments = (linear.path, "--model", linear_onnx, "--vs", "onnxruntime", "--threads", 2)
-    assert bench(*arguments, "--streams", 2, "-o", page, "--json") == 0
+    html = tmp_path / "throughput.html"
+    assert bench(*arguments, "--streams", 2, "-o", page, "--html", html, "--json") == 0
     document = json.loads(capsys.readouterr().out)
     (one,) = document["results"]
     assert document["summary"]["ratio"] == pytest.approx(one["ratio"]["value"])
@@ -191,6 +193,11 @@ def test_an_artifact_beside_a_peer(linear, linear_onnx, tmp_path, capsys):
     assert one["ratio"]["value"] > 0
     assert one["streams_over_one"] is None
     assert "### Every mode" in page.read_text()
+    speeds, memory = parts_in(html, "chart")
+    modes = one["modes"]
+    assert [line["values"] for line in speeds["lines"]] == [[m["images_per_second"]] for m in modes]
+    assert [line["values"] for line in memory["lines"]] == [[m["rss"]] for m in modes]
+    assert [len(table["rows"]) for table in parts_in(html, "table")] == [1, 3]
 
 
 @pytest.mark.usefixtures("briefly")

@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import onnx
 import pytest
+from page_sections import parts_in
 from replay import TARGET, THREADS, WORKLOADS, recorded, records
 
 import neocpu.search.measuring.local_measurer
 from neocpu.bench.results import chart
 from neocpu.bench.results.document import Run
 from neocpu.bench.results.machine import describe
+from neocpu.bench.tuning.strategy_curves import race_chart, strategy_curves
 from neocpu.bench.tuning.strategy_race import MOMENTS, WARM_MOMENTS, RaceOptions, race
 from neocpu.bench.tuning.strategy_tables import render, tables
 from neocpu.bench.tuning.tuning_chart import draw_race
@@ -96,6 +98,26 @@ def test_tables_and_document_name_every_run(report, tmp_path):
     assert "grid" in drawn
 
 
+def known(values):
+    """Those of a curve before its runs have ended."""
+    return [value for value in values if value is not None]
+
+
+def test_a_strategy_is_one_curve_with_its_spread(report):
+    curves = {curve.label: curve for curve in strategy_curves(report)}
+    assert list(curves) == ["grid", "random", "xgb", "xgb, knowing other networks"]
+    assert curves["grid"].middle == curves["grid"].low == curves["grid"].high
+    assert known(curves["grid"].middle)[-1] == pytest.approx(0.0)
+    random = [run for run in report.runs if run.strategy == "random"]
+    ends = [run.curve[-1].cost / report.best - 1 for run in random]
+    last = [known(getattr(curves["random"], name))[-1] for name in ("low", "middle", "high")]
+    assert last == pytest.approx([min(ends), sum(ends) / 2, max(ends)])
+    assert len({curve.seconds for curve in curves.values()}) == 1
+    chart = race_chart(report)
+    assert [line.label for line in chart.lines] == list(curves)
+    assert chart.lines[1].high == curves["random"].high
+
+
 class Estimates:
     """A measurer that takes no time: every scheme is as fast as estimated."""
 
@@ -149,7 +171,8 @@ class TestCommand:
         pytest.importorskip("matplotlib")
         known = tmp_path / "known.jsonl"
         known.write_text("".join(record.to_line() for record in records(WORKLOADS[:1])))
-        assert self.bench(tiny, "--db", known, "-o", "tuning.md") == 0
+        assert self.bench(tiny, "--db", known, "-o", "tuning.md", "--html", "page.html") == 0
+        assert len(parts_in(tmp_path / "page.html", "chart")) == 1
         captured = capsys.readouterr()
         assert "tiny from an empty database" in captured.out
         assert "tiny from other networks' records" in captured.out

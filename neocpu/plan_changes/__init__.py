@@ -1,0 +1,1 @@
+"""Two artifacts of one model side by side: what was decided otherwise, and what that bought."""

@@ -1,0 +1,62 @@
+"""One file of HTML out of a template, data and scripts: what every page is made by."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+ASSETS: Final = Path(__file__).with_name("assets")
+"""What pages of all kinds have: styles, elements, libraries."""
+
+
+def framed(
+    template: Path,
+    title: str,
+    data: Mapping[str, Any],
+    scripts: Iterable[Path],
+    libraries: Iterable[str],
+    **parts: str,
+) -> str:
+    """Return a page as HTML, which loads nothing.
+
+    Parameters
+    ----------
+    template : Path
+        HTML with ``{{name}}`` where a part belongs.
+    data : mapping
+        What the scripts draw, as JSON.
+    scripts : iterable of Path
+        In the order in which they use each other.
+    libraries : iterable of str
+        Whose licences it has.
+    parts : str
+        What else the template names.
+
+    Raises
+    ------
+    ValueError
+        If a number is infinite, or none: no browser reads those.
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    every = {
+        "title": html.escape(title),
+        # In a script, "<" could end it.
+        "data": text.replace("<", "\\u003c"),
+        "scripts": "\n".join(map(asset, scripts)),
+        "licences": "".join(map(_licence, libraries)),
+        **parts,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: every[found[1]], asset(template))
+
+
+def asset(path: Path) -> str:
+    """Return a file without the address of its sources, which a browser would ask for."""
+    return re.sub(r"(?m)^//# sourceMappingURL=.*$", "", path.read_text())
+
+
+def _licence(library: str) -> str:
+    return html.escape(f"{library}: {asset(ASSETS / 'vendor' / f'{library}.LICENSE')}\n")

@@ -1,0 +1,48 @@
+// Tables that can be sorted, and searched where they are long.
+const LONG = 12;
+const NUMERIC = new Set(["us", "gain", "bytes", "share", "count", "number", "times", "error"]);
+
+function ordered(a, b) {
+  const [x, y] = [a, b].map((value) => (typeof value === "number" ? value : parseFloat(value)));
+  if (!Number.isNaN(x) && !Number.isNaN(y) && x !== y) return x - y;
+  return String(a).localeCompare(String(b), "en", { numeric: true });
+}
+const kindOf = (unit) => (NUMERIC.has(unit) ? "number" : unit);
+function cell(value, { unit, optional }, pick) {
+  const sign = unit === "gain" && value ? (value > 0 ? "better" : "worse") : "";
+  const text = written(value, unit);
+  const shown = pick && unit === "name" ? make("button", { class: "link", onclick: pick }, text) : text;
+  return make("td", { class: [kindOf(unit), sign, optional && "optional"].filter(Boolean).join(" ") }, shown);
+}
+// choose, if there is one, is told the number of the row whose name was chosen.
+function sortable({ columns, rows, title, sort, down, notes }, choose = null) {
+  const lines = rows.map((row, number) => make("tr", {}, ...row.map((value, i) => cell(value, columns[i], choose && (() => choose(number))))));
+  const table = make("table", {}), body = make("tbody");
+  const show = (column, descending) => {
+    const order = rows.map((_, number) => number);
+    if (column !== null) {
+      // What is empty comes last, whichever way.
+      const value = (number) => rows[number][column];
+      const known = order.filter((number) => value(number) !== null).sort((a, b) => ordered(value(a), value(b)) * (descending ? -1 : 1));
+      order.splice(0, order.length, ...known, ...order.filter((number) => value(number) === null));
+    }
+    const heads = columns.map(({ name, unit, optional }, i) => make("th", { class: `${kindOf(unit)}${optional ? " optional" : ""}`, scope: "col", "aria-sort": i !== column ? "none" : descending ? "descending" : "ascending" },
+      make("button", { onclick: () => show(i, i === column ? !descending : NUMERIC.has(unit)) }, i === column ? `${name} ${descending ? "▾" : "▴"}` : name)));
+    const held = document.activeElement?.closest?.("th")?.cellIndex;
+    const mine = table.contains(document.activeElement);
+    body.append(...order.map((number) => lines[number]));
+    table.replaceChildren(make("thead", {}, make("tr", {}, ...heads)), body);
+    if (mine && held >= 0) table.querySelectorAll("th button")[held].focus();
+  };
+  show(sort, down);
+  const find = (event) => {
+    const text = event.target.value.trim().toLowerCase();
+    lines.forEach((line) => { line.hidden = !line.textContent.toLowerCase().includes(text); });
+  };
+  const shown = make("div", {}, title ? make("h3", {}, title) : null,
+    rows.length > LONG ? make("label", { class: "filter" }, "Find ", make("input", { type: "search", oninput: find })) : null,
+    make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title || "Table" }, table),
+    ...notes.map((note) => make("p", { class: "hint" }, note)));
+  return { shown, lines };
+}
+DRAWN.table = (part) => sortable(part).shown;

@@ -1,0 +1,104 @@
+"""``neocpu explain A.so B.so``: as text, as JSON and as a page, which say the same."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import browser
+import pytest
+from command_line import Cli
+from page_sections import parts_in
+
+import neocpu
+from neocpu.bench.limits import roofline
+from neocpu.bench.limits.roofline import Limits
+from neocpu.building.link import write_artifact
+from neocpu.cli.plans import plan_comparison
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, onnx_file: Path) -> tuple[Path, Path]:
+    """The small model, computed in two ways."""
+    folder = tmp_path_factory.mktemp("pair")
+    paths = folder / "nchw.so", folder / "direct.so"
+    for path in paths:
+        settings: Any = {"threads": 1, "only_databases": True, "algorithms": [path.stem]}
+        with neocpu.compile(str(onnx_file), **settings) as compiled:
+            compiled.export(path)
+    return paths
+
+
+def test_text_json_and_page_agree(cli: Cli, pair: tuple[Path, Path]) -> None:
+    outcome = cli("explain", *pair, "--json", "--html", "change.html")
+    assert outcome.code == 0, outcome.err
+    assert "wrote change.html" in outcome.err
+    found = json.loads(outcome.out)
+    plans = [json.loads(cli("explain", path, "--json").out) for path in pair]
+    for side, plan in zip((found["before"], found["after"]), plans, strict=True):
+        assert side["predicted_us"] == pytest.approx(plan["predicted_us"])
+    assert found["bought_us"] == pytest.approx(plans[0]["predicted_us"] - plans[1]["predicted_us"])
+    convolution = next(step for step in found["steps"] if step["before"]["kind"] == "conv2d")
+    assert convolution["matched_by"] in ("tensor", "workload")
+    assert convolution["reason"] == "algorithm"
+    rows = parts_in(Path("change.html"), "table")[1]["rows"]
+    figures = ("name", "before_us", "after_us", "bought_us")
+    assert sorted(str([row[0], *row[3:6]]) for row in rows) == sorted(
+        str([step[figure] for figure in figures]) for step in found["steps"]
+    )
+    text = cli("explain", *pair).out
+    assert "nchw.so → direct.so" in text.splitlines()[0]
+    assert f"{found['bought_us']:+.1f}" in text
+    assert "nchw → direct" in text
+
+
+def test_measured(cli: Cli, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Spare the seconds that measuring this machine's limits takes.
+    known = Limits(1, 1e11, 1e10)
+    monkeypatch.setattr(roofline, "measure_limits", lambda *_: known)
+    monkeypatch.setattr(plan_comparison, "TURNS", 2)
+    found = json.loads(cli("explain", *pair, "--json", "--profile").out)
+    for side in ("before", "after"):
+        assert found[side]["measured_us"] > 0
+        taken = [step[side]["measured_us"] for step in found["steps"] if step[side]]
+        assert sum(taken) == pytest.approx(found[side]["measured_us"])
+
+
+def test_errors(cli: Cli, pair: tuple[Path, Path], linear: Any) -> None:
+    Path("foreign.so").write_bytes(b"\x7fELF and nothing else")
+    for files in ((pair[0], "foreign.so"), ("foreign.so", pair[0])):
+        outcome = cli("explain", *files, "--html", "page.html")
+        assert outcome.code == 8
+        assert "foreign.so" in outcome.error
+    outcome = cli("explain", pair[0], "missing.so")
+    assert outcome.code == 8
+    assert "missing.so" in outcome.error
+    broken = replace(linear.header, plan={"ops": [5]})
+    write_artifact(linear.built, linear.weights, broken, "broken.so")
+    outcome = cli("explain", pair[0], "broken.so")
+    assert outcome.code == 8
+    assert "broken.so has a plan that cannot be shown" in outcome.error
+    other = {"ops": [], "transforms": [], "weights": {"packed_bytes": 1}}
+    write_artifact(linear.built, linear.weights, replace(linear.header, plan=other), "other.so")
+    outcome = cli("explain", pair[0], "other.so", "--html", "page.html")
+    assert outcome.code == 2
+    assert "other.so (linear) are not compiled from one model" in outcome.error
+    for file in pair:
+        assert "written over" in cli("explain", *pair, "--html", file).error
+    assert not Path("page.html").exists()
+
+
+@browser.NEEDED
+def test_in_a_browser(cli: Cli, pair: tuple[Path, Path]) -> None:
+    assert cli("explain", *pair, "--html", "change.html").code == 0
+    with browser.browser() as page:
+        for width, dark in ((1400, False), (390, True)):
+            page.open(Path("change.html"), width, dark=dark)
+            page.look_well(width)
+            heading = "document.querySelectorAll('section:nth-of-type(2) th button')[0]"
+            page.value(f"{heading}.focus()")
+            page.press("Enter")
+            rows = "[...document.querySelectorAll('section:nth-of-type(2) tbody tr')]"
+            names = page.value(f"{rows}.map((row) => row.cells[0].textContent)")
+            assert names == sorted(names, key=str.casefold)
+            assert page.value("document.activeElement.textContent").startswith("operator")
