@@ -18,7 +18,7 @@ INSTALLED = ("chromium", "chromium-headless-shell", "chromium-browser", "google-
 PACKAGE = "chromium-headless-shell"
 STATUS = Path("/var/lib/dpkg/status")
 START = """#!/bin/sh
-export LD_LIBRARY_PATH={libraries}:{libraries}/nss:{libraries}/pulseaudio
+export LD_LIBRARY_PATH={libraries}
 export FONTCONFIG_FILE={folder}/fonts.conf
 exec {program} "$@"
 """
@@ -52,7 +52,9 @@ def get() -> None:
     shutil.copyfile(STATUS, apt / "status")
     unpack(root, apt, [PACKAGE], {})
     shutil.rmtree(apt / "cache")
-    libraries = root / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
+    triple = f"{platform.machine()}-linux-gnu"
+    folders = (f"usr/lib/{triple}", f"lib/{triple}", f"usr/lib/{triple}/pulseaudio")
+    libraries = ":".join(str(root / folder) for folder in folders)
     program = root / "usr" / "lib" / "chromium" / PACKAGE
     (FOLDER / "fonts.conf").write_text(FONTS.format(root=root, folder=FOLDER))
     COMMAND.write_text(START.format(libraries=libraries, folder=FOLDER, program=program))
