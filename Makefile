@@ -13,7 +13,7 @@ GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-guard test-arm fresh object-code mutations fuzz soak lint types format docs bench vendored runtime-wheel clean
+.PHONY: help demo test test-guard test-arm fresh object-code mutations fuzz soak lint types format docs pages bench vendored runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -83,6 +83,9 @@ format: $(VENV)/.test ## format the sources
 docs: $(VENV)/.test ## write docs/cli.md and docs/passes.md
 	$(BIN)/python -m tests.neocpu.cli.help_page
 	$(BIN)/python -m tests.neocpu.passes.rules.rules_page
+
+pages: $(VENV)/.test ## write docs/pages and docs/page.png, the pages that documents link to: minutes on a quiet machine
+	$(BIN)/python -m tests.pages
 
 bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md
 	$(BIN)/neocpu bench --suite paper --vs onnxruntime,openvino,ncnn --roofline -o docs/benchmarks.md

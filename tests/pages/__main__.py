@@ -1,0 +1,82 @@
+"""The pages that documents link to: `make pages` writes docs/pages/ and docs/page.png.
+
+`PROFILE=no make pages` leaves out what is measured of whole networks, where the machine is busy.
+
+With names of files, `python -m tests.pages FILE.html...` says what a browser takes to show them.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "neocpu" / "cli"))
+
+import browser
+
+from tests.pages.page_times import page_times
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "pages"
+BUILD = ROOT / "build" / "pages"
+NETWORKS = ("resnet50", "densenet201", "ssd_resnet50")
+TUNED, BUDGET = "squeezenet1_0", "60s"
+PROFILE = () if os.environ.get("PROFILE") == "no" else ("--profile",)
+"""Figures of a machine that does other work are no good."""
+SHOWN = "conv2d_12"
+"""The operator that the picture shows: a Winograd convolution."""
+
+
+def main(files: list[str]) -> None:
+    """Write the pages, or measure those that are named."""
+    if not files:
+        write()
+        files = sorted(map(str, PAGES.glob("*.html")))
+    if browser.CHROMIUM is None:
+        sys.exit(browser.NEEDED.kwargs["reason"])
+    with browser.browser() as page:
+        for path in map(Path, files):
+            sys.stdout.write(f"{page_times(page, path)}\n")
+        if len(sys.argv) == 1:
+            picture(page)
+
+
+def write() -> None:
+    """Compile what pages are of, and write them."""
+    PAGES.mkdir(exist_ok=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for name in NETWORKS:
+        neocpu("compile", name, "-o", f"{name}.so")
+        neocpu("explain", f"{name}.so", "--html", PAGES / f"{name}.html", *PROFILE)
+    # Both by the same records: predictions are of the same costs.
+    neocpu("compile", "resnet50", "--opt", "conv-layout", "-o", "conv-layout.so")
+    change = PAGES / "resnet50-layouts.html"
+    neocpu("explain", "conv-layout.so", "resnet50.so", "--html", change, *PROFILE)
+    records = BUILD / "records.jsonl"
+    records.unlink(missing_ok=True)
+    known = ("--only-db", "--db", records.name, "--budget", BUDGET)
+    neocpu("tune", TUNED, *known, "--html", PAGES / f"tuning-{TUNED}.html")
+    compared = PAGES / "errors-squeezenet1_0.html"
+    neocpu("compile", TUNED, "--only-db", "--db", records.name, "-o", f"{TUNED}.so")
+    neocpu("compare", TUNED, f"{TUNED}.so", "--html", compared)
+
+
+def neocpu(*arguments: object) -> None:
+    command = [sys.executable, "-m", "neocpu", *map(str, arguments), "--quiet"]
+    subprocess.run(command, cwd=BUILD, check=True, stdout=subprocess.DEVNULL)
+
+
+def picture(page: browser.Page) -> None:
+    """Draw what the README shows: the network, with one operator chosen."""
+    page.open(PAGES / "resnet50.html", 1300, 880)
+    page.value("document.getElementById('find').focus()")
+    for letter in SHOWN:
+        page.press(letter)
+    page.press("Enter")
+    find = "document.getElementById('find')"
+    page.value(f"{find}.value = ''; {find}.dispatchEvent(new Event('input')); {find}.blur()")
+    page.picture(ROOT / "docs" / "page.png", whole=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""What a browser takes to show a page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from browser import Page
+
+NOTED = """
+window.neocpuTimes = {};
+new MutationObserver(() => {
+  for (const name of ["ready", "drawn"]) {
+    if (document.documentElement?.dataset[name]) window.neocpuTimes[name] ??= performance.now();
+  }
+}).observe(document, { attributes: true, childList: true, subtree: true });
+"""
+"""Notes when a page says that its first part is there, and all of it."""
+
+
+@dataclass(frozen=True)
+class PageTimes:
+    """Milliseconds from the start of loading, and bytes.
+
+    Attributes
+    ----------
+    paint : float
+        Until something is seen.
+    interactive : float
+        Until all is drawn and can be used.
+    """
+
+    name: str
+    size: int
+    paint: float
+    interactive: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.size / 1e3:.0f} kB, first paint {self.paint:.0f} ms, "
+            f"interactive {self.interactive:.0f} ms"
+        )
+
+
+def page_times(page: Page, path: Path) -> PageTimes:
+    """Open a page and return what that took; a page with complaints is none."""
+    noted = page.ask("Page.addScriptToEvaluateOnNewDocument", source=NOTED)
+    page.open(path)
+    page.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=noted["identifier"])
+    assert page.complaints == [], page.complaints
+    paints = "performance.getEntriesByType('paint').map((each) => each.startTime)"
+    page.wait(f"{paints}.length")
+    times = page.value("window.neocpuTimes")
+    return PageTimes(
+        path.name, path.stat().st_size, page.value(f"Math.min(...{paints})"), max(times.values())
+    )

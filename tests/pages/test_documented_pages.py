@@ -1,0 +1,78 @@
+"""The pages that documents link to, in a browser: large networks, with today's scripts."""
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import browser
+
+from neocpu.report_pages.page import page_text
+from tests.pages.__main__ import NETWORKS, PAGES
+from tests.pages.page_times import PageTimes, page_times
+
+ROOT = Path(__file__).parents[2]
+REPORTS = {f"{name}.html" for name in NETWORKS}
+VIEWS = ("flame", "arena", "live", "weights", "plan", "dots", "list", "tiles")
+MOST = 3_000_000
+"""Bytes of a page."""
+
+
+def drawn_anew(path: Path, folder: Path) -> Path:
+    """Return the page of the same data as it is made today."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text())
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    fresh: Any = SimpleNamespace(name=data["name"], to_json=lambda: data)
+    (folder / path.name).write_text(page_text(fresh))
+    return folder / path.name
+
+
+def test_documents_link_to_all_of_them_and_they_are_small() -> None:
+    documents = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "".join(path.read_text() for path in documents)
+    linked = set(re.findall(r"\((?:docs/)?pages/([^)#]+)\)", text))
+    assert linked == {path.name for path in PAGES.iterdir()}
+    assert linked >= REPORTS
+    assert all(path.stat().st_size < MOST for path in PAGES.iterdir())
+
+
+@browser.NEEDED
+def test_every_view_of_large_networks(tmp_path: Path) -> None:
+    with browser.browser() as page:
+        for name in sorted(REPORTS):
+            took = page_times(page, drawn_anew(PAGES / name, tmp_path))
+            assert took.interactive >= took.paint > 0
+            page.look_well(1400)
+            boxes = page.value("document.querySelectorAll('#graph .node').length")
+            assert boxes > 50
+            for view in VIEWS:
+                assert page.value(f"document.getElementById('{view}').clientHeight") > 10, view
+            page.value("document.getElementById('find').focus()")
+            for letter in "conv2d_3":
+                page.press(letter)
+            page.press("Enter")
+            chosen = "document.querySelector('#details h3').textContent"
+            assert page.value(chosen).startswith("conv2d_3")
+            before = page.value(chosen)
+            page.value("document.getElementById('graph').focus()")
+            page.press("ArrowRight")
+            assert page.value(chosen) != before
+            assert page.complaints == []
+
+
+@browser.NEEDED
+def test_every_other_page() -> None:
+    with browser.browser() as page:
+        for path in sorted(PAGES.iterdir()):
+            if path.name in REPORTS:
+                continue
+            for width in (1400, 390):
+                page.open(path, width)
+                page.look_well(width)
+
+
+def test_what_they_take_is_said() -> None:
+    times = PageTimes("a.html", 12_345, 34.6, 120.2)
+    assert str(times) == "a.html: 12 kB, first paint 35 ms, interactive 120 ms"
