@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-BEAM: Final = 32
+BEAM: Final = 24
 """States with as many calls done that are looked at."""
-ALL_SETS: Final = 6
+ALL_SETS: Final = 5
 """Calls that may be made of which every set is looked at; of more, sets that grow by one."""
-LONGEST: Final = 48
+LONGEST: Final = 40
 """Calls that are planned at a time."""
 SAME: Final = 1e-9
 """As what share of a cost sums of the same in another order differ."""
@@ -136,17 +136,23 @@ class _Memory:
         outer = [(nodes[number].size, mask) for number, mask in readers.items() if number < first]
         self._outer = [(size, mask) for size, mask in outer if size and mask]
 
-    def at(self, done: int, step: Sequence[int]) -> int:
-        """Return the bytes in use while the calls of a step are made."""
+    def made_by(self, step: Sequence[int]) -> int:
+        """Return the bytes that the calls of a step write."""
+        return sum(self._sizes[number] for number in step)
+
+    def after(self, done: int) -> int:
+        """Return the bytes in use when these calls are over."""
         used = sum(size for size, readers in self._outer if readers & ~done)
         for number, size in enumerate(self._sizes):
             if done >> number & 1 and self._readers[number] & ~done:
                 used += size
-        return used + sum(self._sizes[number] for number in step)
+        return used
 
     def in_order(self) -> int:
         """Return the most bytes in use with the calls one by one."""
-        return max(self.at((1 << number) - 1, (number,)) for number in range(self._count))
+        return max(
+            self.after((1 << number) - 1) + self.made_by((number,)) for number in range(self._count)
+        )
 
 
 class _Search:
@@ -185,10 +191,13 @@ class _Search:
                 kept = sorted(layer, key=lambda state: layer[state].cost - self._spent(state))
                 layers[done] = layer = {state: layer[state] for state in kept[:BEAM]}
             for state, way in layer.items():
+                kept_bytes = self._memory.after(state)
                 for step in self._ways(state):
                     price = self._price(step)
-                    used = 0 if price is None else self._memory.at(state, step)
-                    if price is None or (len(step) > 1 and used > self._room):
+                    if price is None:
+                        continue
+                    used = kept_bytes + self._memory.made_by(step)
+                    if len(step) > 1 and used > self._room:
                         continue
                     after = state | sum(1 << number for number in step)
                     found = _Way(way.cost + price, max(way.most, used), state, step)
