@@ -30,7 +30,7 @@ from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
 from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
 from neocpu.runtime.header import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
-from neocpu.schedules.estimates.loop_threads import piece_of, worthwhile_tasks
+from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, worthwhile_tasks
 from neocpu.schedules.estimates.shared_launch import Piece
 from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
@@ -318,7 +318,7 @@ def _launch_together(
 ) -> Planned:
     """Return the plan with calls launched together, where that is known to pay."""
     machine, unplaced = MACHINES.get(building.target.mcpu), building.unplaced
-    if machine is None or threads == 1:
+    if machine is None or threads < MANY_THREADS:
         return building.planned
     loops = {each.kernel.name: each.launches for each in kernels}
 

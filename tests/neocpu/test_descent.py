@@ -257,7 +257,8 @@ def cancelling() -> onnx.ModelProto:
     nodes = [
         helper.make_node("MatMul", ["x", "eye"], ["large"]),
         helper.make_node("Add", ["large", "offset"], ["both"]),
-        helper.make_node("MatMul", ["both", "eye"], ["same"]),
+        helper.make_node("Relu", ["both"], ["positive"]),  # or the products became one
+        helper.make_node("MatMul", ["positive", "eye"], ["same"]),
         helper.make_node("Sub", ["same", "offset"], ["y"]),
     ]
     constants = {"eye": np.eye(64, dtype="f"), "offset": np.float32(64_000)}

@@ -30,7 +30,6 @@ from neocpu.passes.memory.tensor_uses import (
 )
 from neocpu.relax_utils import Expr, bindings, used_vars
 from neocpu.runtime.header import MAX_LAUNCH
-from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.estimates.shared_launch import Piece, launch_seconds
 from neocpu.schedules.operators.concat import END_TO_END
 from neocpu.schedules.operators.gather import VIEW
@@ -43,7 +42,7 @@ WORTH: Final = 0.1
 LEAST: Final = 1e-6
 """And seconds of it."""
 GROWTH: Final = 1.1
-"""How many times as large the arena may be, for as many threads as there are branches to fill."""
+"""How many times as large the arena may be."""
 
 _JOINS: Final = (END_TO_END, VIEW)
 _FIXED: Final = (SELECT, LOOP_BEGIN, LOOP_END)
@@ -106,10 +105,9 @@ def launch_together(
         together = launch_seconds([one for one in pieces if one is not None], machine, threads)
         return together if apart - together >= worth else None
 
-    growth = GROWTH if threads >= MANY_THREADS else 1.0
-    stretches = plan_launches(calls.nodes, cost, MAX_LAUNCH, growth)
+    stretches = plan_launches(calls.nodes, cost, MAX_LAUNCH, GROWTH)
     found = [i for i, steps in enumerate(stretches) if any(len(step) > 1 for step in steps)]
-    most = growth * lay_out(mod, written).size if found else 0.0
+    most = GROWTH * lay_out(mod, written).size if found else 0.0
 
     def launched(chosen: Collection[int]) -> Launched:
         steps = [

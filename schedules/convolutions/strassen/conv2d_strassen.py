@@ -63,14 +63,13 @@ STORE_CYCLES, KEEP_CYCLES, ADD_CYCLES, PACK_CYCLES = 1.0, 4.0, 4.0, 1.5
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: float32 1x1 without strides and padding."""
-    lanes = target.dot_unit(workload.numerics).lanes
     return (
         workload.numerics.reads_float32
         and workload.kernel == workload.stride == workload.dilation == (1, 1)
         and not any(workload.padding)
         and workload.frames is None
         and workload.groups == 1
-        and workload.in_channels >= 2 * LEAST_HALF * lanes
+        and workload.in_channels >= 2 * LEAST_HALF * target.dot_unit(workload.numerics).lanes
         and workload.height * workload.width > 1
         and bool(_widths(workload, target))
     )

@@ -16,6 +16,7 @@ MAY_BE_MISSING = {
     *(
         "repeats",
         "slices",
+        "launches",
         "streams",
         "others",
         "row_function",
