@@ -1,0 +1,124 @@
+"""What a set of shapes costs beside artifacts of each shape alone.
+
+``python -m tests.set_race [NETWORK [N,C,H,W …]] [--rounds N] [--calls N]`` compiles a built-in
+network for a set of shapes, by default of batches 1, 2, 4 and 8, and for each by itself. What is
+told: the file's bytes beside those of the first shape's; how fast each of its plans is, in turns
+with the artifact of that shape alone, by medians and, in brackets, by the fastest calls; the first
+call after another shape's beside the others; and the memory of the process before and after so many
+calls of all shapes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import neocpu
+from neocpu.foundation.host import usable_cpus
+from neocpu.models import build
+
+Shape: TypeAlias = "tuple[int, ...]"
+TURN = 4
+"""Calls of one shape, or of one side, in a row."""
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Return how long a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def race(one: Callable[[], Any], other: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Return how many times as fast ``one`` is: by medians, and by the fastest calls."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for turn in range(rounds):
+        sides = list(zip((one, other), times, strict=True))
+        for call, taken in reversed(sides) if turn % 2 else sides:
+            call()
+            taken += [seconds(call) for _ in range(TURN)]
+    ours, theirs = times
+    return statistics.median(theirs) / statistics.median(ours), min(theirs) / min(ours)
+
+
+def switched(calls: dict[Shape, Callable[[], Any]], rounds: int) -> dict[Shape, float]:
+    """Return what the first call after another shape's takes, beside the median of the others."""
+    first: dict[Shape, list[float]] = {shape: [] for shape in calls}
+    others: dict[Shape, list[float]] = {shape: [] for shape in calls}
+    order = [*calls] * rounds
+    random.Random(0).shuffle(order)
+    for before, shape in itertools.pairwise(order):
+        calls[before]()
+        taken = [seconds(calls[shape]) for _ in range(TURN)]
+        if before != shape:
+            first[shape].append(taken.pop(0))
+        others[shape] += taken
+    return {one: statistics.median(first[one]) / statistics.median(others[one]) for one in calls}
+
+
+def resident() -> float:
+    """Return the process's memory in MB."""
+    fields = Path("/proc/self/status").read_text().split()
+    return int(fields[fields.index("VmRSS:") + 1]) / 1000
+
+
+def shape(text: str) -> Shape:
+    """Parse a shape."""
+    return tuple(map(int, text.split(",")))
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.set_race")
+    parser.add_argument("network", nargs="?", default="resnet50")
+    parser.add_argument("shapes", nargs="*", type=shape, metavar="N,C,H,W")
+    parser.add_argument("--threads", type=int, default=usable_cpus())
+    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--calls", type=int, default=10_000)
+    asked = parser.parse_args()
+    model = build(asked.network)
+    (image,) = model.graph.input
+    own = [d.dim_value for d in image.type.tensor_type.shape.dim]
+    shapes = asked.shapes or [(batch, *own[1:]) for batch in (1, 2, 4, 8)]
+    settings = {"threads": asked.threads, "verify": False}
+    with TemporaryDirectory() as folder:
+        of_all = Path(folder) / "set.so"
+        alone = {each: Path(folder) / f"{number}.so" for number, each in enumerate(shapes)}
+        for path, several in (of_all, shapes), *((alone[each], [each]) for each in shapes):
+            signatures = [{image.name: each} for each in several]
+            with neocpu.compile(model, shapes=signatures, **settings) as made:
+                made.export(path)
+        size, first_size = (path.stat().st_size for path in (of_all, alone[shapes[0]]))
+        whole = neocpu.load(of_all, threads=asked.threads)
+        print(f"{size / 1e6:.1f} MB, {size / first_size:.2f} of the first shape's alone")
+        print(f"weights packed in {whole.packing_seconds:.2f} s, when it was loaded\n")
+        data = {each: np.random.default_rng(0).random(each, np.float32) for each in shapes}
+        calls = {each: partial(whole, data[each]) for each in shapes}
+        speeds = {}
+        for each, path in alone.items():
+            with neocpu.load(path, threads=asked.threads) as single:
+                speeds[each] = race(calls[each], partial(single, data[each]), asked.rounds)
+        after = switched(calls, asked.rounds)
+        print("| shape | times as fast as alone | first call after another shape's |")
+        print("| --- | ---: | ---: |")
+        for each, (median, fastest) in speeds.items():
+            name = "x".join(map(str, each))
+            print(f"| {name} | {median:.3f} ({fastest:.3f}) | {after[each]:.2f} |")
+        before = resident()
+        for each in itertools.islice(itertools.cycle(shapes), asked.calls):
+            calls[each]()
+        print(f"\n{before:.1f} MB resident, {resident():.1f} MB after {asked.calls} calls")
+
+
+if __name__ == "__main__":
+    main()
