@@ -33,8 +33,8 @@ from neocpu.runtime.header import (
     WEIGHT_ALIGN,
     WEIGHTS_SECTION,
     ArtifactHeader,
-    Placement,
 )
+from neocpu.runtime.header_parts import Placement
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 """Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""

@@ -28,7 +28,7 @@ from neocpu.passes.values.held_values import HeldPlace
 from neocpu.passes.view_results import view_results
 from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
 from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
-from neocpu.runtime.header import Placement
+from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, worthwhile_tasks
 from neocpu.schedules.estimates.shared_launch import Piece

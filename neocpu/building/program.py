@@ -15,7 +15,8 @@ from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.passes.memory.plan_memory import PlannedModule
 from neocpu.relax_utils import Expr, bindings, is_op
-from neocpu.runtime.header import MAX_REPEATS, Launch, Repeat, times_of_calls
+from neocpu.runtime.header import MAX_REPEATS
+from neocpu.runtime.header_parts import Launch, Repeat, times_of_calls
 
 Operand: TypeAlias = int
 """A tensor by its number: the position of a parameter of ``main``."""

@@ -30,13 +30,8 @@ from neocpu.building.weight_packing import (
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
 from neocpu.planning.weight_origin import WeightOrigin
-from neocpu.runtime.header import (
-    PACKING_FORMAT,
-    SET_FORMAT,
-    WEIGHTS_SECTION,
-    ArtifactHeader,
-    Placement,
-)
+from neocpu.runtime.header import PACKING_FORMAT, SET_FORMAT, WEIGHTS_SECTION, ArtifactHeader
+from neocpu.runtime.header_parts import Placement
 
 MAX_HEADER: Final = 15 << 20
 """Bytes of a header; readers take 16 MiB of all that is neither code nor weights."""

@@ -24,7 +24,8 @@ from neocpu.building.program import Kernel
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
 from neocpu.planning.weight_origin import WeightOrigin
-from neocpu.runtime.header import WEIGHT_ALIGN, Placement, Prologue
+from neocpu.runtime.header import WEIGHT_ALIGN
+from neocpu.runtime.header_parts import Placement, Prologue
 from neocpu.schedules.convolutions.weight_kernels import OIHW, PackedWeights, lower_packing
 from neocpu.schedules.vocabulary.layout import KernelLayout, WinogradLayout
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from neocpu.report_pages.arena_contents import Contents, owner, place_of, uses_of
 from neocpu.runtime.described_calls import describe_calls, operators_in_turn
-from neocpu.runtime.header import ArtifactHeader, times_of_calls
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import times_of_calls
 
 INPUT, OUTPUT, TRANSFORM, OTHER = "input", "output", "transform", "other"
 JOIN: Final = "join"

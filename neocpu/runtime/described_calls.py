@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neocpu.runtime.header import ArtifactHeader, Placement
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import Placement
 
 
 @dataclass(frozen=True, slots=True)

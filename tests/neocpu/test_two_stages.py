@@ -7,7 +7,8 @@ import onnxruntime
 
 import neocpu
 from neocpu.frontend.rows.divided_rows import FEWEST
-from neocpu.runtime.header import ArtifactHeader, Repeat
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import Repeat
 from tests.neocpu.two_stage import MOST, OUTPUTS, PROPOSALS, SIDE, two_stages
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
-    from neocpu.runtime.header import Repeat
+    from neocpu.runtime.header_parts import Repeat
 
 
 def scheme_text(scheme: Mapping[str, Any] | None) -> str:

@@ -23,7 +23,7 @@ from neocpu.passes.values.held_values import HeldPlace
 from neocpu.planning.arena import Span, place
 from neocpu.planning.guards import Guard
 from neocpu.relax_utils import Expr, bindings, dtype_of, static_shape
-from neocpu.runtime.header import Launch, Placement
+from neocpu.runtime.header_parts import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW

@@ -13,7 +13,7 @@ from tvm.ir import Var
 
 from neocpu.planning.grids import Grid
 from neocpu.relax_utils import Expr, static_shape
-from neocpu.runtime.header import Placement
+from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.model_values import ModelValue
 from neocpu.schedules.vocabulary.format import Format
 

@@ -5,7 +5,7 @@ import pytest
 from neocpu.building.kernel_report import KnownCalls, kernel_reports
 from neocpu.building.program import Program
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
-from neocpu.runtime.header import Repeat
+from neocpu.runtime.header_parts import Repeat
 from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork
 from neocpu.schedules.vocabulary.target import parse_target
 

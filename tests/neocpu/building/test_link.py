@@ -17,7 +17,8 @@ from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.files import check_destination
 from neocpu.runtime.artifact import ArtifactFile, read_header
-from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION, Placement
+from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION
+from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.conftest import build_module

@@ -8,7 +8,8 @@ from dataclasses import replace
 from forgery import check_places
 from header_mutants import mutant_text
 
-from neocpu.runtime.header import ArtifactHeader, Placement
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import Placement
 from neocpu.tensor_spec import TensorSpec
 
 CASES = 6000

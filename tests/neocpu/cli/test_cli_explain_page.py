@@ -19,7 +19,7 @@ from neocpu.report_pages.page import ASSETS, SCRIPTS, page_data, page_text
 from neocpu.report_pages.program_graph import Edge, program_graph
 from neocpu.report_pages.scheme_words import TEMPLATES, WORDS
 from neocpu.runtime.artifact import read_header
-from neocpu.runtime.header import Placement, Repeat
+from neocpu.runtime.header_parts import Placement, Repeat
 from neocpu.schedules.vocabulary.scheme import SCHEMES
 from wheels.vendored import FOLDER, LIBRARIES
 

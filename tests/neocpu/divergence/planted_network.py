@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.building.elf import read_elf
 from neocpu.building.weights_digest import WeightsDigest
 from neocpu.runtime.artifact import read_header
-from neocpu.runtime.header import DIGEST_SECTION, WEIGHTS_SECTION, ArtifactHeader, Placement
+from neocpu.runtime.header import DIGEST_SECTION, WEIGHTS_SECTION, ArtifactHeader
+from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.model_values import ModelValue, values_of
 
 LIMIT, SLOPE, EPSILON = 1.37, 0.0137, 0.0123

@@ -20,7 +20,7 @@ from neocpu.passes.values.held_values import (
 )
 from neocpu.planning.grids import Grid
 from neocpu.relax_utils import bindings
-from neocpu.runtime.header import Placement
+from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.model_values import ModelValue, values_of
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout

@@ -19,8 +19,8 @@ from neocpu.runtime.header import (
     MAX_THREADS,
     WEIGHTS_SECTION,
     ArtifactHeader,
-    Placement,
 )
+from neocpu.runtime.header_parts import Placement
 from neocpu.tensor_spec import TensorSpec
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")

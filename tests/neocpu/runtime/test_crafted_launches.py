@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from neocpu.foundation.errors import ArtifactError
-from neocpu.runtime.header import MAX_LAUNCH, Repeat
+from neocpu.runtime.header import MAX_LAUNCH
+from neocpu.runtime.header_parts import Repeat
 from neocpu.runtime.module import load
 from tests.neocpu.runtime import test_repeats
 from tests.neocpu.runtime.test_repeats import CALLS, LOOP, ROWS, SLICE, SLICES, ZERO, A, B

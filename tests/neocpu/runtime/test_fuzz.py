@@ -17,7 +17,7 @@ from neocpu.building.fat_file import BLOCK, combine
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.artifact import ArtifactFile
-from neocpu.runtime.header import Placement
+from neocpu.runtime.header_parts import Placement
 from neocpu.tensor_spec import TensorSpec
 
 fuzz = settings(

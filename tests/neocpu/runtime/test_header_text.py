@@ -7,7 +7,7 @@ import pytest
 import neocpu
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.units import size
-from neocpu.runtime.header import Placement
+from neocpu.runtime.header_parts import Placement
 from neocpu.tensor_spec import TensorSpec
 
 SCREEN_LINES, SCREEN_COLUMNS = 24, 120

@@ -11,7 +11,7 @@ from forgery import forge_header
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
 from neocpu.runtime.artifact import read_header
-from neocpu.runtime.header import Placement, Repeat, Slice
+from neocpu.runtime.header_parts import Placement, Repeat, Slice
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec
 
