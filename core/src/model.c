@@ -98,7 +98,9 @@ static neocpu_status open_model(neocpu_model *model, const nc_file *file,
   if (status == NEOCPU_OK && !options->trust_weights) {
     status = nc_source_start_check(model->source, nc_pool_size(model->pool));
   }
-  if (status == NEOCPU_OK && options->huge_pages) status = nc_source_copy_weights(model->source, model->pool);
+  if (status == NEOCPU_OK && options->huge_pages) {
+    status = nc_source_copy_weights(model->source, model->pool);
+  }
   return status == NEOCPU_OK ? start(model) : status;
 }
 

@@ -97,11 +97,15 @@ static void place_outputs(nc_session *session, const neocpu_output *outputs) {
   }
 }
 
-static int make_call(const nc_session *session, const nc_call *call) {
+static int call_kernel(const nc_call *call) {
   nc_value result;
+  return call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result);
+}
+
+static int make_call(const nc_session *session, const nc_call *call) {
   const nc_interception *other = &session->shared->interception;
   if (other->call != NULL) return other->call(other->data, call->kernel, call->arguments);
-  return call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result);
+  return call_kernel(call);
 }
 
 /* So many calls of a session, from the first one on. */
@@ -111,10 +115,8 @@ typedef struct together {
 } together;
 
 static int make_whole(int task, nc_parallel *parallel, void *data) {
-  const nc_call *call = data;
-  nc_value result;
   (void)task, (void)parallel;
-  return call->kernel->function(NULL, call->arguments, (int32_t)call->kernel->count, &result);
+  return call_kernel(data);
 }
 
 /* Make one of some calls; beside others, one without a loop, or with several, is a task. */
