@@ -189,14 +189,13 @@ def _predict_call(call: CallTime, machine: Machine, threads: int, kept: float) -
         busy += loop.seconds * part
     moving = _moving_seconds(call, machine, threads, kept)
     share = _computing_share(call, _moving_seconds(call, machine, 1, kept))
+    ways = share * (busy + alone), *moving
     # That one thread took no longer for all of it tells how fast its bytes come at least.
-    together = min(call.seconds, overlapped(share * (busy + alone), *moving))
+    together = min(call.seconds, overlapped(*ways))
     lost["bandwidth"] = max(0.0, together - busy - alone)
     if call.loops:
         fetched = _fetching_seconds(call, machine, threads)
-        lost["other cores"] = overlapped(share * (busy + alone), *moving, fetched) - overlapped(
-            share * (busy + alone), *moving
-        )
+        lost["other cores"] = overlapped(*ways, fetched) - overlapped(*ways)
     return ParallelCall(call, call.seconds / threads + math.fsum(lost.values()), lost)
 
 
