@@ -318,21 +318,22 @@ def _launch_together(
 ) -> Planned:
     """Return the plan with calls launched together, where that is known to pay."""
     machine, unplaced = MACHINES.get(building.target.mcpu), building.unplaced
+    before = building.planned
     if machine is None or threads < MANY_THREADS:
-        return building.planned
+        return before
     loops = {each.kernel.name: each.launches for each in kernels}
 
     def piece(name: str) -> Piece | None:
         return piece_of(work[name], loops[name], building.target, threads)
 
-    found = launch_together(unplaced.mod, unplaced.written, piece, machine, threads)
+    given = unplaced.mod, unplaced.written, piece
+    found = launch_together(*given, machine, threads, before.arena_bytes)
     if found is None:
-        return building.planned
+        return before
     with building.target.to_tvm():
         planned, _ = _placed(replace(unplaced, mod=found.mod), building.target, found.launches)
     # In another order other parts may have to be copied, by kernels that are not there.
-    same = planned.program.kernels == building.planned.program.kernels
-    return planned if same else building.planned
+    return planned if planned.program.kernels == before.program.kernels else before
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:

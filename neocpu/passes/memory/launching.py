@@ -72,6 +72,7 @@ def launch_together(
     piece: PieceOf,
     machine: Machine,
     threads: int,
+    arena_bytes: int,
 ) -> Launched | None:
     """Return a module that `plan_memory` takes, with what to launch together; None for nothing.
 
@@ -85,6 +86,8 @@ def launch_together(
         What a kernel has for a launch.
     machine : Machine
         What it takes to enter and leave one on so many threads.
+    arena_bytes : int
+        Size of the arena with the calls as they are.
     """
     calls = _Calls(mod, written, piece)
     # What each takes by itself, and what of that could be saved: what no thread computes.
@@ -107,7 +110,6 @@ def launch_together(
 
     stretches = plan_launches(calls.nodes, cost, MAX_LAUNCH, GROWTH)
     found = [i for i, steps in enumerate(stretches) if any(len(step) > 1 for step in steps)]
-    most = GROWTH * lay_out(mod, written).size if found else 0.0
 
     def launched(chosen: Collection[int]) -> Launched:
         steps = [
@@ -119,7 +121,7 @@ def launch_together(
 
     def fits(chosen: Collection[int]) -> bool:
         tried = launched(chosen)
-        return lay_out(tried.mod, written, tried.launches).size <= most
+        return lay_out(tried.mod, written, tried.launches).size <= GROWTH * arena_bytes
 
     chosen = _fitting([], found, fits)
     return launched(chosen) if chosen else None

@@ -31,7 +31,7 @@ def branches(net, x):
 def launched(body, piece, threads=16):
     mod = call_kernels(lowered(body, SHAPE)[1])
     before = plan_memory(mod, HOST, {})
-    found = launch_together(mod, {}, piece, MACHINE, threads)
+    found = launch_together(mod, {}, piece, MACHINE, threads, before.arena_bytes)
     after = None if found is None else plan_memory(found.mod, HOST, {}, (), found.launches)
     return before, after
 
