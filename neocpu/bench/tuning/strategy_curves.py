@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from neocpu.bench.tuning.strategy_race import RaceReport, RaceRun
+from neocpu.bench.tuning.strategy_race import RaceReport, RaceRun, cost_at
 from neocpu.result_pages.parts import Chart, Line
 
 MOST_EXCESS: Final = 0.2
@@ -59,16 +59,15 @@ def _curve(
     label: str, runs: Sequence[RaceRun], moments: Sequence[float], best: float
 ) -> StrategyCurve:
     end = max(run.curve[-1].seconds for run in runs)
-    rows = [[_cost(run, moment) / best - 1 for run in runs] for moment in moments if moment <= end]
+    rows = [
+        [cost_at(run.curve, moment) / best - 1 for run in runs]
+        for moment in moments
+        if moment <= end
+    ]
     ended: tuple[float | None, ...] = (None,) * (len(moments) - len(rows))
     picks: tuple[Callable[[list[float]], float], ...] = (statistics.median, min, max)
     middle, low, high = ((*map(pick, rows), *ended) for pick in picks)
     return StrategyCurve(label, tuple(moments), middle, low, high)
-
-
-def _cost(run: RaceRun, moment: float) -> float:
-    """Return what is chosen at a moment takes; a run that has ended keeps its choice."""
-    return [point.cost for point in run.curve if point.seconds <= moment][-1]
 
 
 def race_chart(report: RaceReport) -> Chart:

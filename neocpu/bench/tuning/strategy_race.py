@@ -233,7 +233,7 @@ def race(
                 run.report.measured,
                 run.report.seconds,
                 curve,
-                {moment: _cost_at(curve, moment) / best - 1 for moment in run.moments},
+                {moment: cost_at(curve, moment) / best - 1 for moment in run.moments},
             )
             for run, curve in zip(runs, curves, strict=True)
         ),
@@ -307,5 +307,6 @@ def _judge(
     return seconds
 
 
-def _cost_at(curve: Sequence[CurvePoint], moment: float) -> float:
+def cost_at(curve: Sequence[CurvePoint], moment: float) -> float:
+    """Return what is chosen at a moment takes; a run that has ended keeps its choice."""
     return [point.cost for point in curve if point.seconds <= moment][-1]
