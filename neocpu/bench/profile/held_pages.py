@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-from neocpu.bench.startup.page_sharing import Mapping, parse_smaps
-from neocpu.runtime.artifact import ArtifactFile
+from neocpu.bench.startup.page_sharing import Mapping, parse_smaps, weights_in
 
 
 def held_pages(artifact: str, arena_bytes: int) -> dict[str, Any]:
@@ -23,12 +21,7 @@ def held_pages(artifact: str, arena_bytes: int) -> dict[str, Any]:
         mappings = parse_smaps(Path("/proc/self/smaps").read_text())
     except (OSError, ValueError, LookupError):
         return {}  # a kernel without them
-    opened = ArtifactFile(artifact)
-    loaded = opened.loadable or opened.variants[0]
-    start = loaded.offset + loaded.code_bytes
-    weights = range(start, start + loaded.weight_bytes)
-    status = os.fstat(opened.fd)
-    file = (status.st_dev, status.st_ino)
+    file, weights = weights_in(Path(artifact))
     # The arena asks for huge pages, as little else does, and nothing else has its size.
     arenas = [
         one

@@ -120,12 +120,7 @@ def measure_sharing(artifact: Path, threads: int) -> SharingReport:
     ArtifactError
         If a process does not get as far as its first output.
     """
-    opened = ArtifactFile(artifact)
-    loaded = opened.loadable or opened.variants[0]
-    start = loaded.offset + loaded.code_bytes
-    weights = range(start, start + loaded.weight_bytes)
-    status = os.fstat(opened.fd)
-    file = (status.st_dev, status.st_ino)
+    file, weights = weights_in(artifact)
     with ExitStack() as stack:
         pids = [stack.enter_context(_running(artifact, threads)) for _ in range(PROCESSES)]
         found = [parse_smaps(Path(f"/proc/{pid}/smaps").read_text()) for pid in pids]
@@ -136,6 +131,15 @@ def measure_sharing(artifact: Path, threads: int) -> SharingReport:
             "which /proc/PID/smaps is read: copy it to a file system that is not an overlay"
         )
     return SharingReport(held, tuple(map(_sum, found)))
+
+
+def weights_in(artifact: Path) -> tuple[tuple[int, int], range]:
+    """Return a file's device and inode, and which of its bytes are the weights that run here."""
+    opened = ArtifactFile(artifact)
+    loaded = opened.loadable or opened.variants[0]
+    start = loaded.offset + loaded.code_bytes
+    status = os.fstat(opened.fd)
+    return (status.st_dev, status.st_ino), range(start, start + loaded.weight_bytes)
 
 
 def parse_smaps(text: str) -> tuple[Mapping, ...]:
