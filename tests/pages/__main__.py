@@ -5,6 +5,7 @@
 With names of files, `python -m tests.pages FILE.html...` says what a browser takes to show them.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -27,17 +28,21 @@ SHOWN = "conv2d_12"
 """The operator that the picture shows: a Winograd convolution."""
 
 
-def main(files: list[str]) -> None:
+def main() -> None:
     """Write the pages, or measure those that are named."""
-    if not files:
+    parser = argparse.ArgumentParser(prog="python -m tests.pages")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="pages to measure; without any, all are written first"
+    )
+    named = parser.parse_args().files
+    if not named:
         write()
-        files = sorted(map(str, PAGES.glob("*.html")))
     if browser.CHROMIUM is None:
         sys.exit(browser.NEEDED.kwargs["reason"])
     with browser.browser() as page:
-        for path in map(Path, files):
+        for path in named or sorted(PAGES.glob("*.html")):
             sys.stdout.write(f"{page_times(page, path)}\n")
-        if len(sys.argv) == 1:
+        if not named:
             picture(page)
 
 
@@ -79,4 +84,4 @@ def picture(page: browser.Page) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
