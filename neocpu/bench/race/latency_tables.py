@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neocpu.bench.race.convolution_kernels import KernelReport
-from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.results.table import Table, interval, ms
 from neocpu.foundation.units import plural
 

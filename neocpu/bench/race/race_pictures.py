@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from neocpu.bench.race.latency import LatencyResult
+from neocpu.bench.race.latency_report import LatencyResult
 from neocpu.bench.race.report import ModelReport
 from neocpu.bench.race.scaling import ScalingReport
 from neocpu.result_pages.parts import Bars, Chart, Line, Part, chosen

@@ -11,7 +11,7 @@ from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.limits.roofline import Roofline
 from neocpu.bench.race.convolution_kernels import KernelReport
-from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.neighbour import NeighbourReport
 from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure

@@ -9,7 +9,8 @@ from typing import Any
 
 from neocpu.bench.engines.contenders import Contender
 from neocpu.bench.engines.engine_session import Inputs
-from neocpu.bench.race.latency import LatencyOptions, LatencyReport, measure_latency
+from neocpu.bench.race.latency import LatencyOptions, measure_latency
+from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder

@@ -20,7 +20,8 @@ from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.race.ablation import measure_ablation
 from neocpu.bench.race.convolution_kernels import KernelReport, best_cases, measure_kernels
-from neocpu.bench.race.latency import LatencyOptions, LatencyReport
+from neocpu.bench.race.latency import LatencyOptions
+from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.race.neighbour import NeighbourReport, measure_neighbour
 from neocpu.bench.race.report import ModelReport, Planned
 from neocpu.bench.race.scaling import measure_scaling

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neocpu.bench.engines.contenders import NNCF, OWN, OWN_FLOAT, SIGNED
-from neocpu.bench.race.latency import LatencyReport
+from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.race.latency_tables import ablation_table, difference, kernel_table, latency_table
 from neocpu.bench.race.report import ModelReport, SuiteReport
 from neocpu.bench.race.untuned import TUNED, UNTUNED

@@ -8,7 +8,8 @@ from typing import Final
 from neocpu.bench.engines.contenders import Contender
 from neocpu.bench.engines.engine_session import Inputs
 from neocpu.bench.engines.timed_compilation import compile_in_child
-from neocpu.bench.race.latency import LatencyOptions, LatencyReport, measure_latency
+from neocpu.bench.race.latency import LatencyOptions, measure_latency
+from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.foundation.progress import ProgressCallback, silent
 
 TUNED: Final = "tuned"

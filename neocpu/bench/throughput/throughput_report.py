@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from neocpu.bench.engines.contenders import OWN
-from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.bench.throughput.held_memory import Held
 from neocpu.bench.throughput.modes import Mode

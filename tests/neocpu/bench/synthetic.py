@@ -2,7 +2,7 @@
 
 from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.limits.roofline import Limits, Roofline
-from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.report import ModelReport, Planned, SuiteReport
 from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure

@@ -19,7 +19,8 @@ from neocpu.bench.engines.contenders import (
     Usage,
 )
 from neocpu.bench.engines.engines import installed
-from neocpu.bench.race.latency import LatencyOptions, LatencyReport, measure_latency
+from neocpu.bench.race.latency import LatencyOptions, measure_latency
+from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results.machine import CpuTime, own_cpu_seconds
 
 QUICK = LatencyOptions(rounds=5, round_seconds=0.02, warmup_seconds=0.0)

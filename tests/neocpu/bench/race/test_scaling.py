@@ -6,7 +6,8 @@ import pytest
 
 from neocpu.bench.engines.contenders import Contender
 from neocpu.bench.race import scaling
-from neocpu.bench.race.latency import LatencyOptions, LatencyReport, LatencyResult
+from neocpu.bench.race.latency import LatencyOptions
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.scaling import ScalingReport, measure_scaling
 
 

@@ -7,7 +7,7 @@ from synthetic import PEERS, latency, model, result, roofline, scaling, suite
 
 from neocpu.bench.engines.contenders import Failure
 from neocpu.bench.race import suite_tables
-from neocpu.bench.race.latency import LatencyReport
+from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.race.neighbour import NeighbourReport
 from neocpu.bench.race.report import SuiteReport
 from neocpu.bench.results.failure import ModelFailure

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from neocpu.bench.engines.contenders import Failure
-from neocpu.bench.race.latency import LatencyReport, LatencyResult
+from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.latency_tables import ablation_table, latency_table
 from neocpu.bench.startup.coldstart import ColdStartReport, ColdStartResult, Start
 from neocpu.bench.startup.coldstart_table import cold_start_table

@@ -10,7 +10,7 @@ from synthetic import MACHINE, result
 
 from neocpu.bench.engines.measured_model import Subject
 from neocpu.bench.engines.timed_compilation import Compilation
-from neocpu.bench.race.latency import LatencyReport
+from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results.document import Run
 from neocpu.bench.throughput import concurrent_calls
 from neocpu.bench.throughput.concurrent_calls import ThroughputRequest

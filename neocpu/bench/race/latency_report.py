@@ -1,0 +1,229 @@
+"""What contenders did in a race, as it is told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR
+from neocpu.bench.engines.contenders import NNCF, OWN_FLOAT, SIGNED, Failure
+from neocpu.bench.results.machine import OtherLoad
+from neocpu.bench.results.sample_statistics import (
+    NOISY_SPREAD,
+    Ratio,
+    Rounds,
+    percentile,
+    ratio_of_medians,
+    spread,
+)
+from neocpu.foundation.units import json_number
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyResult:
+    """What one contender did.
+
+    Attributes
+    ----------
+    label, version : str
+        The contender and its engine's version.
+    rounds : tuple of tuple of float
+        Seconds of every run, by round.
+    load_seconds : float
+        Importing the engine and loading the model.
+    error : float
+        Norm-wise relative difference of its outputs from the reference's; 0 for that one.
+    peak_rss : int
+        Most memory its process held, in bytes.
+    mismatch : str
+        Which outputs are not even comparable, such as ``boxes (153, 4) vs (152, 4)``; else empty.
+    tolerance : float
+        See `LatencyOptions`.
+    computes_in : str
+        See `Session`.
+    """
+
+    label: str
+    version: str
+    rounds: Rounds
+    load_seconds: float
+    error: float
+    peak_rss: int = 0
+    mismatch: str = ""
+    tolerance: float = MAX_RELATIVE_ERROR
+    computes_in: str = ""
+
+    def percentile(self, percent: float) -> float:
+        """Return a percentile of all runs, in seconds."""
+        return percentile(self.rounds, percent)
+
+    @property
+    def median(self) -> float:
+        """The median run, in seconds."""
+        return self.percentile(50)
+
+    @property
+    def p50(self) -> float:
+        """Half of the runs took no longer, in seconds."""
+        return self.percentile(50)
+
+    @property
+    def p90(self) -> float:
+        """Nine tenths of the runs took no longer, in seconds."""
+        return self.percentile(90)
+
+    @property
+    def p99(self) -> float:
+        """All but a hundredth of the runs took no longer, in seconds."""
+        return self.percentile(99)
+
+    @property
+    def spread(self) -> float:
+        """Relative distance between the rounds: see `sample_statistics.spread`."""
+        return spread(self.rounds)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether its outputs are the reference's."""
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyReport:
+    """All contenders of one benchmark.
+
+    Attributes
+    ----------
+    threads : int
+        Of each contender.
+    results : tuple of LatencyResult
+        Those that finished, in the order given.
+    failures : tuple of Failure
+        The others.
+    reference : str or None
+        Whose outputs count as right.
+    seed : int
+        Of the confidence intervals.
+    overruled : str or None
+        Whose outputs should have counted as right, had not all others agreed on different ones.
+    load : OtherLoad or None
+        What else the machine did meanwhile.
+    defaults : bool
+        Whether engines had their own defaults instead of ``threads``.
+    """
+
+    threads: int
+    results: tuple[LatencyResult, ...]
+    failures: tuple[Failure, ...]
+    reference: str | None
+    seed: int = 0
+    overruled: str | None = None
+    load: OtherLoad | None = None
+    defaults: bool = False
+
+    def find(self, label: str) -> LatencyResult | None:
+        """Return a contender's result; None if it failed or never ran."""
+        return next((result for result in self.results if result.label == label), None)
+
+    def ratio(self, numerator: LatencyResult, denominator: LatencyResult) -> Ratio:
+        """Return the ratio of two contenders' medians."""
+        return ratio_of_medians(numerator.rounds, denominator.rounds, self.seed)
+
+    def speedup(self, label: str, over: str) -> Ratio:
+        """Return how many times faster ``label`` is than ``over``; both must have a result."""
+        fast, slow = self.find(label), self.find(over)
+        assert fast is not None
+        assert slow is not None
+        return self.ratio(slow, fast)
+
+    def best_peer(self, label: str = "neocpu") -> LatencyResult | None:
+        """Return the fastest of the others that compute the right thing; None if there is none."""
+        ours = (label, OWN_FLOAT)
+        others = [result for result in self.results if result.label not in ours and result.agrees]
+        return min(others, key=lambda result: result.median, default=None)
+
+    @property
+    def inconclusive(self) -> tuple[str, ...]:
+        """What this measurement cannot tell: whether neocpu or its best peer is the faster."""
+        own, best = self.find("neocpu"), self.best_peer("neocpu")
+        if own is None or best is None or self.ratio(own, best).decided:
+            return ()
+        return (f"{own.label} and {best.label} are too close to tell apart.",)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know: failures, disagreements, noise."""
+        failed = [f"{failure.label} failed: {failure.reason}" for failure in self.failures]
+        wrong = [self._disagreement(result) for result in self.results if not result.agrees]
+        return (*self._forms(), *failed, *wrong, *self._noise())
+
+    def _forms(self) -> list[str]:
+        """Say what contenders ran, where their labels do not."""
+        said = []
+        if self.defaults:
+            said.append("every engine with its own defaults: threads, element types, the rest")
+        if self.find(SIGNED) is not None:
+            said.append(f"onnxruntime runs feature maps of uint8 (u8s8), {SIGNED} the same as int8")
+        if self.find(NNCF) is not None:
+            said.append(f"{NNCF} is the model as NNCF, OpenVINO's own quantiser, makes it")
+        if wide := [r.label for r in self.results if r.computes_in == "f32"]:
+            said.append(f"no bfloat16 on this CPU, float32 instead: {', '.join(wide)}")
+        return said
+
+    def _disagreement(self, result: LatencyResult) -> str:
+        how = result.mismatch or (
+            f"relative error {result.error:.2g}, tolerance {result.tolerance:g}"
+        )
+        against = f"{result.label} disagrees with {self.reference}"
+        if result.label == self.overruled:
+            against = f"{result.label} disagrees with all others, which agree with each other"
+        return f"{against}: {how}"
+
+    def _noise(self) -> list[str]:
+        said = []
+        if noisy := [r for r in self.results if r.spread > NOISY_SPREAD]:
+            said.append(
+                f"noisy machine: rounds of {', '.join(r.label for r in noisy)} differ by up to "
+                f"{max(r.spread for r in noisy):.0%}; close other programs and use more --rounds"
+            )
+        if self.load is not None and self.load.disturbing:
+            said.append(f"busy machine: {self.load} during the measurement")
+        return said
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; times in seconds, ratios of each contender over each other."""
+        return {
+            "threads": self.threads,
+            "defaults": self.defaults,
+            "reference": self.reference,
+            "overruled": self.overruled,
+            "tolerance": next((r.tolerance for r in self.results), MAX_RELATIVE_ERROR),
+            "results": [
+                {
+                    "label": r.label,
+                    "version": r.version,
+                    "median": r.median,
+                    "p50": r.p50,
+                    "p90": r.p90,
+                    "p99": r.p99,
+                    "spread": r.spread,
+                    "load_seconds": r.load_seconds,
+                    "peak_rss": r.peak_rss,
+                    "relative_error": json_number(r.error),
+                    "mismatch": r.mismatch,
+                    "computes_in": r.computes_in,
+                    "agrees": r.agrees,
+                    "ratios": {
+                        other.label: asdict(self.ratio(r, other))
+                        for other in self.results
+                        if other is not r
+                    },
+                    "rounds": r.rounds,
+                }
+                for r in self.results
+            ],
+            "failures": [asdict(failure) for failure in self.failures],
+            "other_load": self.load and asdict(self.load),
+            "inconclusive": self.inconclusive,
+            "warnings": self.warnings,
+        }
