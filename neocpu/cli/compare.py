@@ -52,8 +52,7 @@ def command(
     """
     collect_rarely()
     import_little()
-    read = [path for path in (Path(model), artifact, inputs) if path is not None]
-    check_page_file(html, read)
+    check_page_file(html, (model, artifact, inputs))
     from neocpu.cli.array_files.arrays import read_archive
     from neocpu.cli.plans.divergence_text import show_divergence
     from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model
@@ -72,7 +71,7 @@ def command(
     if html is not None:
         from neocpu.result_pages.divergence_page import divergence_page
 
-        write_page_file(terminal, html, divergence_page(document), read)
+        write_page_file(terminal, html, divergence_page(document))
     terminal.result(document, lambda: show_divergence(found))
     if found.first is None:
         return 0

@@ -83,6 +83,8 @@ def command(
     from neocpu.runtime.artifact import read_header
 
     if other is not None:
+        if transforms or trace is not None:
+            raise UsageError("--transforms and --trace show one artifact: drop OTHER.so, or them")
         files = (artifact, other)
         explain_change(terminal, files, variant, shapes, html, profile=profile, sort=sort)
         return

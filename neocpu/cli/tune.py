@@ -129,7 +129,7 @@ def command(
     if tracker is not None:
         _require_explicit("target", "threads")
     databases = () if database is None else (database,)
-    check_page_file(html, databases)
+    check_page_file(html, (*networks, writable_database(databases)))
     tell_what_is_kept(terminal, databases)
     with terminal.progress() as on_progress:
         import neocpu
@@ -157,7 +157,7 @@ def command(
         from neocpu.result_pages.tuning_page import tuning_page
 
         page = tuning_page(f"Tuning of {', '.join(networks)}", report, scheme_text)
-        write_page_file(terminal, html, page, databases)
+        write_page_file(terminal, html, page)
     # Where nothing was measured, what is known is the result.
     rows = terminal.verbose > 0 or not report["measured"]
     terminal.result(report, lambda: None if terminal.quiet else _show(report, rows=rows))

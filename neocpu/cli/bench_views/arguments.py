@@ -139,7 +139,7 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         names = with_suite(models, suite)
         _check_kinds(names, suite, artifacts=artifacts)
         check_document(output)
-        check_page_file(html)
+        check_page_file(html, (*names, *databases, output, own.get("source")))
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
         page = Page(_subject(suite, names), _command_line(), output, None, html, markdown)
         return view(terminal, Asked(names, known, page), **own)
@@ -197,7 +197,7 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
             if not names_artifact(model):
                 raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
         check_document(output)
-        check_page_file(html)
+        check_page_file(html, (*models, output))
         names = tuple(dict.fromkeys(models))
         known = Known(usable_threads(threads), (), InputShapes({}))
         page = Page(_subject(None, names), _command_line(), output, None, html, markdown)

@@ -23,6 +23,7 @@ from neocpu.cli.bench_views.arguments import (
     usable_threads,
 )
 from neocpu.cli.bench_views.page import Page
+from neocpu.cli.plans.page_file import check_page_file
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError, UsageError
 
@@ -201,6 +202,7 @@ def _check_page(terminal: Terminal, page: Page, request: Request) -> None:
         if not request.peers and len(request.threads) == 1:
             raise UsageError("--chart compares: name engines with --vs, or several --threads")
     paths = _chart_paths(page)
+    check_page_file(page.html, paths)
     for path in paths:
         check_destination(path)
     bench_page.note_missing_charts(terminal, *paths)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neocpu.cli.plans.page_file import write_page_file
+from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.plans.plan_page import measured_profile
 from neocpu.cli.plans.plan_screen import plan_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
@@ -49,11 +49,12 @@ def explain_change(
     ArtifactError
         If one is damaged or foreign, has a plan that cannot be shown, or does not run.
     UsageError
-        If they are of different models, or the page would be written over one of them.
+        If they are of different models, or the page cannot be written or is one of them.
     """
     from neocpu.plan_changes.plan_change import compare_plans
     from neocpu.runtime.artifact import read_header
 
+    check_page_file(html, artifacts)
     headers = [read_header(path, variant).of(shapes) for path in artifacts]
     profiles = _profiles(terminal, artifacts, headers) if profile else (None, None)
     before, after = map(_side, artifacts, headers, profiles)
@@ -62,7 +63,7 @@ def explain_change(
     if html is not None:
         from neocpu.result_pages.plan_change_page import plan_change_page
 
-        write_page_file(terminal, html, plan_change_page(found, facts), artifacts)
+        write_page_file(terminal, html, plan_change_page(found, facts))
     if html is None or terminal.json:
         terminal.result(found.to_json(), lambda: _show(found, facts, sort=sort))
 

@@ -45,8 +45,8 @@ def write_page(
     Raises
     ------
     UsageError
-        If that cannot be written or is the artifact, the profile would be of another part of it, or
-        the timeline is of another artifact.
+        If that cannot be written or is one of the other files, the profile would be of another part
+        of the artifact, or the timeline is of another one.
     ArtifactError
         If it does not run.
     """
@@ -55,14 +55,14 @@ def write_page(
     from neocpu.report_pages.run_trace import read_trace
     from neocpu.runtime.artifact import ArtifactFile
 
-    check_page_file(destination, [artifact])
+    check_page_file(destination, (artifact, trace))
     file = ArtifactFile(artifact)
     part = file.loadable or file.variants[0] if variant is None else file.variant(variant)
     timeline = None if trace is None else read_trace(trace, artifact, header, part.header)
     measured = measured_profile(terminal, artifact, header) if profile else None
     loops = hot_loops(artifact, part)
     data = page_data(header, plan_fields(header, others), measured, loops, timeline)
-    write_page_file(terminal, destination, page_text(data), [artifact])
+    write_page_file(terminal, destination, page_text(data))
     return {
         **({} if measured is None else {"profile": measured}),
         **({} if timeline is None else {"trace": timeline.to_json()}),

@@ -140,6 +140,26 @@ def test_models_and_artifacts_are_profiled(linear, tiny, tmp_path, capsys):
     assert "| class | times |" in page.read_text()
 
 
+def test_a_page_is_not_written_over_other_files(linear, linear_onnx, tmp_path, capsys):
+    page, chart = tmp_path / "page.md", tmp_path / "chart.svg"
+    compared = (linear.path, "--model", linear_onnx, "--vs", "onnxruntime")
+    before = linear.path.read_bytes(), linear_onnx.read_bytes()
+    for path, arguments in (
+        (linear.path, compared),
+        (linear_onnx, compared),
+        (chart, (*compared, "--chart", chart)),
+        (linear.path, ("profile", linear.path)),
+        (page, ("profile", linear.path, "-o", page)),
+        (linear.path, ("startup", linear.path)),
+        (page, ("startup", linear.path, "-o", page)),
+    ):
+        assert main(["bench", *map(str, arguments), "--html", str(path)]) == 2
+        assert f"would be written over {path}" in capsys.readouterr().err
+    assert (linear.path.read_bytes(), linear_onnx.read_bytes()) == before
+    assert not page.exists()
+    assert not chart.exists()
+
+
 def test_a_view_that_is_none_is_a_model(capsys):
     assert main(["bench", "profil"]) == 2
     assert "no built-in network 'profil'" in capsys.readouterr().err

@@ -64,7 +64,9 @@ def test_measured(cli: Cli, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyP
         assert sum(taken) == pytest.approx(found[side]["measured_us"])
 
 
-def test_errors(cli: Cli, pair: tuple[Path, Path], linear: Any) -> None:
+def test_errors(
+    cli: Cli, pair: tuple[Path, Path], linear: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("foreign.so").write_bytes(b"\x7fELF and nothing else")
     for files in ((pair[0], "foreign.so"), ("foreign.so", pair[0])):
         outcome = cli("explain", *files, "--html", "page.html")
@@ -85,6 +87,15 @@ def test_errors(cli: Cli, pair: tuple[Path, Path], linear: Any) -> None:
     assert "other.so (linear) are not compiled from one model" in outcome.error
     for file in pair:
         assert "written over" in cli("explain", *pair, "--html", file).error
+    for option in (("--trace", "t.json"), ("--transforms",)):
+        outcome = cli("explain", *pair, *option)
+        assert outcome.code == 2
+        assert "drop OTHER.so" in outcome.error
+    with monkeypatch.context() as patch:  # nothing is measured in vain
+        patch.setattr(plan_comparison, "measured_profile", pytest.fail)
+        outcome = cli("explain", *pair, "--profile", "--html", "missing/page.html")
+    assert outcome.code == 2
+    assert "there is no folder missing" in outcome.error
     assert not Path("page.html").exists()
 
 

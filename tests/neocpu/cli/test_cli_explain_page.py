@@ -218,6 +218,10 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
         assert "compile the model again" in outcome.error
     assert "written over" in cli("explain", artifact, "--html", artifact).error
     assert artifact.read_bytes().startswith(b"\x7fELF")
+    assert cli("run", artifact, "--trace", "t.json").code == 0
+    recorded = Path("t.json").read_bytes()
+    assert "written over" in cli("explain", artifact, "--html", "t.json", "--trace", "t.json").error
+    assert Path("t.json").read_bytes() == recorded
     outcome = cli("explain", artifact, "--html", "missing/page.html")
     assert "--html" in outcome.error
     elsewhere = replace(linear.header, plan=PLAN, isa_features=("avx99",))
@@ -226,7 +230,7 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
     assert not Path("page.html").exists()
 
 
-@pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed (Debian: chromium)")
+@browser.NEEDED
 def test_in_a_browser(cli: Cli, artifact: Path) -> None:
     assert cli("run", artifact, "--repeat", "3", "--trace", "t.json").code == 0
     assert cli("explain", artifact, "--html", "page.html", "--trace", "t.json").code == 0

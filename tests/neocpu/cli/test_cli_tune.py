@@ -106,6 +106,16 @@ def same_as_on_the_page(report: dict[str, Any]) -> None:
     assert network["along"] == [0.0, *(trial["seconds"] for trial in layer["trials"])]
 
 
+def test_a_page_is_not_written_over_what_is_read_or_kept(cli: Cli, onnx_file: Path) -> None:
+    model = onnx_file.read_bytes()
+    for path in (onnx_file, Path("new.jsonl")):
+        outcome = cli("tune", onnx_file, "--db", "new.jsonl", "--html", path)
+        assert outcome.code == 2
+        assert f"would be written over {path}" in outcome.error
+    assert onnx_file.read_bytes() == model
+    assert not Path("new.jsonl").exists()
+
+
 def tried() -> set[str]:
     """The schemes on record, each with its workload; one compared again has several lines."""
     records = [json.loads(line) for line in Path("x.jsonl").read_text().splitlines()]
