@@ -44,13 +44,16 @@ def test_outputs_of_a_row_are_its_own_wherever_it_is():
         try:
             if not feeds or not proven(case.model, feeds):
                 continue
-            evaluator = ReferenceEvaluator(case.model)
+        except NeoCPUError:
+            continue  # a model that nobody has to take
+        evaluator = ReferenceEvaluator(case.model)
+        try:
             usual, elsewhere, alone = (
                 evaluator.run(None, {name: change(array) for name, array in feeds.items()})
                 for change in (np.copy, moved, repeated)
             )
-        except (NeoCPUError, RuntimeError, NotImplementedError, TypeError, ValueError):
-            continue  # models that nobody has to take, and operators that the evaluator lacks
+        except ValueError:
+            continue  # the evaluator takes the maximum of no element
         tried += 1
         for one, other, first in zip(usual, elsewhere, alone, strict=True):
             largest = np.abs(one[np.isfinite(one)]).max(initial=1) if one.dtype.kind == "f" else 0
