@@ -29,8 +29,9 @@ from neocpu.passes.simplify_relax import simplify
 from neocpu.planning.extract import extract
 from neocpu.relax_utils import bindings, definitions, is_op, op_name, static_shape, used_vars
 from tests.light_models import light_model
+from tests.neocpu.passes.rules.cheaper_graphs import CHEAPER
 from tests.neocpu.passes.rules.planned_graphs import PLANNED, PLANNED_CONSTANTS
-from tests.neocpu.passes.rules.small_graphs import CHEAPER, FIRST, GONE, IMPORT, LESS, small_model
+from tests.neocpu.passes.rules.small_graphs import FIRST, GONE, IMPORT, LESS, small_model
 
 ROOT: Final = Path(__file__).parents[4]
 PAGE: Final = ROOT / "docs" / "passes.md"

@@ -12,9 +12,10 @@ from relax_modules import evaluate, names, run
 from neocpu.frontend import import_relax, load_model
 from neocpu.passes.simplify_relax import simplify
 from tests.neocpu.frontend.differential import run_onnxruntime
+from tests.neocpu.passes.rules.cheaper_graphs import CHEAPER
 from tests.neocpu.passes.rules.planned_graphs import PLANNED, PLANNED_CONSTANTS
 from tests.neocpu.passes.rules.rules_page import effect, size_of
-from tests.neocpu.passes.rules.small_graphs import CHEAPER, GONE, IMPORT, LESS, X, small_model
+from tests.neocpu.passes.rules.small_graphs import GONE, IMPORT, LESS, X, small_model
 
 
 @pytest.mark.parametrize("name", GONE)
