@@ -13,10 +13,10 @@ from neocpu.cli.plans import shape_options
 from neocpu.cli.plans.launch_table import with_launches
 from neocpu.cli.plans.plan_comparison import explain_change
 from neocpu.cli.plans.plan_page import write_page
-from neocpu.cli.plans.plan_screen import show_plan
+from neocpu.cli.plans.plan_screen import show_plan, showing_plan_of
 from neocpu.cli.plans.plan_text import packing_fields
 from neocpu.cli.terminal import Terminal
-from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.errors import UsageError
 
 if TYPE_CHECKING:
     from neocpu.input_shapes import Given
@@ -96,7 +96,7 @@ def command(
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
     others += packing_fields(None if every.prologue is None else every.prologue.summary)
-    try:
+    with showing_plan_of(artifact):
         shown = with_launches(header)
         if html is not None:
             shown |= write_page(
@@ -109,7 +109,3 @@ def command(
             terminal.result(
                 shown, lambda: show_plan(header, others, sort=sort, transforms=transforms)
             )
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"
-        ) from error

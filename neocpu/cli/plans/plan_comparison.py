@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.plans.plan_page import measured_profile
-from neocpu.cli.plans.plan_screen import plan_fields
+from neocpu.cli.plans.plan_screen import plan_fields, showing_plan_of
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
     from neocpu.input_shapes import Given
     from neocpu.plan_changes.plan_change import Change, PlanChange, Side
     from neocpu.runtime.header import ArtifactHeader
-
-_UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a plan that anybody may have written can raise."""
 
 TURNS: Final = 3
 """How often both are measured."""
@@ -96,25 +92,15 @@ def _side(path: Path, header: ArtifactHeader, measured: Mapping[str, Any] | None
     from neocpu.plan_changes.plan_change import Side
     from neocpu.plan_changes.steps import steps_of
 
-    try:
+    with showing_plan_of(path):
         side = Side(path.name, header, steps_of(header, measured))
         side.to_json()
-    except _UNREADABLE as error:
-        raise _cannot_be_shown(path, error) from error
     return side
 
 
 def _facts(path: Path, header: ArtifactHeader) -> Mapping[str, str]:
-    try:
+    with showing_plan_of(path):
         return dict(plan_fields(header, ()))
-    except _UNREADABLE as error:
-        raise _cannot_be_shown(path, error) from error
-
-
-def _cannot_be_shown(path: Path, error: Exception) -> ArtifactError:
-    return ArtifactError(
-        f"{path} has a plan that cannot be shown ({error!r}); compile the model again"
-    )
 
 
 def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[tuple[str, str, str]]:

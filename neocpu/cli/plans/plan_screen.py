@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neocpu.cli.plans.launch_table import show_launches
@@ -25,10 +27,28 @@ from neocpu.cli.plans.rule_options import rule_fields
 from neocpu.cli.plans.share_table import show_shares, show_transforms
 from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import echo, print_fields
+from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader
+
+
+@contextmanager
+def showing_plan_of(artifact: Path) -> Iterator[None]:
+    """Have all that a plan can raise said of its artifact: anybody may have written it.
+
+    Raises
+    ------
+    ArtifactError
+        In place of that.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"
+        ) from error
 
 
 def show_plan(
