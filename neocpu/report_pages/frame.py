@@ -12,6 +12,9 @@ from typing import Any, Final
 ASSETS: Final = Path(__file__).with_name("assets")
 """What pages of all kinds have: styles, elements, libraries."""
 
+SHARED: Final = tuple(ASSETS / f"{name}.js" for name in ("elements", "headings", "plot"))
+"""Scripts that the others use, on pages of all kinds."""
+
 
 def framed(
     template: Path,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from neocpu.report_pages.arena_picture import Block, arena_blocks
-from neocpu.report_pages.frame import ASSETS, asset, framed
+from neocpu.report_pages.frame import ASSETS, SHARED, asset, framed
 from neocpu.report_pages.hot_loops import INSTALL, HotLoop
 from neocpu.report_pages.program_graph import ProgramGraph, program_graph
 from neocpu.report_pages.run_trace import RunTrace
@@ -15,10 +15,10 @@ from neocpu.report_pages.scheme_words import TEMPLATES, WORDS
 from neocpu.runtime.header import ArtifactHeader
 
 SCRIPTS: Final = (
-    *("elements", "report", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
+    *("report", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
     *("pages", "search", "roofline", "trace", "main"),
 )
-"""Our own scripts, in the order in which they use each other."""
+"""Scripts of this page alone, in the order in which they use each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def page_text(data: PageData) -> str:
         ASSETS / "page.html",
         data.name,
         data.to_json(),
-        (ASSETS / f"{name}.js" for name in SCRIPTS),
+        (*SHARED, *(ASSETS / f"{name}.js" for name in SCRIPTS)),
         ("dagre", "uPlot"),
         style=asset(vendor / "uPlot.min.css") + asset(ASSETS / "page.css"),
         layouter=asset(vendor / "dagre.min.js"),

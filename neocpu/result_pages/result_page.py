@@ -28,7 +28,7 @@ def result_page(title: str, sections: Sequence[Section]) -> str:
         ASSETS / "results.html",
         title,
         {"sections": [section.to_json() for section in sections]},
-        (shared / "elements.js", *(ASSETS / f"{name}.js" for name in SCRIPTS)),
+        (*frame.SHARED, *(ASSETS / f"{name}.js" for name in SCRIPTS)),
         ("uPlot",),
         style="".join(map(frame.asset, style)),
         plots=frame.asset(shared / "vendor" / "uPlot.iife.min.js"),

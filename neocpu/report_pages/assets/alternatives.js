@@ -1,6 +1,4 @@
 // Why an operator is as it is: the next best ways to run it, and what each would cost.
-const signed = (us) => `${us < 0 ? "−" : "+"}${duration(Math.abs(us))}`;
-
 function sourceOf(source, day) {
   if (!source) return "";
   const [from, folded] = [source.replace(" and folded", ""), source.includes("and folded")];

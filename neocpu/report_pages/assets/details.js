@@ -1,7 +1,7 @@
 // What was decided of the chosen node, and why.
 function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return make("dl", {}, ...shown.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, ...[value].flat())]));
+  return make("dl", {}, ...terms(shown));
 }
 
 function schemeOf(operator) {

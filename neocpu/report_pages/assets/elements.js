@@ -1,4 +1,4 @@
-// Making elements, and figures as text.
+// Making elements, figures as text, and what pages of all kinds are made of.
 const at = (id) => document.getElementById(id);
 const SVG = document.querySelector("svg").namespaceURI;
 
@@ -25,5 +25,13 @@ function size(bytes) {
   while (bytes >= 1000 && unit < 3) { bytes /= 1000; unit += 1; }
   return `${unit && bytes < 100 ? bytes.toPrecision(3) : Math.round(bytes)} ${units[unit]}`;
 }
+const signed = (us) => `${us < 0 ? "−" : "+"}${duration(Math.abs(us))}`;
 const percent = (share) => (share === null || share === undefined ? "" : `${(share * 100).toFixed(1)} %`);
 const short = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+const tile = (value, text) => make("div", { class: "tile" }, make("b", {}, value), make("span", {}, text));
+const terms = (pairs) => pairs.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, ...[value].flat())]);
+function bars(list, text) {
+  const most = Math.max(...list.map(([, value]) => value)) || 1;
+  return make("div", { class: "bars" }, ...list.flatMap(([name, value]) => [make("span", {}, name), make("i", { style: `width:${(100 * value) / most}%` }), make("span", {}, text(value))]));
+}

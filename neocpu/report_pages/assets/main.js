@@ -1,7 +1,6 @@
 // Draws the page: what is seen first comes first, the rest once the browser has drawn that.
 function showTiles() {
   const operators = plan.ops.length;
-  const tile = (value, text) => make("div", { class: "tile" }, make("b", {}, value), make("span", {}, text));
   at("tiles").append(...[
     profile && tile(duration(profile.seconds * 1e6), `a run, measured with ${profile.threads} threads`),
     tile(duration(plan.predicted_us), `a run, predicted for ${plan.threads} threads`),
@@ -10,7 +9,7 @@ function showTiles() {
     tile(size(plan.weights.packed_bytes), "of weights, packed"),
     tile(size(report.arena.bytes), "between the kernels"),
   ].filter(Boolean));
-  at("list").append(...report.facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
+  at("list").append(...terms(report.facts));
 }
 showTiles();
 showGraph();

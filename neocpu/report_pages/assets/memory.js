@@ -25,14 +25,6 @@ function liveBytes(blocks) {
     return used;
   });
 }
-function plot(place, options, data) {
-  const style = getComputedStyle(document.body);
-  const axis = { stroke: style.color, grid: { stroke: "#8884", width: 1 }, ticks: { stroke: "#8884" } };
-  const full = { width: Math.max(place.clientWidth, 280), height: 220, ...options, axes: options.axes.map((each) => ({ ...axis, ...each })) };
-  const made = new uPlot(full, data, place);
-  new ResizeObserver(() => made.setSize({ width: Math.max(place.clientWidth, 280), height: full.height })).observe(place);
-  return made;
-}
 function showMemory() {
   const { bytes, blocks } = report.arena;
   if (!blocks.length) at("arena").append("Nothing lies between the kernels.");
@@ -48,7 +40,6 @@ function showMemory() {
   }
   const heavy = kernels.filter((node) => node.weights).sort((a, b) => b.weights - a.weights);
   const shown = heavy.slice(0, 15), rest = heavy.slice(15);
-  const line = (label, bytesOf) => [make("span", {}, label), make("i", { style: `width:${(100 * bytesOf) / Math.max(heavy[0].weights, rest.reduce((s, n) => s + n.weights, 0))}%` }), make("span", {}, size(bytesOf))];
-  at("weights").append(heavy.length ? make("div", { class: "bars" }, ...shown.flatMap((node) => line(chooser(node.id), node.weights)),
-    ...(rest.length ? line(`${rest.length} more`, rest.reduce((s, n) => s + n.weights, 0)) : [])) : "No kernel reads weights.");
+  const others = rest.length ? [[`${rest.length} more`, rest.reduce((sum, node) => sum + node.weights, 0)]] : [];
+  at("weights").append(heavy.length ? bars([...shown.map((node) => [chooser(node.id), node.weights]), ...others], size) : "No kernel reads weights.");
 }

@@ -1,9 +1,4 @@
 // What the search found, how near that is to the best, and where compiling took its time.
-function bars(list, text) {
-  const most = Math.max(...list.map(([, value]) => value)) || 1;
-  return make("div", { class: "bars" }, ...list.flatMap(([name, value]) => [make("span", {}, name), make("i", { style: `width:${(100 * value) / most}%` }), make("span", {}, text(value))]));
-}
-
 const LEVELS = { nchw: "all in NCHW", "conv-layout": "convolutions in blocks of channels, and back to NCHW after each", uniform: "one block of channels all through" };
 function levelsOf({ levels_us: levels, cost_us: cost }) {
   if (!Object.keys(levels ?? {}).length) return [];

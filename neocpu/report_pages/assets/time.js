@@ -47,14 +47,13 @@ function showTable(column, down) {
   const value = COLUMNS[column][1];
   const order = (a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   const sorted = [...kernels].sort((a, b) => order(value(a), value(b)) * (down ? -1 : 1));
-  const heads = COLUMNS.map(([name, , , style], i) => make("th", { class: style === "number" ? null : style, scope: "col", "aria-sort": i !== column ? "none" : down ? "descending" : "ascending" },
-    make("button", { onclick: () => showTable(i, i === column ? !down : style === "number") }, i === column ? `${name} ${down ? "▾" : "▴"}` : name)));
   const body = make("tbody");
   for (const node of sorted) {
     if (!rows.has(node.id)) rows.set(node.id, make("tr", {}, ...COLUMNS.map(([, plain, shown, style]) => make("td", { class: style ?? null }, (shown ?? plain)(node)))));
     body.append(rows.get(node.id));
   }
-  at("table").replaceChildren(make("thead", {}, make("tr", {}, ...heads)), body);
+  const heads = COLUMNS.map(([name, , , style]) => (style === "number" ? { name, numeric: true } : { name, style, numeric: false }));
+  putSorted(at("table"), body, heads, column, down, showTable);
 }
 function showTime() {
   at("time-hint").textContent = profile

@@ -39,23 +39,19 @@ function curve(chart, place) {
   if (!chart.along.length) { place.append(`${chart.title}: nothing was measured.`); return; }
   const { title, across, up, unit, along, lines, names, log_x, log_y, most } = chart;
   const positive = (values, log) => values.map((value) => (log && !(value > 0) ? null : value));
-  const width = () => Math.max(place.clientWidth, 280);
-  const axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: "#8884", width: 1 }, ticks: { stroke: "#8884" } };
   const shown = (value) => written(value, unit);
   const all = lines.flatMap(({ values, low, high }) => [...values, ...low, ...high]).filter((value) => value !== null);
   const [lowest, highest] = [Math.min(...all), Math.max(...all, 0)];
-  const full = {
-    title, width: width(), height: 300,
+  const u = plot(place, {
+    title, height: 300,
     scales: { x: { time: false, distr: log_x ? 3 : 1 }, y: { distr: log_y ? 3 : 1, ...(log_y ? {} : { range: [Math.min(lowest, 0) * 1.05, most ?? (highest * 1.05 || 1)] }) } },
-    axes: [{ ...axis, label: across }, { ...axis, label: up, size: 70, values: (_, splits) => splits.map(shown) }],
+    axes: [{ label: across }, { label: up, size: 70, values: (_, splits) => splits.map(shown) }],
     series: [{ label: across, value: (_, x, __, i) => (i === null || i === undefined ? "" : names[i] ?? String(x)) },
       ...lines.map(({ label, look }, i) => ({ label, spanGaps: look !== "line", value: (_, y) => shown(y), ...LOOKS[look](COLOURS[i % COLOURS.length]) }))],
     hooks: { draw: [spreads(lines)] },
-  };
-  const u = new uPlot(full, [along, ...lines.map(({ values }) => positive(values, log_y))], place);
+  }, [along, ...lines.map(({ values }) => positive(values, log_y))]);
   place.querySelector(".u-title").style.fontSize = "1rem";
   readable(u, place);
-  new ResizeObserver(() => u.setSize({ width: width(), height: full.height })).observe(place);
 }
 // Drawn once it is part of the page, for it is as wide as its place.
 const later = [];

@@ -18,6 +18,7 @@ function cell(value, { unit, optional }, pick) {
 function sortable({ columns, rows, title, sort, down, notes }, choose = null) {
   const lines = rows.map((row, number) => make("tr", {}, ...row.map((value, i) => cell(value, columns[i], choose && (() => choose(number))))));
   const table = make("table", {}), body = make("tbody");
+  const heads = columns.map(({ name, unit, optional }) => ({ name, style: `${kindOf(unit)}${optional ? " optional" : ""}`, numeric: NUMERIC.has(unit) }));
   const show = (column, descending) => {
     const order = rows.map((_, number) => number);
     if (column !== null) {
@@ -26,13 +27,8 @@ function sortable({ columns, rows, title, sort, down, notes }, choose = null) {
       const known = order.filter((number) => value(number) !== null).sort((a, b) => ordered(value(a), value(b)) * (descending ? -1 : 1));
       order.splice(0, order.length, ...known, ...order.filter((number) => value(number) === null));
     }
-    const heads = columns.map(({ name, unit, optional }, i) => make("th", { class: `${kindOf(unit)}${optional ? " optional" : ""}`, scope: "col", "aria-sort": i !== column ? "none" : descending ? "descending" : "ascending" },
-      make("button", { onclick: () => show(i, i === column ? !descending : NUMERIC.has(unit)) }, i === column ? `${name} ${descending ? "▾" : "▴"}` : name)));
-    const held = document.activeElement?.closest?.("th")?.cellIndex;
-    const mine = table.contains(document.activeElement);
     body.append(...order.map((number) => lines[number]));
-    table.replaceChildren(make("thead", {}, make("tr", {}, ...heads)), body);
-    if (mine && held >= 0) table.querySelectorAll("th button")[held].focus();
+    putSorted(table, body, heads, column, descending, show);
   };
   show(sort, down);
   const find = (event) => {

@@ -256,6 +256,9 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             page.value("document.getElementById('graph').focus()")
             page.press("ArrowUp")
             assert page.value(title) != operator["name"]
+            page.value("document.querySelector('#table th button').focus()")
+            page.press("Enter")
+            assert page.value("document.activeElement.textContent") == "operator ▴"
             page.value("document.querySelector('#lanes canvas').focus()")
             for key in ("+", "ArrowRight", "-", "0"):
                 page.press(key)
