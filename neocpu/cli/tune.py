@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,10 +181,13 @@ def _require_explicit(*names: str) -> None:
 
 
 def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
+    tried: dict[Any, list[Trial]] = defaultdict(list)
+    for trial in tuned.trials:
+        tried[trial.workload].append(trial)
     return {
         "database": str(database),
         **tuning_document(tuned),
-        "workloads": [_workload(task, tuned.trials) for task in tuned.tasks],
+        "workloads": [_workload(task, tried[task.task.workload]) for task in tuned.tasks],
     }
 
 
@@ -204,7 +208,7 @@ def _workload(report: TaskReport, trials: Iterable[Trial]) -> dict[str, Any]:
         "gflops": workload.flops / seconds / 1e9 if seconds and workload.flops else None,
         "scheme": None if scheme is None else scheme.to_json(),
         "before_us": None if report.before is None else report.before * 1e6,
-        "trials": [_trial(trial) for trial in trials if trial.workload == workload],
+        "trials": list(map(_trial, trials)),
     }
 
 

@@ -194,6 +194,11 @@ def _plain(value: Any) -> Any:
     return json_number(value) if isinstance(value, float) else value
 
 
+def algorithm(template: str) -> str:
+    """Return how pages call a template: ``conv2d_direct`` is ``direct``."""
+    return template.removeprefix("conv2d_").replace("_", " ")
+
+
 def chosen(charts: Sequence[Chart], what: str) -> tuple[Part, ...]:
     """Return charts to choose among by their titles; one alone as it is.
 

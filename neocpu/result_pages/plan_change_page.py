@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from neocpu.plan_changes.plan_change import MEANINGS, Change, PlanChange, changed
-from neocpu.result_pages.parts import Bars, Cell, Column, Facts, Part, Section, Table, Tile, Tiles
+from neocpu.result_pages.parts import (
+    Bars,
+    Cell,
+    Column,
+    Facts,
+    Part,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+    algorithm,
+)
 from neocpu.result_pages.result_page import result_page
 
 COLUMNS = (
@@ -84,7 +95,7 @@ def _kinds(found: PlanChange) -> Bars:
     for number, side in enumerate((found.before, found.after)):
         for step in side.steps:
             template = str((step.scheme or {}).get("template", step.kind))
-            taken[template.removeprefix("conv2d_").replace("_", " ")][number] += step.us
+            taken[algorithm(template)][number] += step.us
     order = sorted(taken.items(), key=lambda each: -max(each[1]))
     bars = (
         (f"{kind}, {when}", us)

@@ -19,6 +19,7 @@ from neocpu.result_pages.parts import (
     Table,
     Tile,
     Tiles,
+    algorithm,
 )
 from neocpu.result_pages.result_page import result_page
 
@@ -187,7 +188,7 @@ def _tried(measured: Sequence[Row]) -> list[Part]:
 
 
 def _short(counts: Iterable[tuple[str, int]]) -> list[tuple[str, float]]:
-    return [(name.removeprefix("conv2d_").replace("_", " "), float(n)) for name, n in counts]
+    return [(algorithm(name), float(count)) for name, count in counts]
 
 
 def _counted(spreads: Sequence[float]) -> tuple[tuple[str, float], ...]:
