@@ -132,7 +132,10 @@ def read_trace(
         tasks = sorted(_tasks(found))
     except OSError as error:
         raise UsageError(f"cannot read --trace {path}: {error.strerror or error}") from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        *(ArithmeticError, AttributeError, LookupError),
+        *(RecursionError, TypeError, ValueError),
+    ) as error:
         kind = type(error).__name__
         raise UsageError(f"--trace {path} is no timeline of neocpu ({kind}); {remedy}") from None
     if difference:
