@@ -15,12 +15,21 @@ from neocpu.plan_changes.steps import Step
 from neocpu.report_pages.program_graph import TRANSFORM
 from neocpu.runtime.header import ArtifactHeader
 
-REASONS: Final = (
-    *("precision", "workload", "fusion", "algorithm", "scheme", "layout"),
-    *("transforms", "gone", "added", "cost", "same"),
-)
-"""What a difference is put down to: the first of these that a step has. ``cost``: only what is
-known of its time changed."""
+REASONS: Final[Mapping[str, str]] = {
+    "precision": "computes in other numbers",
+    "workload": "computes another size",
+    "fusion": "other operators are computed within its kernel",
+    "algorithm": "another algorithm",
+    "scheme": "other parameters of its algorithm",
+    "layout": "reads or writes another layout",
+    "transforms": "layout transforms",
+    "gone": "no longer a kernel of its own",
+    "added": "a kernel that was not there",
+    "cost": "the same kernel, known better",
+    "same": "as it was",
+}
+"""What a difference is put down to, and what that says: the first of these that a step has.
+``cost``: only what is known of its time changed."""
 
 RELATED: Final = 0.6
 """Share of the smaller plan's operators that the other one has, below which they are not of one
@@ -197,7 +206,7 @@ def _change(pair: Pair) -> Change:
     if not found and before.us != after.us:
         found = [("cost", _known(before, after))]
     reasons = {reason for reason, _ in found} or {"same"}
-    first = min(reasons, key=REASONS.index)
+    first = next(reason for reason in REASONS if reason in reasons)
     return Change(pair, first, tuple(words for _, words in found))
 
 
@@ -257,22 +266,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)
-
-
-MEANINGS: Final[Mapping[str, str]] = {
-    "precision": "computes in other numbers",
-    "workload": "computes another size",
-    "fusion": "other operators are computed within its kernel",
-    "algorithm": "another algorithm",
-    "scheme": "other parameters of its algorithm",
-    "layout": "reads or writes another layout",
-    "transforms": "layout transforms",
-    "gone": "no longer a kernel of its own",
-    "added": "a kernel that was not there",
-    "cost": "the same kernel, known better",
-    "same": "as it was",
-}
-"""What each of `REASONS` says."""
 
 
 def changed(found: PlanChange) -> Sequence[Change]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from neocpu.plan_changes.plan_change import MEANINGS, Change, PlanChange, changed
+from neocpu.plan_changes.plan_change import REASONS, Change, PlanChange, changed
 from neocpu.result_pages.parts import (
     Bars,
     Cell,
@@ -84,7 +84,7 @@ def _totals(found: PlanChange) -> list[Part]:
         Tile(before["weight_bytes"], "bytes", "of weights before, packed"),
         Tile(after["weight_bytes"], "bytes", "of weights after"),
     )
-    reasons = tuple((MEANINGS[name], count, us) for name, (count, us) in found.by_reason.items())
+    reasons = tuple((REASONS[name], count, us) for name, (count, us) in found.by_reason.items())
     columns = (Column("why", "name"), Column("steps", "count"), Column("bought", "gain"))
     return [Tiles(tiles), Table(columns, reasons, "What bought it", sort=2), _kinds(found)]
 

@@ -109,7 +109,7 @@ def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[tupl
 
 
 def _show(found: PlanChange, facts: Sequence[tuple[str, str, str]], *, sort: bool) -> None:
-    from neocpu.plan_changes.plan_change import MEANINGS, changed
+    from neocpu.plan_changes.plan_change import REASONS, changed
 
     echo(f"{found.before.label} → {found.after.label}")
     fields = [(name, f"{one} → {other}") for name, one, other in facts]
@@ -126,7 +126,7 @@ def _show(found: PlanChange, facts: Sequence[tuple[str, str, str]], *, sort: boo
     print_table(
         ("why", "steps", "bought µs"),
         [
-            (MEANINGS[name], str(count), f"{us:+.1f}")
+            (REASONS[name], str(count), f"{us:+.1f}")
             for name, (count, us) in found.by_reason.items()
         ],
         right=("steps", "bought µs"),
