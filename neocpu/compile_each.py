@@ -5,6 +5,7 @@ import → simplify → extract → tune → solve → rewrite → lower → bui
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -190,7 +191,10 @@ def _builder(
         options.threads,
         options.plan,
         options.templates,
-        partial(measured_schemes, store, cpu, options.threads, keep=generations.kept),
+        # Asked for by every plan, each of which would read them anew.
+        functools.cache(
+            partial(measured_schemes, store, cpu, options.threads, keep=generations.kept)
+        ),
         options.accuracy,
         clock,
         Dump(),
