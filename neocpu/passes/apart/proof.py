@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
@@ -20,6 +21,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
+from neocpu.foundation.host import usable_cpus
 from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.passes.apart.operators import RULES, cut_axes
 from neocpu.passes.apart.part import MixedError, Part, Shape, find_part
@@ -46,6 +48,9 @@ from neocpu.relax_utils import (
 
 VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
 """Operators whose results have the same elements in the same order."""
+
+_PIECE: Final = 1 << 20
+"""Bytes of a constant that have a digest of their own, which another thread may compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,8 @@ def prove_apart(
     if not together and all(_shape(param.ty)[:1] == (1,) for param in mod["main"].params):
         return Rows()
     try:
-        return _Proof(mod).rows(row_counts)
+        with ThreadPoolExecutor(usable_cpus()) as threads:
+            return _Proof(mod, threads).rows(row_counts)
     except MixedError as error:
         return Rows(mixed=str(error))
 
@@ -117,8 +123,8 @@ def prove_apart(
 class _Proof:
     """The walk through a module."""
 
-    def __init__(self, mod: tvm.IRModule) -> None:
-        self._mod = mod
+    def __init__(self, mod: tvm.IRModule, threads: Executor) -> None:
+        self._mod, self._threads = mod, threads
         self._known: dict[Var, _Value] = {}
         params = mod["main"].params
         extents = {_shape(param.ty)[:1] for param in params}
@@ -179,7 +185,7 @@ class _Proof:
             assert isinstance(whole, tuple)
             return whole[int(expr.index)]
         if isinstance(expr, GenericConst):
-            return self._tensor(_hash_array(constant_value(expr)), None, _shape(expr.ty))
+            return self._tensor(self._hash_array(constant_value(expr)), None, _shape(expr.ty))
         if isinstance(expr, Call):
             return self._call(expr)
         raise MixedError("may mix the rows of a batch")
@@ -209,7 +215,7 @@ class _Proof:
         for index, part in site.alike.items():
             value = constant_value(exprs[index])
             assert value is not None
-            digest = _hash_array(of_one_row(value, part, self._rows))
+            digest = self._hash_array(of_one_row(value, part, self._rows))
             tensors[index] = self._tensor(digest, part, tensors[index].shape)
         if is_op(call, "relax.permute_dims"):
             digest = _moved(call, tensors[0])
@@ -267,6 +273,14 @@ class _Proof:
                 raise MixedError("finds rows of a batch that have not the same bound each")
             of_one = (shape[0] // self._rows, *shape[1:])
         return _Tensor(digest, found, shape, of_one)
+
+    def _hash_array(self, value: Array | None) -> str:
+        assert value is not None
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        pieces = [data[first : first + _PIECE] for first in range(0, data.size, _PIECE)]
+        few = len(pieces) < 2
+        digests = map(_hash_bytes, pieces) if few else self._threads.map(_hash_bytes, pieces)
+        return _hash(str(value.dtype), [*digests])
 
 
 def _moved(call: Call, tensor: _Tensor) -> str:
@@ -344,6 +358,5 @@ def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def _hash_array(value: Array | None) -> str:
-    assert value is not None
-    return _hash(str(value.dtype), hashlib.sha256(np.ascontiguousarray(value).data).hexdigest())
+def _hash_bytes(data: Array) -> bytes:
+    return hashlib.sha256(data.data).digest()
