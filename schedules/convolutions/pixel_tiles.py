@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import LINE, fetches_next
 from neocpu.schedules.operators.epilogue import (
     apply_steps,
@@ -45,6 +46,13 @@ def part(number: Any, total: int, parts: int) -> Part:
         return Part(number, T.Bind(number * (total // parts)), total // parts)
     first = T.Bind(part_start(number, total, parts))
     return Part(number, first, T.Bind(part_start(number + 1, total, parts) - first))
+
+
+def first_pixel(tiling: Tiling, block: Any) -> Any:
+    """Return a tile's first pixel; the last tile moves back where it would overhang."""
+    size, pixels = tiling.scheme.reg_n, tiling.pixels
+    first = block * size
+    return T.Bind(T.min(first, pixels - size) if pixels % size else first)
 
 
 class TileEmitter:

@@ -8,7 +8,14 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.pixel_tiles import Part, Pixel, Place, TileEmitter, part
+from neocpu.schedules.convolutions.pixel_tiles import (
+    Part,
+    Pixel,
+    Place,
+    TileEmitter,
+    first_pixel,
+    part,
+)
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.tir.builder import fraction, prefetch_to_l2, span, splat
 from neocpu.schedules.vocabulary.frame_reads import place_of
@@ -60,8 +67,8 @@ class Emitter(TileEmitter):
                 with T.serial(strip.count) as i:
                     self._pack(own, i, strip.first + i, ic, 0)
             with T.serial(oc.count) as o, T.serial(strip.count) as i:
-                start = self._first_pixel(strip.first + i)
-                after = self._first_pixel(strip.first + i + 1) if self._reads_ahead else None
+                start = first_pixel(t, strip.first + i)
+                after = first_pixel(t, strip.first + i + 1) if self._reads_ahead else None
                 acc = self._accumulators(sums, o * t.strip_blocks + i, ic)
 
                 def multiply(chunk: Any, channels: int) -> None:
@@ -85,12 +92,6 @@ class Emitter(TileEmitter):
     def _panel(self, *shape: int) -> Any:
         return T.alloc_buffer(shape, self.workload.numerics.data, layout=None)
 
-    def _first_pixel(self, block: Any) -> Any:
-        """First pixel of a register tile; the last one moves back where it would overhang."""
-        reg_n, pixels = self.scheme.reg_n, self.tiling.pixels
-        first = block * reg_n
-        return T.Bind(T.min(first, pixels - reg_n) if pixels % reg_n else first)
-
     def _place_of(self, pixel: Any) -> Place:
         """Image, row and column of an output pixel."""
         w = self.workload
@@ -102,7 +103,7 @@ class Emitter(TileEmitter):
 
     def _pack(self, panel: Any, at: Any, block: Any, ic: Part, chunk_at: Any) -> None:
         """Copy the pixels of a register tile that a pass reads to ``panel[at, chunk_at…]``."""
-        w, start = self.workload, self._first_pixel(block)
+        w, start = self.workload, first_pixel(self.tiling, block)
         places = [self._place_of(start + j) for j in range(self.scheme.reg_n)]
         # One loop for all pixels: LLVM would unroll each of their own.
         with T.serial(ic.count) as i:

@@ -27,7 +27,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.pixel_tiles import Part, Pixel, TileEmitter, part
+from neocpu.schedules.convolutions.pixel_tiles import Part, Pixel, TileEmitter, first_pixel, part
 from neocpu.schedules.convolutions.strassen.strassen_tiling import PIXEL_SUMS, PRODUCTS, Tiling
 from neocpu.schedules.tir.builder import fraction, span
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -97,18 +97,12 @@ class Emitter(TileEmitter):
             ends = T.alloc_buffer(shape, data, layout=None)
         pixels = _Pixels(panel, ends, image)
         with T.serial(strip.count) as i:
-            start = self._first_pixel(strip.first + i)
+            start = first_pixel(t.tiles, strip.first + i)
             self._add_pixels(pixels, i, oc.first, start)
             if ends is not None:
                 self._pack_ends(pixels, i, start)
         with T.serial(oc.count) as o, T.serial(strip.count) as i:
-            self._block(pixels, oc.first + o, i, self._first_pixel(strip.first + i), kept)
-
-    def _first_pixel(self, block: Any) -> Any:
-        """First pixel of a block; the last one moves back where it would overhang."""
-        size, pixels = 2 * self.scheme.reg_n, self._tiling.tiles.pixels
-        first = block * size
-        return T.Bind(T.min(first, pixels - size) if pixels % size else first)
+            self._block(pixels, oc.first + o, i, first_pixel(t.tiles, strip.first + i), kept)
 
     def _add_pixels(self, pixels: _Pixels, at: Any, oc: Any, start: Any) -> None:
         """Make the sums ``s1`` to ``s4`` of a block's pixels; with a prologue keep these, too."""
