@@ -88,6 +88,13 @@ def sole_reader(function: Function, var: Var) -> Var | None:
     return next(iter(readers))
 
 
+def sole_definition(function: Function, expr: Expr) -> Expr | None:
+    """Return what a variable that is read once is bound to."""
+    if not isinstance(expr, Var) or sole_reader(function, expr) is None:
+        return None
+    return function.definition(expr)
+
+
 class Emitter(Protocol):
     """What an operator needs to become a kernel in a module."""
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tvm.ir import Call, Var
 
-from neocpu.planning.operators.attention.head_mixes import HeadMix, head_mix, sole_definition
-from neocpu.planning.operators.layout_op import Function, sole_reader
+from neocpu.planning.operators.attention.head_mixes import HeadMix, head_mix
+from neocpu.planning.operators.layout_op import Function, sole_definition, sole_reader
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.stored_weights import weight_values
 from neocpu.planning.views import Seen, read_within, seen, stored

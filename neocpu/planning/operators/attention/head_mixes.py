@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm.ir import Var
 
-from neocpu.planning.operators.layout_op import Function, sole_reader
+from neocpu.planning.operators.layout_op import Function, sole_definition
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -74,10 +74,3 @@ def head_mix(function: Function, mixed: Expr) -> HeadMix | None:
     biases = np.broadcast_to(np.float32(0) if bias is None else bias, (heads,))
     constants = np.concatenate([weights.reshape(-1), biases]).astype(np.float32)
     return HeadMix(value.args[0], constants, tuple(through))
-
-
-def sole_definition(function: Function, expr: Expr) -> Expr | None:
-    """Return what a variable that is read once is bound to."""
-    if not isinstance(expr, Var) or sole_reader(function, expr) is None:
-        return None
-    return function.definition(expr)
