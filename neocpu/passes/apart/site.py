@@ -140,14 +140,17 @@ Rule: TypeAlias = Callable[[Site], "Part | tuple[Part, ...]"]
 
 
 def _is_alike(value: Array, part: Part, rows: int) -> bool:
-    shape, axis = value.shape, part.axis
-    split = value.reshape(*shape[:axis], part.outer, rows, part.inner, *shape[axis + 1 :])
-    return bool((split == split.take([0], axis + 1)).all())
+    split = _with_rows(value, part, rows)
+    return bool((split == split.take([0], part.axis + 1)).all())
 
 
 def of_one_row(value: Array, part: Part, rows: int) -> Array:
     """Return what a constant that has the rows, all alike, has for one."""
+    own: Array = _with_rows(value, part, rows).take(0, part.axis + 1)
+    return own.reshape(part.of_one(value.shape))
+
+
+def _with_rows(value: Array, part: Part, rows: int) -> Array:
+    """Return a constant that has the rows in an axis of their own, the one after ``part``'s."""
     shape, axis = value.shape, part.axis
-    split = value.reshape(*shape[:axis], part.outer, rows, part.inner, *shape[axis + 1 :])
-    own: Array = split.take(0, axis + 1).reshape(part.of_one(shape))
-    return own
+    return value.reshape(*shape[:axis], part.outer, rows, part.inner, *shape[axis + 1 :])

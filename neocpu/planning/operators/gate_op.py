@@ -101,9 +101,15 @@ def _is_layer(conv: ConvOp) -> bool:
     """Whether a convolution has one pixel and one tap, and computes in float32 alone."""
     w = conv.workload
     one = w.kernel_shape[2:] == w.output_shape[2:] == (w.height, w.width) == (1, 1)
-    plain = w.groups == 1 and w.frames is None and w.numerics == FLOAT32
+    return one and w.groups == 1 and is_of_means(conv)
+
+
+def is_of_means(conv: ConvOp) -> bool:
+    """Whether a convolution reads nothing but its map and a number per channel, in float32."""
+    w = conv.workload
     alone = all(step.operand in (NO_OPERAND, PER_CHANNEL) for step in w.epilogue)
-    return one and plain and alone and not (w.prologue or conv.forms)
+    plain = w.frames is None and w.numerics == FLOAT32
+    return plain and alone and not (w.prologue or conv.forms)
 
 
 def _gate(function: Function, pool: GlobalPoolOp, inner: ConvOp, outer: ConvOp) -> GateOp:

@@ -10,6 +10,7 @@ import numpy as np
 from tvm.ir import Var
 
 from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.gate_op import is_of_means
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import Function, LayoutOp, sole_reader
 from neocpu.planning.operators.workload_op import WorkloadOp
@@ -20,8 +21,6 @@ from neocpu.schedules.operators.statistics.channel_window import (
     lower_channel_window,
 )
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
@@ -117,6 +116,5 @@ def _is_window(conv: ConvOp) -> bool:
     w = conv.workload
     row = (w.in_channels, w.out_channels, w.height) == (1, 1, 1)
     plain = w.kernel[0] == 1 and w.output_shape[2:] == (1, w.width)
-    near = w.stride == w.dilation == (1, 1) and w.frames is None and w.numerics == FLOAT32
-    alone = all(step.operand in (NO_OPERAND, PER_CHANNEL) for step in w.epilogue)
-    return row and plain and near and alone and not (w.prologue or conv.forms)
+    near = w.stride == w.dilation == (1, 1)
+    return row and plain and near and is_of_means(conv)
