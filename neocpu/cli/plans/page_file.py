@@ -27,9 +27,9 @@ def check_page_file(destination: Path | None, others: Iterable[str | Path | None
     """
     if destination is None:
         return
-    for other in others:
+    for other in (each for each in others if each is not None):
         # Only a path may be of a file to come: a name may be a network's.
-        named = isinstance(other, Path) or (other is not None and os.path.exists(other))
+        named = isinstance(other, Path) or os.path.exists(other)
         if named and _is_same(destination, Path(other)):
             raise UsageError(f"--html {destination} would be written over {other}; name another")
     check_destination(destination, option="--html")
