@@ -15,11 +15,11 @@ from neocpu.schedules.convolutions import (
     conv2d_direct,
     conv2d_nchw,
     conv2d_pointwise,
-    conv2d_winograd,
 )
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
 from neocpu.schedules.convolutions.strassen import conv2d_strassen
+from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of

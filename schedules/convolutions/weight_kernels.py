@@ -16,7 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.winograd import weight_matrix
+from neocpu.schedules.convolutions.winograd.filters import weight_matrix
 from neocpu.schedules.tir.bfloat16 import BITS
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.vocabulary.layout import KernelLayout, WeightLayout, WinogradLayout, ceil_div

@@ -74,14 +74,14 @@ BUGS = (
     ),
     Bug(
         "winograd: padding shifted",
-        "schedules/convolutions/winograd_kernel.py",
+        "schedules/convolutions/winograd/winograd_kernel.py",
         "write(above + i, before + k, pixel(above + i, before + k))",
         "write(above + i, k, pixel(above + i, before + k))",
         (f"{_CONV}winograd.py",),
     ),
     Bug(
         "winograd: borders taken for inner tiles",
-        "schedules/convolutions/winograd_kernel.py",
+        "schedules/convolutions/winograd/winograd_kernel.py",
         "conditions.append(position + reach <= length)",
         "conditions.append(position + reach <= length + 1)",
         (f"{_CONV}winograd.py",),

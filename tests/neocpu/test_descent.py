@@ -22,7 +22,8 @@ from neocpu.reference.comparison import Comparison
 from neocpu.reference.verdict import Verdict
 from neocpu.reference.verification import Verifier
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd
+from neocpu.schedules.convolutions import conv2d_direct
+from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.vocabulary.accuracy import (
     DEFAULT,
     EVERY_TILE,

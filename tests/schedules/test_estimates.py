@@ -11,7 +11,7 @@ import pytest
 from neocpu.foundation.cpus import CACHES
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct
-from neocpu.schedules.convolutions.winograd import filters
+from neocpu.schedules.convolutions.winograd.filters import filters
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.vocabulary.scheme import (
     DirectScheme,

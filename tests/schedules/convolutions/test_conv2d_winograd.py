@@ -12,11 +12,12 @@ from conv_reference import EPILOGUES, check_template
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions import conv2d_direct, winograd_tiling
-from neocpu.schedules.convolutions import conv2d_winograd as template
+from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.conv2d_reference import convolve
-from neocpu.schedules.convolutions.winograd import filters, tiles_of
-from neocpu.schedules.convolutions.winograd_tiling import Tiling
+from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
+from neocpu.schedules.convolutions.winograd import winograd_tiling
+from neocpu.schedules.convolutions.winograd.filters import filters, tiles_of
+from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics

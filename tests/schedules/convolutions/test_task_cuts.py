@@ -8,11 +8,10 @@ from kernel_harness import HOST
 
 from neocpu.schedules.convolutions import (
     conv2d_pointwise,
-    conv2d_winograd,
     pointwise_tiling,
-    winograd_tiling,
 )
 from neocpu.schedules.convolutions.task_cuts import finer_cut
+from neocpu.schedules.convolutions.winograd import conv2d_winograd, winograd_tiling
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme, WinogradScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload

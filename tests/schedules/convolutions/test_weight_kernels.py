@@ -7,7 +7,7 @@ from kernel_harness import HOST, build, call, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.weight_kernels import OIHW, PackedWeights, lower_packing
-from neocpu.schedules.convolutions.winograd import flushed, weight_matrix
+from neocpu.schedules.convolutions.winograd.filters import flushed, weight_matrix
 from neocpu.schedules.vocabulary.layout import KernelLayout, WinogradLayout
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from neocpu.schedules.convolutions.winograd import (
+from neocpu.schedules.convolutions.winograd.filters import (
     ERROR_FACTORS,
     MAX_ERROR_FACTOR,
     POINTS,

@@ -9,7 +9,8 @@ import tvm
 from kernel_harness import HOST
 from tvm import te
 
-from neocpu.schedules.convolutions import conv2d_direct, conv2d_winograd
+from neocpu.schedules.convolutions import conv2d_direct
+from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.tir.codegen import PIPELINE, Lower, PropagateNaN
 from neocpu.schedules.vocabulary.frames import Frames

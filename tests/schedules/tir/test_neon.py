@@ -10,8 +10,9 @@ from kernel_harness import HOST, compile_for
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions import conv2d_direct, conv2d_pointwise, conv2d_winograd
+from neocpu.schedules.convolutions import conv2d_direct, conv2d_pointwise
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
+from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.estimates.register_tile import broadcast_limit, step_cycles
 from neocpu.schedules.operators import dense
 from neocpu.schedules.tir import neon

@@ -11,7 +11,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.task_cuts import finer_cut
-from neocpu.schedules.convolutions.winograd import Filter, filters
+from neocpu.schedules.convolutions.winograd.filters import Filter, filters
 from neocpu.schedules.tir.builder import part_start
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import WinogradScheme

@@ -21,9 +21,9 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions import winograd
-from neocpu.schedules.convolutions.winograd_kernel import Emitter, frames_as_rows
-from neocpu.schedules.convolutions.winograd_tiling import Tiling
+from neocpu.schedules.convolutions.winograd import filters as winograd
+from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
+from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     LOAD_INTERFERENCE,

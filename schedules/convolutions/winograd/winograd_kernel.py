@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.winograd_tiling import Tiling
+from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.vocabulary.frame_reads import place_of
