@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tvm import tirx
 from tvm.ir import Call, Var
@@ -47,17 +47,33 @@ _CALLS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
+Reader: TypeAlias = Callable[[Mapping[Var, int]], "Number | None"]
+"""Computes an index from which iteration each loop is in, the first where nothing is said; None if
+data decide it."""
+
+
 class Indices:
     """The numbers that variables stand for.
 
-    Attributes
-    ----------
-    bound : dict of Var to expression
-        Names of expressions.
+    Indices are looked at where they are accessed and computed at several iterations, so that each
+    becomes a function of Python's first: to ask TVM for the parts of an expression takes longer
+    than to compute it.
     """
 
     def __init__(self) -> None:
-        self.bound: dict[Var, Any] = {}
+        self._bound: dict[Var, Any] = {}
+        self._readers: dict[Var, Reader] = {}
+
+    def bind(self, variable: Var, expr: Any) -> None:
+        """Name an expression."""
+        # What was read before might have meant another, or a loop.
+        if variable in self._readers:
+            self._readers.clear()
+        self._bound[variable] = expr
+
+    def bound(self, variable: Var) -> Any | None:
+        """Return the expression that a variable is the name of; None if it is a loop's."""
+        return self._bound.get(variable)
 
     def value(self, expr: Any, loops: Mapping[Var, int]) -> Number | None:
         """Return an index at an iteration; None if data decide it.
@@ -69,47 +85,77 @@ class Indices:
         loops : mapping of Var to int
             Which iteration each loop is in; the first one where nothing is said.
         """
+        return self._reader(expr)(loops)
+
+    def offset(self, shape: Any, indices: Any) -> Reader:
+        """Return which element of a tensor is accessed; None if data decide it."""
+        if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+            return _unknown
+        axes = [
+            (int(extent), self._reader(index)) for extent, index in zip(shape, indices, strict=True)
+        ]
+
+        def read(loops: Mapping[Var, int]) -> Number | None:
+            offset: Number = 0
+            for extent, index in axes:
+                at = index(loops)
+                if at is None:
+                    return None
+                offset = offset * extent + at
+            return offset
+
+        return read
+
+    def _reader(self, expr: Any) -> Reader:
         if (compute := BINARY.get(type(expr))) is not None:
-            return self._computed(compute, (expr.a, expr.b), loops)
+            return self._computed(compute, (expr.a, expr.b))
         if isinstance(expr, tirx.IntImm):
-            return int(expr)
+            return _constant(int(expr))
         if isinstance(expr, tirx.FloatImm):
-            return float(expr.value)
+            return _constant(float(expr.value))
         if isinstance(expr, Var):
-            bound = self.bound.get(expr)
-            return loops.get(expr, 0) if bound is None else self.value(bound, loops)
+            if (read := self._readers.get(expr)) is None:
+                bound = self._bound.get(expr)
+                read = _of_loop(expr) if bound is None else self._reader(bound)
+                self._readers[expr] = read
+            return read
         if isinstance(expr, tirx.Cast):
             whole = str(expr.ty).startswith(("int", "uint"))
-            return self._computed(int if whole else float, (expr.value,), loops)
+            return self._computed(int if whole else float, (expr.value,))
         if isinstance(expr, tirx.Broadcast):
-            return self.value(expr.value, loops)
+            return self._reader(expr.value)
         if isinstance(expr, tirx.Ramp):
-            return self.value(expr.base, loops)
+            return self._reader(expr.base)
         if isinstance(expr, tirx.Select):
-            return self.value(expr.true_value, loops)
+            return self._reader(expr.true_value)
         if isinstance(expr, Call):
             compute = _CALLS.get(str(getattr(expr.op, "name", "")))
-            return None if compute is None else self._computed(compute, expr.args, loops)
-        return None
+            return _unknown if compute is None else self._computed(compute, expr.args)
+        return _unknown
 
-    def _computed(
-        self, compute: Callable[..., Any], operands: Any, loops: Mapping[Var, int]
-    ) -> Number | None:
-        values = [self.value(operand, loops) for operand in operands]
-        if any(value is None for value in values):
-            return None
-        try:
-            result: Number = compute(*values)
-        except ArithmeticError:
-            return None
-        return result
+    def _computed(self, compute: Callable[..., Any], operands: Any) -> Reader:
+        readers = [self._reader(operand) for operand in operands]
 
-    def offset(self, shape: Any, indices: Any, loops: Mapping[Var, int]) -> Number | None:
-        """Return which element of a tensor is accessed; None if data decide it."""
-        offset: Number = 0
-        for extent, index in zip(shape, indices, strict=True):
-            at = self.value(index, loops)
-            if at is None or not isinstance(extent, tirx.IntImm):
+        def read(loops: Mapping[Var, int]) -> Number | None:
+            values = [reader(loops) for reader in readers]
+            if None in values:
                 return None
-            offset = offset * int(extent) + at
-        return offset
+            try:
+                result: Number = compute(*values)
+            except ArithmeticError:
+                return None
+            return result
+
+        return read
+
+
+def _unknown(loops: Mapping[Var, int]) -> None:
+    """Return what data decide."""
+
+
+def _constant(number: Number) -> Reader:
+    return lambda _: number
+
+
+def _of_loop(variable: Var) -> Reader:
+    return lambda loops: loops.get(variable, 0) if loops else 0

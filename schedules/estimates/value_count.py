@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from neocpu.schedules.estimates.expression_parts import PLAIN_CALLS, bytes_of, dtype_of, parts
-from neocpu.schedules.estimates.index_values import Indices
+from neocpu.schedules.estimates.index_values import Indices, Reader
 from neocpu.schedules.estimates.kernel_work import (
     CLASSES,
     CONVERT,
@@ -145,7 +145,7 @@ class ValueCount:
         if isinstance(expr, TensorLoad):
             return self.access(expr.source, expr.indices, stores=False)
         if isinstance(expr, tirx.Let):
-            self.indices.bound[expr.var] = expr.value
+            self.indices.bind(expr.var, expr.value)
             self.depths[expr.var] = self.value(expr.value)
             return max(self.depths[expr.var], self.value(expr.body))
         depth, sums = -1, isinstance(expr, tirx.Add | tirx.Sub)
@@ -197,18 +197,19 @@ class ValueCount:
             if (width := dtype_of(index)[1]) > 1:
                 lanes = width
                 apart = not (isinstance(index, tirx.Ramp) and _is_one(index.stride))
+        offset = self.indices.offset(buffer.shape, indices)
         if self.vector is not None and depth >= self.vector:
-            stride = self.stride(buffer, indices, self.loops[self.vector])
+            stride = stride_along(self.loops[self.vector], offset)
             apart = apart or stride not in (0, 1)
         elif self.loops and self.loops[-1].var is not None and depth == len(self.loops) - 1:
-            stride = self.stride(buffer, indices, self.loops[-1])
+            stride = stride_along(self.loops[-1], offset)
             apart = lanes == 1 and stride is not None and abs(stride) >= FAR
         if apart:
             self.charge_each(GATHER, PUT if stores else FETCHED, depth, lanes)
         else:
             self.charge(VECTOR, STORE if stores else LOAD, depth, (str(buffer.dtype), lanes))
         if str(buffer.scope()) != "local":
-            self.accesses.append(self._described(buffer, indices, depth, lanes))
+            self.accesses.append(self._described(buffer, offset, depth, lanes))
         return depth
 
     def _index(self, index: Any) -> int:
@@ -222,20 +223,7 @@ class ValueCount:
             self.charge(INDEX, DIGIT, depth, dtype_of(index))
         return depth
 
-    def stride(self, buffer: Any, indices: Any, loop: Loop) -> float | None:
-        """Return how many elements apart neighbours along a loop lie; None if not all the same."""
-        last = max(1, int(loop.extent) - 1)
-        first, second, end = (
-            self.indices.offset(buffer.shape, indices, {loop.var: i}) for i in (0, 1, last)
-        )
-        if first is None or second is None or end is None:
-            return None
-        return second - first if end - first == (second - first) * last else None
-
-    def _described(self, buffer: Any, indices: Any, depth: int, lanes: int) -> Access:
-        def offset(loops: dict[Any, int]) -> float | None:
-            return self.indices.offset(buffer.shape, indices, loops)
-
+    def _described(self, buffer: Any, offset: Reader, depth: int, lanes: int) -> Access:
         start = offset({})
         strides = []
         for place, loop in enumerate(self.loops):
@@ -259,6 +247,15 @@ class ValueCount:
             tuple(stride * size for stride in strides),
             tuple(self.loops),
         )
+
+
+def stride_along(loop: Loop, offset: Reader) -> float | None:
+    """Return how many elements apart neighbours along a loop lie; None if not all the same."""
+    last = max(1, int(loop.extent) - 1)
+    first, second, end = (offset({loop.var: i}) for i in (0, 1, last))
+    if first is None or second is None or end is None:
+        return None
+    return second - first if end - first == (second - first) * last else None
 
 
 def _is_power_of_two(expr: Any) -> bool:

@@ -24,7 +24,7 @@ from neocpu.schedules.estimates.expression_parts import (
 )
 from neocpu.schedules.estimates.kernel_work import CHAIN, VECTOR, KernelWork, LoopWork
 from neocpu.schedules.estimates.touched_bytes import Access, Loop, compacted, fetched_again, touched
-from neocpu.schedules.estimates.value_count import Nest, ValueCount
+from neocpu.schedules.estimates.value_count import Nest, ValueCount, stride_along
 from neocpu.schedules.vocabulary.dot_unit import LATENCY
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -105,7 +105,7 @@ class _WorkCount(ValueCount):
         self.statement(node.block.body)
 
     def _name(self, variable: Any, value: Any) -> None:
-        self.indices.bound[variable] = value
+        self.indices.bind(variable, value)
         self.depths[variable] = self.depth(value)
 
     def _block(self, node: Any) -> None:
@@ -118,7 +118,7 @@ class _WorkCount(ValueCount):
             self.owners[node.buffer] = self.owners.get(source, source)
 
     def _bound(self, node: Any) -> None:
-        self.indices.bound[node.var] = node.value
+        self.indices.bind(node.var, node.value)
         self.depths[node.var] = self.value(node.value)
         self._end()
 
@@ -144,7 +144,7 @@ class _WorkCount(ValueCount):
         if isinstance(expr, Var):
             if expr is lanes or expr.same_as(lanes):
                 return -1
-            bound = self.indices.bound.get(expr)
+            bound = self.indices.bound(expr)
             return self.depths.get(expr, -1) if bound is None else self._row(bound)
         inner = expr.indices if isinstance(expr, TensorLoad) else parts(expr)
         return max(map(self._row, inner), default=-1)
@@ -235,20 +235,28 @@ class _WorkCount(ValueCount):
         stored = {buffer for buffer, _ in found.stores}
         if any(self._has_digits(index, loop) for _, indices in found.loads for index in indices):
             return False
-        own = {self.stride(*each, loop) for each in found.loads if each[0] in stored}
-        return {self.stride(*each, loop) for each in found.stores} == {1} and own <= {0, 1}
+        offset = self.indices.offset
+        own = {
+            stride_along(loop, offset(buffer.shape, indices))
+            for buffer, indices in found.loads
+            if buffer in stored
+        }
+        strides = {
+            stride_along(loop, offset(buffer.shape, indices)) for buffer, indices in found.stores
+        }
+        return strides == {1} and own <= {0, 1}
 
     def _has_digits(self, index: Any, loop: Loop) -> bool:
         """Whether an index is made of quotients or remainders of a loop's variable."""
         if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and self._depends(index, loop.var):
             return True
-        if isinstance(index, Var) and index in self.indices.bound:
-            return self._has_digits(self.indices.bound[index], loop)
+        if isinstance(index, Var) and (bound := self.indices.bound(index)) is not None:
+            return self._has_digits(bound, loop)
         return any(self._has_digits(part, loop) for part in parts(index))
 
     def _depends(self, index: Any, var: Any) -> bool:
         if isinstance(index, Var):
-            bound = self.indices.bound.get(index)
+            bound = self.indices.bound(index)
             return index.same_as(var) if bound is None else self._depends(bound, var)
         return any(self._depends(part, var) for part in parts(index))
 
