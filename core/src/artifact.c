@@ -80,6 +80,8 @@ static neocpu_status map(const nc_file *file, uint64_t offset, size_t size, nc_a
     return nc_fail(NEOCPU_FAILURE, "cannot map the weights of %s: %s", file->path,
                    strerror(errno));
   }
+  /* Before anything is read: what is not in the page cache yet comes there in huge pages. */
+  madvise(mapping, before + size, MADV_HUGEPAGE);
   artifact->mapping = mapping;
   artifact->mapping_size = before + size;
   artifact->weights = (const uint8_t *)mapping + before;

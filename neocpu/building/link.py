@@ -9,10 +9,10 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from neocpu.building.weights_digest import WeightsDigest
 from neocpu.core import ROOT
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ArtifactError, UnsupportedError
-from neocpu.foundation.files import replacing
+from neocpu.foundation.files import replacing, write_in_huge_pages
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.runtime.header import (
@@ -145,7 +145,7 @@ def link_artifact(
         ) from error
     layout = _Layout.of(code, specs, weights, header)
     with replacing(path, layout.size, executable=True, lasting=False) as file:
-        _write(file, layout, weights, specs)
+        write_in_huge_pages(file, _parts(layout, weights, specs))
 
 
 def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> ArtifactHeader:
@@ -216,14 +216,14 @@ class _Layout:
         return cls(patched, text, tables, weights_offset, weights_size, size)
 
 
-def _write(
-    file: BinaryIO, layout: _Layout, weights: Sequence[AnyArray], specs: Sequence[Placement]
-) -> None:
+def _parts(
+    layout: _Layout, weights: Sequence[AnyArray], specs: Sequence[Placement]
+) -> Iterator[bytes | memoryview]:
     body = hashlib.sha256()
     weights_digest = WeightsDigest()
     before = layout.code + bytes(layout.weights_offset - len(layout.code))
     body.update(before)
-    file.write(before)
+    yield before
     position = 0
     for spec, array in zip(specs, weights, strict=True):
         # One pass over each array as it lies in memory: no joined copy of all the weights.
@@ -231,13 +231,13 @@ def _write(
         padding = bytes(spec.offset - position)
         for part in (padding, data):
             weights_digest.update(part)
-            file.write(part)
+            yield part
         position = spec.offset + array.nbytes
     padding = bytes(layout.weights_size - position)
     weights_digest.update(padding)
     body.update(layout.header + layout.tables)
-    file.write(padding + layout.header + layout.tables)
-    file.write(body.digest() + weights_digest.digest())
+    yield padding + layout.header + layout.tables
+    yield body.digest() + weights_digest.digest()
 
 
 def place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from neocpu import core
 from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.files import HUGE_PAGE
 from neocpu.runtime.artifact import ArtifactFile
 from neocpu.runtime.header import ArtifactHeader
 
@@ -145,7 +146,8 @@ def _fill(folder: Path, artifact: Path, header: ArtifactHeader, *, static: bool)
     for place, content in _sources().items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_bytes(content)
-    shutil.copyfile(artifact, folder / artifact.name)
+    with open(artifact, "rb") as source, open(folder / artifact.name, "wb") as file:
+        shutil.copyfileobj(source, file, HUGE_PAGE)  # as `write_in_huge_pages` does
     makefile = (folder / _BUILD_FILE).read_text()
     makefile = makefile.replace("@MODEL@", artifact.name).replace("@STATIC@", "1" * static)
     (folder / _BUILD_FILE).write_text(makefile)

@@ -54,8 +54,17 @@ def plan_sparingly(bandwidth: float, solve: Callable[[float], LayoutPlan]) -> La
     solve : callable
         As in `plan_within`.
     """
-    price = KEPT / bandwidth
-    plan = solve(price)
+    price = price_kept(bandwidth)
+    return in_seconds(solve(price), price)
+
+
+def price_kept(bandwidth: float) -> float:
+    """Return seconds per byte of weights that a plan has to save, at a bandwidth of memory."""
+    return KEPT / bandwidth
+
+
+def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
+    """Return a plan whose cost, and what no plan is below, contain no price of its bytes."""
     paid = price * plan.weight_bytes
     found = plan.search
     cost, bound = found.cost - paid, found.lower_bound - paid

@@ -5,12 +5,21 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from neocpu.foundation import files
 from neocpu.foundation.errors import ArtifactError, UsageError
-from neocpu.foundation.files import check_destination, move, read_file, replacing
+from neocpu.foundation.files import (
+    HUGE_PAGE,
+    check_destination,
+    move,
+    read_file,
+    replacing,
+    write_in_huge_pages,
+)
 
 DATA = bytes(range(256)) * 4096
 
@@ -243,3 +252,15 @@ def test_and_stays_where_one_is(tmp_path, monkeypatch):
             move(source, folder / "out" if folder is not shared else folder)
     assert source.read_bytes() == DATA
     assert sorted(os.listdir(tmp_path)) == ["new", "shared"]
+
+
+@pytest.mark.parametrize("sizes", [[], [0, 5, 0], [3, HUGE_PAGE - 3, 1], [2 * HUGE_PAGE + 7, 9]])
+def test_pieces_are_joined_to_huge_pages(sizes):
+    random = np.random.default_rng(0)
+    parts = [random.integers(256, size=size, dtype=np.uint8).data for size in sizes]
+    written = []
+    file = SimpleNamespace(write=lambda piece: written.append(bytes(piece)))
+    write_in_huge_pages(file, parts)
+    assert b"".join(written) == b"".join(map(bytes, parts))
+    assert [len(piece) for piece in written[:-1]] == [HUGE_PAGE] * (len(written) - 1)
+    assert len(written[-1]) < HUGE_PAGE

@@ -2,7 +2,8 @@
 
 Each convolution's weights are packed as its kernel reads them. Where plans for two shapes choose
 kernels that read them alike, they are in the artifact once. A packing that one plan alone needs has
-a price, in its bytes, that it must save that plan in time.
+a price, in its bytes, that it must save that plan in time. Bytes that a plan reads have the price
+they have for a plan alone besides: it reads them whoever else does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, operator_choices
+from neocpu.planning.weight_limit import in_seconds, price_kept
 from neocpu.planning.weights import Packing, packing
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.search.solver.layout_graph import LayoutGraph
@@ -59,6 +61,7 @@ class _Ways:
     """
 
     network: Network
+    costs: CostModel
     graph: LayoutGraph
     choices: tuple[tuple[Choice, ...], ...]
     packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]
@@ -67,9 +70,10 @@ class _Ways:
         """Return the graph as the solver takes it."""
         ways = {
             node: tuple(
-                # A choice's own seconds take the place of those of the best one of its formats.
+                # A choice's own price takes the place of that of the best one of its formats.
                 tuple(
-                    Way(own - best.seconds + choice.seconds, need) for need, choice in some.items()
+                    Way(own - self.costs.price(best) + self.costs.price(choice), need)
+                    for need, choice in some.items()
                 )
                 for own, best, some in zip(
                     self.graph.nodes[node].costs, self.choices[node], packed, strict=True
@@ -119,7 +123,9 @@ def plan_together(
         One for each network, with a gap that all of them have together.
     """
     assert costs.byte_price == 0.0
-    offering = replace(costs, by_packing=True)
+    (*_, bandwidth) = costs.target.bandwidths
+    read_price = price_kept(bandwidth)
+    offering = replace(costs, by_packing=True, byte_price=read_price)
     digests: dict[int, bytes] = {}
     found = [_ways_of(network, offering, digests) for network in networks]
     alone = [solve(ways.graph, "auto", limits).cost for ways in found]
@@ -144,11 +150,14 @@ def plan_together(
             low, high = (low, middle) if fits else (middle, high)
             joint = other if fits else joint
     return tuple(
-        LayoutPlan(
-            ways.network,
-            ways.picked(plan.choices, needs),
-            replace(plan, lower_bound=plan.cost * (1 - joint.gap), gap=joint.gap),
-            OptLevel.GLOBAL,
+        in_seconds(
+            LayoutPlan(
+                ways.network,
+                ways.picked(plan.choices, needs),
+                replace(plan, lower_bound=plan.cost * (1 - joint.gap), gap=joint.gap),
+                OptLevel.GLOBAL,
+            ),
+            read_price,
         )
         for ways, plan, needs in zip(found, joint.plans, joint.ways, strict=True)
     )
@@ -179,7 +188,8 @@ def _ways_of(network: Network, costs: CostModel, digests: dict[int, bytes]) -> _
             some.setdefault(_packed(op, choice, digests), choice)
         packed[index] = [*by_formats.values()]
         choices.append(tuple(next(iter(some.values())) for some in packed[index]))
-    return _Ways(network, build_graph(network, choices, costs), tuple(choices), packed)
+    graph = build_graph(network, choices, costs)
+    return _Ways(network, costs, graph, tuple(choices), packed)
 
 
 def _packed(op: ConvOp, choice: Choice, digests: dict[int, bytes]) -> PackedWeights:

@@ -7,11 +7,13 @@ import pytest
 from networks import HOST, NETWORKS, build, cost_model
 
 from neocpu.passes.apply_plan import apply_plan
+from neocpu.planning import weight_limit
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.together import plan_together as module
 from neocpu.planning.together.plan_together import plan_together
+from neocpu.planning.weight_limit import plan_sparingly
 from neocpu.planning.weights import packing
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -83,6 +85,23 @@ def test_a_limit_is_kept_if_any_plans_keep_it(monkeypatch):
     assert smallest <= largest
     for limit in (smallest, (smallest + largest) // 2, largest):
         assert packed_bytes(plan_together(nets, costs, most_bytes=limit)) <= limit
+
+
+def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
+    monkeypatch.setattr(module, "PRICE", 0.0)
+    monkeypatch.setattr(weight_limit, "KEPT", 1e3)
+    _, nets = networks("inception")
+    costs = cost_model()
+    (*_, bandwidth) = costs.target.bandwidths
+    for network, plan in zip(nets, plan_together(nets, costs), strict=True):
+
+        def solve(price, network=network):
+            return plan_layouts(network, replace(costs, byte_price=price), OptLevel.GLOBAL)
+
+        alone = plan_sparingly(bandwidth, solve)
+        assert plan.weight_bytes == alone.weight_bytes
+        assert plan.search.cost == pytest.approx(alone.search.cost)
+        assert plan.search.lower_bound <= plan.search.cost
 
 
 def test_one_shape_alone_is_planned_as_ever():
