@@ -86,8 +86,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--calls", type=int, default=10_000)
     asked = parser.parse_args()
-    model = build(asked.network)
-    (image,) = model.graph.input
+    (image,) = build(asked.network).graph.input
     own = [d.dim_value for d in image.type.tensor_type.shape.dim]
     shapes = asked.shapes or [(batch, *own[1:]) for batch in (1, 2, 4, 8)]
     settings = {"threads": asked.threads, "verify": False}
@@ -96,7 +95,7 @@ def main() -> None:
         alone = {each: Path(folder) / f"{number}.so" for number, each in enumerate(shapes)}
         for path, several in (of_all, shapes), *((alone[each], [each]) for each in shapes):
             signatures = [{image.name: each} for each in several]
-            with neocpu.compile(model, shapes=signatures, **settings) as made:
+            with neocpu.compile(asked.network, shapes=signatures, **settings) as made:
                 made.export(path)
         size, first_size = (path.stat().st_size for path in (of_all, alone[shapes[0]]))
         whole = neocpu.load(of_all, threads=asked.threads)
