@@ -198,7 +198,7 @@ class _Layout:
             specs[-1].offset + _round_up(weights[-1].nbytes, WEIGHT_ALIGN) if specs else 0
         )
         header_offset = weights_offset + weights_size
-        text = header.encode() + b"\n" * HEADER_ROOM
+        text = header.encode() + b"\n" * HEADER_ROOM * len(header.each)
         text += b"\n" * (-len(text) % 8)
         tables_offset = header_offset + len(text)
         # The digest comes last, so that a file cut short or added to is noticed. Its place depends

@@ -14,7 +14,7 @@ from neocpu.cli.plans.launch_table import with_launches
 from neocpu.cli.plans.plan_comparison import explain_change
 from neocpu.cli.plans.plan_page import write_page
 from neocpu.cli.plans.plan_screen import show_plan, showing_plan_of
-from neocpu.cli.plans.plan_text import packing_fields
+from neocpu.cli.plans.plan_text import call_fields, packing_fields
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 
@@ -96,6 +96,7 @@ def command(
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
     others += packing_fields(None if every.prologue is None else every.prologue.summary)
+    others += call_fields(header.plan)
     with showing_plan_of(artifact):
         shown = with_launches(header)
         if html is not None:

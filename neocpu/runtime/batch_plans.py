@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -17,6 +18,8 @@ AnyArray: TypeAlias = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[Mapping[str, AnyArray]], Mapping[str, AnyArray]]
 """Returns outputs by name, of inputs by name, whose rows tell the plan."""
 
+CALL_SECONDS: Final = "call_seconds"
+"""The field of a plan that tells what a call took; of batches in a set that was verified."""
 CALLS: Final = 3
 """The fastest tells what a plan takes."""
 
@@ -35,6 +38,16 @@ def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
     return (
         None if len(functions) == 1 else "what is computed of a row depends on how many there are"
     )
+
+
+def seconds_told(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
+    """Return what a call of each plan took where it was compiled, by its rows.
+
+    Empty if one of them does not tell, or they are none.
+    """
+    told = {rows: each.plan.get(CALL_SECONDS) for rows, each in plans.items()}
+    seconds = {rows: s for rows, s in told.items() if isinstance(s, float) and 0 < s < math.inf}
+    return seconds if len(seconds) == len(plans) else {}
 
 
 def time_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) -> dict[int, float]:

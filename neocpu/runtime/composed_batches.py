@@ -1,4 +1,4 @@
-"""Batches that a module has no plan for, done by those that it has."""
+"""Batches that a module has no plan for, or no fast one, done by those that it has."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.batch_plans import mixing, time_plans
+from neocpu.runtime.batch_plans import mixing, seconds_told, time_plans
 from neocpu.runtime.composition import FastestRuns
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.signatures import Signature, SignatureSet
@@ -38,8 +38,14 @@ class Runner(Protocol):
         """Run a plan by its number."""
 
 
+MARGIN: Final = 0.97
+"""Which part of the time of its own plan others' may take for a batch that they are to do."""
+
+
 class ComposedBatches:
-    """Runs batches of any size, by plans that are measured when the first such batch comes.
+    """Runs batches of any size, by plans that were measured when they were compiled.
+
+    Where they were not, they are when the first batch comes that there is no plan for.
 
     Parameters
     ----------
@@ -50,6 +56,20 @@ class ComposedBatches:
         self._session = session
         self._lock = threading.Lock()
         self._known: dict[tuple[int, ...], _Plans] = {}
+        self._faster: dict[int, bool] = {}
+
+    def does(self, signature: Signature) -> bool:
+        """Whether `run` is for a batch: there is no plan for it, or others took less time.
+
+        The images of eight may not fit the caches together whose weights come from memory once. It
+        does not depend on what is measured here, so that equal calls give equal bits.
+        """
+        number = signature.number
+        if number is None:
+            return True
+        if number not in self._faster:
+            self._faster[number] = self._is_faster(signature)
+        return self._faster[number]
 
     def run(
         self,
@@ -99,7 +119,7 @@ class ComposedBatches:
 
     def _plans(self, signature: Signature) -> _Plans:
         """Return the plans for batches of a signature's rows, measured."""
-        numbers = self._session.signatures.batch_plans([spec.shape for spec in signature.inputs])
+        numbers = self._numbers(signature)
         key = tuple(numbers.values())
         with self._lock:
             if key not in self._known:
@@ -107,19 +127,33 @@ class ComposedBatches:
             return self._known[key]
 
     def _made(self, numbers: Mapping[int, int], signature: Signature) -> _Plans:
-        every = ArtifactHeader.from_json(json.loads(self._session.metadata)).each
-        reason = mixing([every[number] for number in numbers.values()])
-        bounded = any(spec.bounded for spec in signature.outputs)
-        if bounded and reason is None and 1 not in numbers:
-            reason = "rows to spare would find something too, and there is no plan of one row"
-        if reason is not None:
+        plans = self._headers(numbers)
+        if (reason := _reason_against(plans, signature)) is not None:
             raise UsageError(
                 f"the module is compiled for {self._session.signatures}, and composes no other "
                 f"batch: {reason}"
             )
-        seconds = time_plans(partial(self._call, numbers, signature), signature.inputs, numbers)
-        runs = FastestRuns(seconds, spare=not bounded)
-        return _Plans(numbers, runs, every[numbers[max(numbers)]].numbered)
+        seconds = seconds_told(plans) or time_plans(
+            partial(self._call, numbers, signature), signature.inputs, numbers
+        )
+        return _Plans(numbers, _fastest(seconds, signature), plans[max(plans)].numbered)
+
+    def _is_faster(self, signature: Signature) -> bool:
+        numbers = self._numbers(signature)
+        plans = self._headers(numbers)
+        seconds = seconds_told(plans)
+        if not seconds or _reason_against(plans, signature) is not None:
+            return False
+        rows = signature.inputs[0].shape[0]
+        runs = _fastest(seconds, signature).all(rows)
+        return sum(seconds[each] for each in runs) < MARGIN * seconds[rows]
+
+    def _numbers(self, signature: Signature) -> dict[int, int]:
+        return self._session.signatures.batch_plans([spec.shape for spec in signature.inputs])
+
+    def _headers(self, numbers: Mapping[int, int]) -> dict[int, ArtifactHeader]:
+        every = ArtifactHeader.from_json(json.loads(self._session.metadata)).each
+        return {rows: every[number] for rows, number in numbers.items()}
 
     def _call(
         self, numbers: Mapping[int, int], signature: Signature, inputs: Mapping[str, AnyArray]
@@ -127,6 +161,18 @@ class ComposedBatches:
         arrays = [inputs[spec.name] for spec in signature.inputs]
         found = self._session.run(numbers[len(arrays[0])], arrays)
         return {spec.name: array for spec, array in zip(signature.outputs, found, strict=True)}
+
+
+def _reason_against(plans: Mapping[int, ArtifactHeader], signature: Signature) -> str | None:
+    """Return why plans may not be composed; None if they may."""
+    reason = mixing([*plans.values()])
+    if reason is None and 1 not in plans and any(spec.bounded for spec in signature.outputs):
+        return "rows to spare would find something too, and there is no plan of one row"
+    return reason
+
+
+def _fastest(seconds: Mapping[int, float], signature: Signature) -> FastestRuns:
+    return FastestRuns(seconds, spare=not any(spec.bounded for spec in signature.outputs))
 
 
 @dataclass(frozen=True, slots=True)

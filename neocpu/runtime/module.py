@@ -407,13 +407,16 @@ class Module(Unpicklable):
         out: Sequence[AnyArray] | None,
     ) -> tuple[AnyArray, ...]:
         """Run a signature's plan, or those that a batch is composed of."""
-        if signature.number is not None:
+        if signature.number is not None and len(self.signatures) == 1:
             return session.run(signature.number, arrays, out)
         if self._batches is None:
             from neocpu.runtime.composed_batches import ComposedBatches
 
             self._batches = ComposedBatches(session)
-        return self._batches.run(signature, arrays, out)
+        if self._batches.does(signature):
+            return self._batches.run(signature, arrays, out)
+        assert signature.number is not None
+        return session.run(signature.number, arrays, out)
 
     def _usable(self) -> Session | StreamedSession:
         """Return the loaded model.

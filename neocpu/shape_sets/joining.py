@@ -16,6 +16,10 @@ from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.runtime.batch_plans import CALL_SECONDS, mixing, time_plans
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.module import Module
+from neocpu.runtime.signatures import SignatureSet
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
 
@@ -101,14 +105,35 @@ def join_set(
 
 
 def _check_same(joined: CompiledModule, parts: Sequence[CompiledModule]) -> None:
+    """Check that it gives the same bits, and tell what packing and calls of batches take."""
     threads = min(joined.header.threads, usable_cpus())
     with joined.module(threads) as every:
-        if (prologue := joined.header.prologue) is not None:
-            told = replace(prologue, seconds=every.packing_seconds)
-            joined.header = replace_header(joined.path, replace(joined.header, prologue=told))
         for part in parts:
             inputs = random_inputs(part.header.inputs, seed=1)
             with part.module(threads) as alone:
                 expected = alone.run(inputs)
             for name, found in every.run(inputs).items():
                 assert found.tobytes() == expected[name].tobytes(), (part.header.summary, name)
+        told = _with_seconds(joined.header, every)
+    joined.header = replace_header(joined.path, told)
+
+
+def _with_seconds(header: ArtifactHeader, module: Module) -> ArtifactHeader:
+    """Return the header of a set with what a module of it has taken."""
+    if header.prologue is not None:
+        packing = replace(header.prologue, seconds=module.packing_seconds)
+        header = replace(header, prologue=packing)
+    signatures = SignatureSet(module.signatures)
+    seconds: dict[int, float] = {}
+    for number, signature in enumerate(signatures.all):
+        plans = signatures.batch_plans([spec.shape for spec in signature.inputs])
+        if number not in seconds and mixing([header.each[n] for n in plans.values()]) is None:
+            took = time_plans(module.run, signature.inputs, plans)
+            seconds |= {plans[rows]: each for rows, each in took.items()}
+    first, *others = (
+        replace(each, plan={**each.plan, CALL_SECONDS: seconds[number]})
+        if number in seconds
+        else each
+        for number, each in enumerate(header.each)
+    )
+    return replace(header, plan=first.plan, others=tuple(others))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
+from neocpu.runtime.batch_plans import CALL_SECONDS
 
 if TYPE_CHECKING:
     from neocpu.runtime.header_parts import Repeat
@@ -45,6 +46,12 @@ def packing_fields(packing: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     took = "" if packing["seconds"] is None else f"; that took {duration(packing['seconds'])}"
     count = plural(packing["weights"], "packing")
     return [("packed at load", f"{size(packing['bytes'])}, {count} of these weights{took}")]
+
+
+def call_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a call of a batch took, by which sets compose batches."""
+    took = plan.get(CALL_SECONDS)
+    return [] if took is None else [("a call took", f"{duration(took)}, where it was compiled")]
 
 
 def cost_sources(plan: Mapping[str, Any]) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 
 import neocpu
 from neocpu.foundation.errors import UsageError
+from neocpu.runtime.batch_plans import CALL_SECONDS
 from neocpu.runtime.composed_batches import ComposedBatches
 from neocpu.runtime.composition import TABLE
 from neocpu.runtime.header import SET_FORMAT, ArtifactHeader
@@ -16,7 +17,7 @@ from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.tensor_spec import TensorSpec
 
 
-def _header(signatures, functions=("a",) * 4, mixed=None):
+def _header(signatures, functions=("a",) * 4, mixed=None, took=()):
     """What an artifact says whose plans compute ``functions`` of a row."""
     each = [
         ArtifactHeader(
@@ -25,8 +26,11 @@ def _header(signatures, functions=("a",) * 4, mixed=None):
             row_counts=(None,) * len(one.outputs),
             row_function=function,
             rows_mixed=mixed,
+            plan={} if seconds is None else {CALL_SECONDS: seconds},
         )
-        for one, function in zip_longest(signatures.all, functions[: len(signatures.all)])
+        for one, function, seconds in zip_longest(
+            signatures.all, functions[: len(signatures.all)], took
+        )
     ]
     first, *others = each
     return replace(first, others=tuple(others), format=SET_FORMAT)
@@ -72,6 +76,39 @@ def test_any_batch(count):
         assert out is None or (y is out[0] and z is out[1])
     timing = 3 * 4  # three runs of each plan
     assert sum(session.runs[timing:]) >= 2 * count
+
+
+@pytest.mark.parametrize(
+    ("took", "done"),
+    [
+        # Two take hardly less than twice one, and keep their plan; eight take more than twice four.
+        ((1.0, 1.99, 3.0, 8.0), {1: [1], 2: [2], 4: [4], 8: [4, 4], 6: [4, 2]}),
+        ((1.0, 2.5, 4.5, 9.0), {1: [1], 2: [1, 1], 4: [1] * 4, 8: [1] * 8}),
+        ((5.0, 3.0, 4.5, 8.0), {1: [2], 3: [4], 8: [8]}),
+        ((1.0, 2.5, 4.5, None), {2: [2], 4: [4], 8: [8]}),
+        ((1.0, 2.5, -4.5, 9.0), {2: [2], 8: [8]}),
+        ((), {8: [8]}),
+    ],
+)
+def test_batches_are_done_by_what_took_least_time_when_it_was_compiled(took, done):
+    session = FakeSession(took=took)
+    batches = ComposedBatches(session)
+    for count, runs in done.items():
+        number = session.signatures.find([(count, 3)])
+        signature = replace(session.signature(count), number=number)
+        x = rows(count)
+        session.runs.clear()
+        if not batches.does(signature):
+            assert runs == [count]
+            continue
+        y, _ = batches.run(signature, [x])
+        np.testing.assert_array_equal(y, 2 * x)
+        assert session.runs == runs
+
+
+def test_rows_that_mix_are_never_taken_apart():
+    session = FakeSession(took=(1.0, 9.0, 9.0, 9.0), mixed="Softmax 'y'")
+    assert not ComposedBatches(session).does(replace(session.signature(8), number=3))
 
 
 def test_outputs_may_overlap_inputs():

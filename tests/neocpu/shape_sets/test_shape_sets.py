@@ -14,6 +14,7 @@ from neocpu.building.weight_packing import PackingKernels
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.input_shapes import InputShapes
 from neocpu.runtime.artifact import ArtifactFile, read_header
+from neocpu.runtime.batch_plans import CALL_SECONDS
 from neocpu.runtime.header import FORMAT, SET_FORMAT
 from tests.neocpu.runtime.forgery import forge_header
 from tests.neocpu.shape_sets.conftest import SHAPES, Network, network
@@ -78,6 +79,9 @@ def test_headers_know_their_set(sized: Network):
     assert header.of(SHAPES[2]).inputs[0].shape == (1, 3, 7, 9)
     assert type(header).from_json(json.loads(header.encode())) == header
     assert "x[3,3,9,7]" in str(header)
+    # What batches take is told, for sets to be composed by.
+    timed = [each.inputs[0].shape for each in header.each if CALL_SECONDS in each.plan]
+    assert timed == [(1, 3, 9, 7), (3, 3, 9, 7)]
     with pytest.raises(UsageError, match=r"compiled for x\[1,3,9,7\]; x\[3,3,9,7\]"):
         header.of({"x": (5, 3, 9, 7)})
 
