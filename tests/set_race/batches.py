@@ -1,0 +1,159 @@
+"""Batches that a set has no plan for: what the module composes, beside all that it could have.
+
+Each batch is run as the module does it, in turns with a batch of one row and with the composition
+that would be the fastest of all others, by the measured times of the plans: sought among every
+multiset of plans in which no run is idle, rows to spare included. Who is compared with is the
+better of the two: the least sum of plans' times, or that other composition as it ran.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Runs: TypeAlias = "tuple[int, ...]"
+"""The rows of the plan of each run, most first."""
+
+
+class Module(Protocol):
+    """A loaded set of batches, of one input and one output."""
+
+    def __call__(self, inputs: Array, /) -> Array:
+        """Run a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch's rows, how the module does it, and the seconds of all that it is compared with."""
+
+    rows: int
+    runs: Runs
+    other: Runs
+    times: dict[str, list[float]] = field(default_factory=dict)
+
+    def seconds(self, side: str) -> float:
+        """Return the median of one side's times."""
+        return statistics.median(self.times[side])
+
+
+def all_runs(sizes: Sequence[int], rows: int) -> Iterator[Runs]:
+    """Yield every multiset of plans that does so many rows, and would not without any of its runs.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        The rows of the plans.
+    """
+    if rows <= 0:
+        yield ()
+        return
+    for size in sizes:
+        for rest in all_runs([each for each in sizes if each <= size], rows - size):
+            if size + sum(rest) - min((size, *rest)) < rows:
+                yield (size, *rest)
+
+
+def composed(module: Module, runs: Runs, batch: Array) -> list[Array]:
+    """Do a batch by these runs, zeros in the rows to spare."""
+    results, done = [], 0
+    for size in runs:
+        part = batch[done : done + size]
+        if len(part) < size:
+            part = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+        results.append(module(part)[: len(batch) - done])
+        done += size
+    return results
+
+
+def runs_of(module: Any, batch: Array) -> Runs:
+    """Return by which runs the module does a batch, which it has measured its plans for."""
+    signature = module._session.signatures.of([batch])
+    if signature.number is not None:
+        return (len(batch),)
+    found: Runs = module._batches._plans(signature).runs.all(len(batch))
+    return found
+
+
+def in_turns(sides: Mapping[str, Callable[[], Any]], times: dict[str, list[float]]) -> None:
+    """Call every side once, in an order that changes from round to round."""
+    names = [*sides]
+    turn = len(times.get(names[0], ())) % len(names)
+    for name in names[turn:] + names[:turn]:
+        start = time.perf_counter()
+        sides[name]()
+        times.setdefault(name, []).append(time.perf_counter() - start)
+
+
+def measure(module: Module, sizes: Sequence[int], most: int, row: Array, rounds: int) -> None:
+    """Print what every batch up to ``most`` rows takes, and the worst.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        The rows of the module's plans, 1 among them.
+    row : array
+        An input of one row.
+    """
+    rows = np.random.default_rng(1).random((max(most, *sizes), *row.shape[1:]), row.dtype)
+    of_plans: dict[str, list[float]] = {}
+    plans = {str(size): partial(module, rows[:size]) for size in sizes}
+    for _ in range(rounds + 1):
+        in_turns(plans, of_plans)
+    seconds = {size: statistics.median(of_plans[str(size)][1:]) for size in sizes}
+    batches = []
+    for count in range(1, most + 1):
+        module(rows[:count])  # measures plans when the first comes
+        own = runs_of(module, rows[:count])
+        others = [some for some in all_runs(sizes, count) if some != own]
+        batches.append(Batch(count, own, min(others, key=partial(of_all, seconds), default=own)))
+    for _, batch in itertools.product(range(rounds), batches):
+        given = rows[: batch.rows]
+        sides: dict[str, Callable[[], Any]] = {
+            "own": partial(module, given),
+            "other": partial(composed, module, batch.other, given),
+            "one": partial(module, row),
+        }
+        in_turns(sides, batch.times)
+    tell(batches, seconds)
+
+
+def tell(batches: Sequence[Batch], seconds: Mapping[int, float]) -> None:
+    """Print a line for each batch, and two of the worst."""
+    print(", ".join(f"{1000 * each:.2f} ms a batch of {size}" for size, each in seconds.items()))
+    print("\n| batch | runs | ms an image | of batch 1's speed | of the best's | the other |")
+    print("| ---: | --- | ---: | ---: | ---: | --- |")
+    singly, best = {}, {}
+    for batch in batches:
+        own, one = batch.seconds("own"), batch.seconds("one")
+        # Plans were measured before; a row takes as long as it does now.
+        least = min(of_all(seconds, some) for some in all_runs([*seconds], batch.rows))
+        least *= one / seconds[1]
+        singly[batch.rows] = one * batch.rows / own
+        best[batch.rows] = min(1.0, least / own, batch.seconds("other") / own)
+        columns = (
+            *(batch.rows, plus(batch.runs), f"{1000 * own / batch.rows:.3f}"),
+            *(f"{singly[batch.rows]:.3f}", f"{best[batch.rows]:.3f}", plus(batch.other)),
+        )
+        print(f"| {' | '.join(map(str, columns))} |")
+    for what, found in (("batch 1's speed", singly), ("the best composition's speed", best)):
+        worst = min(found, key=lambda rows: found[rows])
+        print(f"\nworst of {what}: {found[worst]:.3f}, batch {worst}", end="")
+    print()
+
+
+def of_all(seconds: Mapping[int, float], runs: Runs) -> float:
+    """Return what runs take together."""
+    return sum(seconds[size] for size in runs)
+
+
+def plus(runs: Runs) -> str:
+    """Return runs as people write them."""
+    return " + ".join(map(str, runs))
