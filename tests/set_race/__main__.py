@@ -1,11 +1,12 @@
 """What a set of shapes costs beside artifacts of each shape alone.
 
-``python -m tests.set_race [NETWORK [N,C,H,W …]] [--rounds N] [--calls N]`` compiles a built-in
-network for a set of shapes, by default of batches 1, 2, 4 and 8, and for each by itself. What is
-told: the file's bytes beside those of the first shape's; how fast each of its plans is, in turns
-with the artifact of that shape alone, by medians and, in brackets, by the fastest calls; the first
-call after another shape's beside the others; and the memory of the process before and after so many
-calls of all shapes (10,000 of ResNet-50 take five minutes: of ``resnet18`` two).
+``python -m tests.set_race [NETWORK [N,C,H,W …]] [--rounds N] [--loads N] [--calls N]`` compiles a
+built-in network for a set of shapes, by default of batches 1, 2, 4 and 8, and for each by itself.
+What is told: the file's bytes beside those of the first shape's; how fast each of its plans is, in
+turns with the artifact of that shape alone, by medians and, in brackets, by the fastest calls, the
+median of several loads of both, for memory differs by where it lies; the first call after another
+shape's beside the others; and the memory of the process before and after so many calls of all
+shapes (10,000 of ResNet-50 take five minutes: of ``resnet18`` two).
 
 With ``--batches N`` it tells instead, of every batch from 1 to N, how fast the module composes it
 of the set's plans, beside one row after the other and beside the best of all compositions: see
@@ -20,6 +21,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,6 +58,19 @@ def race(one: Callable[[], Any], other: Callable[[], Any], rounds: int) -> tuple
     return statistics.median(theirs) / statistics.median(ours), min(theirs) / min(ours)
 
 
+def raced(one: Path, other: Path, data: Any, asked: argparse.Namespace) -> tuple[float, ...]:
+    """Return what `race` does of two artifacts on an input, the median of loads of both."""
+    found = []
+    for turn in range(asked.loads):
+        paths = (other, one) if turn % 2 else (one, other)
+        with ExitStack() as stack:
+            load = partial(neocpu.load, threads=asked.threads)
+            modules = {path: stack.enter_context(load(path)) for path in paths}
+            sides = (partial(modules[path], data) for path in (one, other))
+            found.append(race(*sides, -(-asked.rounds // asked.loads)))
+    return tuple(statistics.median(each) for each in zip(*found, strict=True))
+
+
 def switched(calls: dict[Shape, Callable[[], Any]], rounds: int) -> dict[Shape, float]:
     """Return what the first call after another shape's takes, beside the median of the others."""
     first: dict[Shape, list[float]] = {shape: [] for shape in calls}
@@ -82,13 +97,12 @@ def shape(text: str) -> Shape:
     return tuple(map(int, text.split(",")))
 
 
-def compiled(network: str, shapes: list[Shape], threads: int, path: Path) -> None:
-    """Compile a network for one shape or several."""
-    model = build(network)
-    (image,) = model.graph.input
-    signatures = [{image.name: each} for each in shapes]
-    settings = {"threads": threads, "verify": False}
-    with neocpu.compile(model, shapes=signatures, **settings) as made:
+def compiled(
+    network: str, shapes: list[Shape], threads: int, path: Path, *, verify: bool = False
+) -> None:
+    """Compile a network for one shape or several; batches are timed where it is verified."""
+    signatures = [{"input": each} for each in shapes]
+    with neocpu.compile(network, shapes=signatures, threads=threads, verify=verify) as made:
         made.export(path)
 
 
@@ -105,6 +119,7 @@ def main() -> None:
     parser.add_argument("shapes", nargs="*", type=shape, metavar="N,C,H,W")
     parser.add_argument("--threads", type=int, default=usable_cpus())
     parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--loads", type=int, default=5)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--batches", type=int, metavar="N")
     asked = parser.parse_args()
@@ -113,7 +128,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         of_all = Path(folder) / "set.so"
         start = time.process_time()
-        took = seconds(lambda: compiled(asked.network, shapes, asked.threads, of_all))
+        options = {"verify": bool(asked.batches)}
+        took = seconds(lambda: compiled(asked.network, shapes, asked.threads, of_all, **options))
         print(f"compiled in {took:.1f} s, {time.process_time() - start:.1f} s of this process")
         if asked.batches:
             with neocpu.load(of_all, threads=asked.threads) as whole:
@@ -135,10 +151,7 @@ def compare(asked: argparse.Namespace, shapes: list[Shape], of_all: Path) -> Non
     print(f"weights packed in {whole.packing_seconds:.2f} s, when it was loaded\n")
     data = {each: np.random.default_rng(0).random(each, np.float32) for each in shapes}
     calls = {each: partial(whole, data[each]) for each in shapes}
-    speeds = {}
-    for each, path in alone.items():
-        with neocpu.load(path, threads=asked.threads) as single:
-            speeds[each] = race(calls[each], partial(single, data[each]), asked.rounds)
+    speeds = {each: raced(of_all, path, data[each], asked) for each, path in alone.items()}
     after = switched(calls, asked.rounds)
     print("| shape | times as fast as alone | first call after another shape's |")
     print("| --- | ---: | ---: |")

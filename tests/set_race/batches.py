@@ -1,9 +1,10 @@
-"""Batches that a set has no plan for: what the module composes, beside all that it could have.
+"""Batches of any size: how a module of a set does them, beside all ways that it could have.
 
-Each batch is run as the module does it, in turns with a batch of one row and with the composition
-that would be the fastest of all others, by the measured times of the plans: sought among every
-multiset of plans in which no run is idle, rows to spare included. Who is compared with is the
-better of the two: the least sum of plans' times, or that other composition as it ran.
+A batch that there is a plan for may be done by others too. Each is run as the module does it, in
+turns with a batch of one row and with the composition that would be the fastest of all others, by
+the measured times of the plans: sought among every multiset of plans in which no run is idle, rows
+to spare included. Who is compared with is the better of the two: the least sum of plans' times, or
+that other composition as it ran.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ def composed(module: Module, runs: Runs, batch: Array) -> list[Array]:
 
 
 def runs_of(module: Any, batch: Array) -> Runs:
-    """Return by which runs the module does a batch, which it has measured its plans for."""
+    """Return by which runs the module does a batch that it has done before."""
     signature = module._session.signatures.of([batch])
-    if signature.number is not None:
+    if not module._batches.does(signature):
         return (len(batch),)
     found: Runs = module._batches._plans(signature).runs.all(len(batch))
     return found
