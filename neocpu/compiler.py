@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neocpu.compile_each import compile_each
@@ -164,6 +164,7 @@ def tune(
     key: str | None = None,
     parallel: int | None = None,
     on_progress: ProgressCallback | None = None,
+    on_interrupt: Callable[[TuneReport], None] = lambda report: None,
 ) -> TuneReport:
     """Measure the schemes of all convolutions of ``models`` that no database knows.
 
@@ -199,6 +200,8 @@ def tune(
         What those servers are registered under.
     parallel : int, optional
         Servers to use at once; by default all.
+    on_interrupt : callable, optional
+        Called with what was tried until then, if Ctrl-C ends the measuring.
 
     Raises
     ------
@@ -219,7 +222,9 @@ def tune(
         report(Progress("import", number, len(models), str(model) if _is_path(model) else ""))
         networks.append(workloads_of(read_network(model, given), cpu))
     admission = level.admission
-    return tune_networks(networks, cpu, threads, store, chosen, limit, report, measuring, admission)
+    return tune_networks(
+        *(networks, cpu, threads, store, chosen, limit, report, measuring, admission, on_interrupt)
+    )
 
 
 def _is_path(model: ModelLike) -> bool:

@@ -239,6 +239,7 @@ def tune_networks(
     on_progress: ProgressCallback,
     measuring: AbstractContextManager[Measurer],
     admission: Admission = EVERY_TILE,
+    on_interrupt: Callable[[TuneReport], None] = lambda report: None,
 ) -> TuneReport:
     """Measure what ``store`` does not know of networks.
 
@@ -250,6 +251,8 @@ def tune_networks(
         As `measurer_for` makes it.
     admission : Admission
         Only schemes that are exact enough for it are measured.
+    on_interrupt : callable
+        Called with what was tried until then, if Ctrl-C ends the measuring.
 
     Raises
     ------
@@ -277,6 +280,7 @@ def tune_networks(
             budget=budget,
             on_progress=lambda state: on_progress(tuning_progress(state, budget)),
             on_stage=lambda stage: on_progress(stage_progress(stage)),
+            on_interrupt=on_interrupt,
         )
     _warn_if_too_small(budget, report)
     return report

@@ -180,6 +180,7 @@ def tune(
     budget: Budget,
     on_progress: Callable[[TuneProgress], None] = lambda progress: None,
     on_stage: Callable[[Stage], None] = lambda stage: None,
+    on_interrupt: Callable[[TuneReport], None] = lambda report: None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> TuneReport:
@@ -197,6 +198,8 @@ def tune(
         Called after every measurement.
     on_stage : callable
         Called before whatever takes a while besides.
+    on_interrupt : callable
+        Called with what was tried until then, if Ctrl-C ends the measuring.
     clock, now : callable
         Monotonic seconds for the budget, and the time for the records.
 
@@ -217,30 +220,37 @@ def tune(
         board.update(task)
         on_progress(_progress(doing, state, task, pace, budget, board, strategy.gain_left))
 
-    while count := pace.next_batch(measurer.batch):
-        total = _total(state, pace, budget)
-        if total > pace.trials:
-            on_stage(Stage("choose", total - pace.trials, pace.trials, total))
-        requests = strategy.propose(state.views(), count)
-        if not requests:
-            break
-        if pace.trials == 0:
-            store.ensure_writable()
-        pace.begin()
-        on_stage(Stage("build", len(requests), pace.trials, total))
-        for measurement in measurer.measure(requests):
-            task = state.keep(measurement)
-            pace.count()
-            request = measurement.request
-            result = task.records[request.scheme].result
-            trials.append(Trial(pace.elapsed, request.workload, request.scheme, result))
-            told("measure", task)
-            if pace.left <= 0:
+    def outcome() -> TuneReport:
+        reports = tuple(map(_report, state.tasks.values()))
+        return TuneReport(reports, pace.elapsed, strategy.gain_left, tuple(trials))
+
+    try:
+        while count := pace.next_batch(measurer.batch):
+            total = _total(state, pace, budget)
+            if total > pace.trials:
+                on_stage(Stage("choose", total - pace.trials, pace.trials, total))
+            requests = strategy.propose(state.views(), count)
+            if not requests:
                 break
-    for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * pace.reserve):
-        told(doing, task)
-    reports = tuple(map(_report, state.tasks.values()))
-    return TuneReport(reports, pace.elapsed, strategy.gain_left, tuple(trials))
+            if pace.trials == 0:
+                store.ensure_writable()
+            pace.begin()
+            on_stage(Stage("build", len(requests), pace.trials, total))
+            for measurement in measurer.measure(requests):
+                task = state.keep(measurement)
+                pace.count()
+                request = measurement.request
+                result = task.records[request.scheme].result
+                trials.append(Trial(pace.elapsed, request.workload, request.scheme, result))
+                told("measure", task)
+                if pace.left <= 0:
+                    break
+        for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * pace.reserve):
+            told(doing, task)
+    except KeyboardInterrupt:
+        on_interrupt(outcome())
+        raise
+    return outcome()
 
 
 def _total(state: TuningState, pace: Pace, budget: Budget) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,9 +121,10 @@ def command(
     """Measure what no tuning database knows yet of each MODEL's convolutions and layout transforms.
 
     All models are tuned together, each to near its own optimum: what they share is measured once,
-    and --budget is for all. Each measurement is kept as it is made: Ctrl-C loses nothing, and no
-    scheme is tried twice. In the end winners too close to call are timed again in turns, and each
-    convolution's winner is checked. Five lines say what that bought; -v has a row of each workload.
+    and --budget is for all. Each measurement is kept as it is made: Ctrl-C loses nothing, still
+    writes the page, and no scheme is tried twice. In the end winners too close to call are timed
+    again in turns, and each convolution's winner is checked. Five lines say what that bought; -v
+    has a row of each workload.
     """
     collect_rarely()
     import_little()
@@ -130,9 +132,11 @@ def command(
     if tracker is not None:
         _require_explicit("target", "threads")
     databases = () if database is None else (database,)
-    check_page_file(html, (*networks, writable_database(databases)))
+    kept = writable_database(databases)
+    check_page_file(html, (*networks, kept))
     tell_what_is_kept(terminal, databases)
-    with terminal.progress() as on_progress:
+    title = f"Tuning of {', '.join(networks)}"
+    with _page_if_interrupted(terminal, html, title, kept) as tried, terminal.progress() as shown:
         import neocpu
 
         tuned = neocpu.tune(
@@ -151,17 +155,41 @@ def command(
             tracker=tracker,
             key=key,
             parallel=parallel,
-            on_progress=on_progress,
+            on_progress=shown,
+            on_interrupt=tried.append,
         )
-    report = _report(tuned, writable_database(databases))
-    if html is not None:
-        from neocpu.result_pages.tuning_page import tuning_page
-
-        page = tuning_page(f"Tuning of {', '.join(networks)}", report, scheme_text)
-        write_page_file(terminal, html, page)
+    report = _report(tuned, kept)
+    _write_page(terminal, html, title, report)
     # Where nothing was measured, what is known is the result.
     rows = terminal.verbose > 0 or not report["measured"]
     terminal.result(report, lambda: None if terminal.quiet else _show(report, rows=rows))
+
+
+@contextmanager
+def _page_if_interrupted(
+    terminal: Terminal, html: Path | None, title: str, database: Path
+) -> Iterator[list[TuneReport]]:
+    """Let Ctrl-C end what is done here, and write the page of what was tried before that.
+
+    Yields the list for it.
+    """
+    tried: list[TuneReport] = []
+    try:
+        yield tried
+    except KeyboardInterrupt:
+        for found in tried:
+            if found.measured:
+                _write_page(terminal, html, f"{title}, interrupted", _report(found, database))
+        raise
+
+
+def _write_page(
+    terminal: Terminal, html: Path | None, title: str, report: Mapping[str, Any]
+) -> None:
+    from neocpu.result_pages.tuning_page import tuning_page
+
+    if html is not None:
+        write_page_file(terminal, html, tuning_page(title, report, scheme_text))
 
 
 def _require_explicit(*names: str) -> None:

@@ -222,8 +222,12 @@ def test_what_cannot_be_measured_is_estimated(database: Path):
 
 def test_interrupting_keeps_what_was_measured(database: Path):
     spy = Spy(interrupt_after=6)
+    reports = []
     with pytest.raises(KeyboardInterrupt):
-        run(open_store(database), spy)
+        run(open_store(database), spy, on_interrupt=reports.append)
+    (report,) = reports
+    assert report.measured == 6
+    assert [trial.scheme for trial in report.trials] == [r.scheme for r in spy.seen]
     kept = open_store(database)
     assert {(r.workload, r.scheme) for r in kept} == {(r.workload, r.scheme) for r in spy.seen}
     rest = Spy()

@@ -27,7 +27,8 @@ def test_options(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def record(models: Any, **settings: Any) -> None:
-        settings.pop("on_progress")
+        assert callable(settings.pop("on_progress"))
+        assert callable(settings.pop("on_interrupt"))
         calls.append((models, settings))
         raise UsageError("stop")
 
@@ -217,7 +218,10 @@ def test_interrupted_keeps_what_was_measured() -> None:
     onnx.save(conv_model(channels=32, filters=48, size=28), "net.onnx")
     database = Path("x.jsonl")
     process = subprocess.Popen(
-        [sys.executable, "-m", "neocpu", "tune", "net.onnx", "--db", str(database), *UNLEARNED],
+        [
+            *(sys.executable, "-m", "neocpu", "tune", "net.onnx", "--db", str(database)),
+            *("--html", "tuning.html", *UNLEARNED),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -243,5 +247,8 @@ def test_interrupted_keeps_what_was_measured() -> None:
     assert err.endswith(
         f"neocpu: error: interrupted; {len(records)} measurements kept in {database}\n"
     )
+    tiles = parts_in(Path("tuning.html"), "tiles")[0]["tiles"]
+    assert 1 <= tiles[0]["value"] <= len(records)
+    assert "Tuning of net.onnx, interrupted" in Path("tuning.html").read_text()
     with pytest.raises(ProcessLookupError):  # no measuring process is left behind
         os.killpg(process.pid, 0)
