@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wheels.imports import imports_of
+from wheels.imports import find_source, imports_of
 from wheels.runtime import FOLDERS
 
 #: From the ground up: folders, and the files beside them. Modules of one folder may import each
@@ -133,3 +133,16 @@ def test_what_goes_up_is_found(name, found):
 def test_a_circle_is_found():
     assert "neocpu.runtime.header" in IMPORTS["neocpu.runtime.artifact"]
     assert circle({**IMPORTS, "neocpu.runtime.header": {"neocpu.runtime.artifact"}})
+
+
+def test_tools_and_tests_import_what_is_there():
+    """Few tools are run by tests: that a module has moved is found out when one is needed."""
+    root = Path(__file__).parents[1]
+    missing = {
+        f"{path.relative_to(root)} imports {name}"
+        for folder in ("tests", "examples")
+        for path in (root / folder).rglob("*.py")
+        for name in imports_of(path, FOLDERS)
+        if name.startswith("neocpu.") and find_source(name, FOLDERS) is None
+    }
+    assert not missing

@@ -18,7 +18,7 @@ from tvm import te, tirx
 
 import neocpu
 from neocpu import CustomOperator
-from neocpu.cli.arrays import write_archive
+from neocpu.cli.array_files.arrays import write_archive
 from neocpu.cli.terminal import print_table
 from neocpu.frontend.shapes import real_inputs, tensor_spec
 from neocpu.reduction.checks import parse_check
