@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -194,8 +195,9 @@ class _Plans:
 
     def renumbered(self, output: int, rows: AnyArray, first: int) -> AnyArray:
         """Return rows that a run has found, whose rows of the batch begin with ``first``."""
+        elements = math.prod(rows.shape[1:])  # said, for there may be no rows to tell it by
         for place, factor in self.numbered[output] if self.numbered else ():
-            rows.reshape(len(rows), -1)[:, place] += factor * first
+            rows.reshape(len(rows), elements)[:, place] += factor * first
         return rows
 
 

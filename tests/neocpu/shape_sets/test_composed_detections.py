@@ -43,6 +43,23 @@ def test_boxes_have_the_numbers_of_their_images(detections, count):
             np.testing.assert_allclose(mine, right, rtol=1e-5)
 
 
+@pytest.mark.parametrize("found_in", [0, 3, None])
+def test_images_may_have_no_boxes(detections, found_in):
+    _, paths = detections
+    x = np.zeros((5, BOXES, 4 + CLASSES), "float32")
+    with neocpu.load(paths[1, 3], 1) as module:
+        if found_in is not None:
+            x[found_in] = np.random.default_rng(1).uniform(0, 1, (BOXES, 4 + CLASSES))
+            alone, _, selected = module(x[found_in : found_in + 1])
+            assert len(selected)
+            alone[:, 0] = selected[:, 0] = found_in
+        else:
+            alone, selected = np.empty((0, 7), "float32"), np.empty((0, 3), "int64")
+        found, _, numbers = module(x)
+        np.testing.assert_array_equal(numbers, selected)
+        np.testing.assert_allclose(found, alone, rtol=1e-5)
+
+
 def test_without_a_plan_of_one_row_none_is_to_spare(detections):
     _, paths = detections
     x = np.zeros((5, BOXES, 4 + CLASSES), "float32")
