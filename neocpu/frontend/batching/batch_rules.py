@@ -133,6 +133,15 @@ def _along(default: int) -> Rule:
     return rule
 
 
+def _quantisation(site: Site) -> int:
+    """Take scales of the whole tensor, or one for each place along a dimension."""
+    axis, rank = site.only(), site.rank()
+    if site.rank(1) > 1:
+        raise CannotBatch("has scales of blocks")
+    used = [int(site.attributes.get("axis", 1))] if site.rank(1) else []
+    return _apart(axis, used, rank, "has a scale for each image of a batch")
+
+
 def _layer_norm(site: Site) -> int:
     rank = site.rank()
     first = int(site.attributes.get("axis", -1)) % rank
@@ -346,6 +355,7 @@ RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(_IMAGES, _image),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_extreme),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantisation),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK"), _along(-1)),
     "Split": _along(0),

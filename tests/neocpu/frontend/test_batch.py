@@ -211,6 +211,13 @@ TAKEN = {
          node("Add", "v u")],
         {"k": [2], "two": [2]},
     ),
+    "quantised": (
+        [node("QuantizeLinear", "x scale zero", "q"), node("DequantizeLinear", "q scale zero", "d"),
+         node("QuantizeLinear", "d scales zeros", "p", axis=1),
+         node("DequantizeLinear", "p scales zeros", axis=1)],
+        {"scale": np.float32(0.02), "zero": np.uint8(120),
+         "scales": np.array([0.1, 0.2, 0.3, 0.4], np.float32), "zeros": np.zeros(4, np.int8)},
+    ),
 }  # fmt: skip
 
 
@@ -259,6 +266,11 @@ MIXED = {
         "GRU 'the_GRU' takes the images of a batch for steps",
     ),
     "repetition": ([node("Tile", "x t")], {"t": [2, 1, 1, 1]}, "Tile 'the_Tile' repeats"),
+    "a scale for each": (
+        [node("QuantizeLinear", "x s zero", "q", axis=0), node("DequantizeLinear", "q s zero")],
+        {"s": np.ones(1, np.float32), "zero": np.zeros(1, np.uint8)},
+        "QuantizeLinear 'QuantizeLinear_q' has a scale for each image of a batch",
+    ),
     "joined": ([node("Concat", "x x", axis=0)], {}, "joins in the dimension of the batch"),
     "spread": (
         [node("Add", "x many")],
