@@ -28,21 +28,36 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
     Raises
     ------
     UsageError
-        If an extent is no whole number, or below 1.
+        If an extent is no whole number, or below 1, or the shape of an input has another.
     """
     inputs = real_inputs(graph)
     known = {value.name for value in inputs}
-    dims = [(value, dim) for value in inputs for dim in value.type.tensor_type.shape.dim]
-    names = {dim.dim_param for _, dim in dims if dim.dim_param} - known
+    dims = [
+        (value, axis, dim)
+        for value in inputs
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+    ]
+    names = {dim.dim_param for *_, dim in dims if dim.dim_param} - known
     extents = {name: extent for name, extent in shapes.values.items() if name in names}
     for name, extent in extents.items():
         if extent < 1 or extent != int(extent):
             raise UsageError(f"--shape {name}={extent}: a dimension is a whole number, 1 or more")
     found = {}
-    for value, dim in dims:
+    for value, axis, dim in dims:
         if dim.dim_param in extents:
+            _check_agrees(value.name, axis, dim.dim_param, int(extents[dim.dim_param]), shapes)
             dim.dim_value = int(extents[dim.dim_param])
             found[value.name] = value
     named = {name: shape for name, value in found.items() if (shape := static_dims(value))}
     values = {name: each for name, each in shapes.values.items() if name not in extents}
     return replace(shapes, by_name={**named, **shapes.by_name}, values=values)
+
+
+def _check_agrees(name: str, axis: int, dimension: str, extent: int, shapes: InputShapes) -> None:
+    """Check that a shape that is given of an input has its dimension's extent."""
+    shape = shapes.by_name.get(name, ())
+    if axis < len(shape) and shape[axis] != extent:
+        raise UsageError(
+            f"--shape {dimension}={extent} and --shape {name}:{','.join(map(str, shape))} "
+            "contradict each other"
+        )

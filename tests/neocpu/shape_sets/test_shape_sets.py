@@ -61,6 +61,17 @@ def test_a_plan_of_a_set_computes_what_it_does_alone(sized: Network):
             np.testing.assert_array_equal(mine, its)
 
 
+def test_a_part_of_a_fat_file_may_be_a_set(sized: Network, tmp_path):
+    settings = {"threads": 2, "only_databases": True, "verify": False}
+    path = tmp_path / "fat.so"
+    neocpu.compile_fat(sized.model, ("host",), path, shapes=SHAPES[:2], **settings)
+    with neocpu.load(path, 1) as module:
+        assert list(module.shapes) == SHAPES[:2]
+        for count in (3, 4):
+            x = image((count, 3, 9, 7))
+            np.testing.assert_allclose(module(x)[0], sized.reference(x)[0], rtol=1e-4, atol=1e-4)
+
+
 def test_weights_and_kernels_are_there_once(sized: Network):
     every, one = (ArtifactFile(path).variants[0] for path in (sized.path, sized.single))
     places = [weight for each in every.header.each for weight in each.weights]
@@ -127,6 +138,7 @@ def test_memory_stays_flat(sized: Network):
         ([{"x": (1, 3, 9, 7)}, {"x": (0, 3, 9, 7)}], "dimensions must be at least 1, got 0"),
         ([{"n": 0, "h": 9, "w": 7}], "--shape n=0: a dimension is a whole number, 1 or more"),
         ([{"n": 1.5, "h": 9, "w": 7}], "--shape n=1.5: a dimension is a whole number"),
+        ([{"n": 1, "x": (4, 3, 9, 7)}], "--shape n=1 and --shape x:4,3,9,7 contradict each other"),
         ([{"m": 1}], "no such input.*the named dimensions are 'h', 'n', 'w'"),
     ],
 )
