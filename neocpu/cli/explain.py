@@ -60,7 +60,7 @@ Examples:
     metavar="FILE.json",
     help="With --html: show a run in time, thread by thread, as neocpu run --trace wrote it.",
 )
-@shape_options.one_shape
+@shape_options.one_shape()
 @options.common
 def command(
     terminal: Terminal,

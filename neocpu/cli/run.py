@@ -13,13 +13,11 @@ import click
 from neocpu.cli import options
 from neocpu.cli.plans import shape_options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import duration
 
 if TYPE_CHECKING:
     from neocpu.cli.array_files.arrays import AnyArray
     from neocpu.input_shapes import Given
-    from neocpu.runtime.header import ArtifactHeader
     from neocpu.runtime.module import Module
     from neocpu.runtime.thread_pool import Threads
     from neocpu.tensor_spec import TensorSpec
@@ -65,7 +63,7 @@ Examples:
     help="Write when every kernel and each thread's tasks took place in the runs that are measured "
     "(without --repeat: in the only one), for ui.perfetto.dev. They take a little longer.",
 )
-@shape_options.one_shape
+@shape_options.one_shape(" Of a set that differs in the batch, any other batch too.")
 @options.run_threads
 @options.common
 def command(
@@ -82,19 +80,19 @@ def command(
 ) -> None:
     """Run ARTIFACT, a file that neocpu compile wrote."""
     from neocpu.cli.array_files.arrays import write_archive
+    from neocpu.cli.array_files.chosen_inputs import chosen_inputs, read_inputs
     from neocpu.foundation.files import check_destination
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
     from neocpu.tensor_spec import random_inputs
 
-    header = read_header(artifact)
-    chosen = [header.of(shapes)] if shapes else header.each
+    choices = chosen_inputs(read_header(artifact), shapes)
     if outputs is not None:
         check_destination(outputs)
     if trace is not None:
         check_destination(trace, "--trace")
     given = bool(inputs or named)
-    arrays = _read(inputs, named, chosen) if given else random_inputs(chosen[0].inputs, seed)
+    arrays = read_inputs(inputs, named, choices) if given else random_inputs(choices[0], seed)
     with load(artifact, threads) as module:
         if trace is not None:
             module.start_trace()
@@ -112,32 +110,6 @@ def command(
         timeline.write(trace)
         report["trace"] = str(trace)
     terminal.result(report, lambda: _show(report))
-
-
-def _read(
-    inputs: Path | None, named: Sequence[str], headers: Sequence[ArtifactHeader]
-) -> dict[str, AnyArray]:
-    """Read the inputs of the first signature that they fit."""
-    from neocpu.cli.array_files.arrays import read_archive, read_named
-    from neocpu.tensor_spec import shapes_text
-
-    problems: dict[str, UsageError] = {}
-    for header in headers:
-        specs = header.inputs
-        try:
-            arrays = read_archive(inputs, specs) if inputs is not None else {}
-            for name, array in read_named(named, specs).items():
-                if name in arrays:
-                    raise UsageError(f"input '{name}' is given both by --inputs and by --input")
-                arrays[name] = array
-        except UsageError as error:
-            problems.setdefault(str(error), error)
-        else:
-            return arrays
-    if len(problems) > 1:
-        shapes = "; ".join(shapes_text(header.inputs) for header in headers)
-        raise UsageError(f"the inputs have none of the shapes that it is compiled for: {shapes}")
-    raise next(iter(problems.values()))
 
 
 def _timed(module: Module, arrays: Mapping[str, AnyArray]) -> tuple[float, dict[str, AnyArray]]:

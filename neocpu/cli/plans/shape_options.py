@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -44,15 +44,21 @@ shape_set = click.option(
     metavar="NAME:D0,D1,…",
     help="The whole shape of an input with dynamic dimensions; or NAME=16000: the extent of a "
     "named dimension, or an input's value, which is constant from then on. Repeatable. A set of "
-    "shapes, each with a plan in the one file: x:{1,4,16},3,224,{224,320} (all combinations), one "
-    "input repeated, or batch=1..16 (the ends, and the powers of two between).",
+    "shapes, each with a plan in the one file: 'x:{1,4,16},3,224,{224,320}' (all combinations; in "
+    "quotes, or the shell takes the braces), one input repeated, or batch=1..16 (the ends, and the "
+    "powers of two between).",
 )
-one_shape = click.option(
-    "--shape",
-    "shapes",
-    type=options.Shape(),
-    multiple=True,
-    callback=options.shapes_by_name,
-    metavar="NAME:D0,D1,…",
-    help="Which of the shapes it is compiled for, by that of an input; by default the first.",
-)
+
+
+def one_shape(also: str = "") -> Callable[[Any], Any]:
+    """Return the option for one of an artifact's shapes; ``also`` ends its help."""
+    return click.option(
+        "--shape",
+        "shapes",
+        type=options.Shape(),
+        multiple=True,
+        callback=options.shapes_by_name,
+        metavar="NAME:D0,D1,…",
+        help="Which of the shapes it is compiled for, by that of an input; by default the first."
+        + also,
+    )

@@ -55,10 +55,22 @@ def test_run_takes_what_is_in_the_set(run: Any, sized: Network, tmp_path: Path):
 def test_other_shapes_are_refused(run: Any, sized: Network, tmp_path: Path):
     np.save(tmp_path / "x.npy", np.zeros((5, 3, 9, 7), "float32"))
     listed = "x[1,3,9,7]; x[3,3,9,7]; x[1,3,7,9]; x[2,3,16,5]"
-    for ends in (("--input", "x.npy"), ("--shape", "x:5,3,9,7")):
+    for ends in (("--input", "x.npy"), ("--shape", "x:5,3,9,8"), ("--shape", "x=5")):
         code, out, err = run("run", sized.path, *ends)
         assert (code, out) == (2, "")
         assert listed in err
+
+
+def test_run_takes_batches_that_no_plan_is_for(run: Any, sized: Network, tmp_path: Path):
+    x = np.random.default_rng(6).normal(size=(5, 3, 9, 7)).astype("float32")
+    np.save(tmp_path / "x.npy", x)
+    shape = ("--shape", "x:5,3,9,7")
+    code, _, err = run("run", sized.path, *shape, "--input", "x.npy", "-o", "y.npz", "--quiet")
+    assert code == 0, err
+    expected, _ = sized.reference(x)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], expected, rtol=1e-4, atol=1e-5)
+    report = json.loads(run("run", sized.path, *shape, "--json")[1])
+    assert report["outputs"][0]["shape"] == [5, 5, 9, 7]
 
 
 def test_inspect_and_explain_show_the_set(run: Any, sized: Network):

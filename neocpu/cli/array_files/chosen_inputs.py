@@ -1,0 +1,91 @@
+"""Which inputs ``neocpu run`` reads or draws, of an artifact that may have several shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from neocpu.cli.array_files.arrays import AnyArray, read_archive, read_named
+from neocpu.foundation.errors import UsageError
+from neocpu.runtime.signatures import Signature, SignatureSet
+from neocpu.tensor_spec import TensorSpec, shapes_text
+
+if TYPE_CHECKING:
+    from neocpu.input_shapes import Given
+    from neocpu.runtime.header import ArtifactHeader
+
+Inputs: TypeAlias = Sequence[TensorSpec]
+
+
+def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[Inputs]:
+    """Return the inputs of each signature that ``--shape`` leaves; without it, of all.
+
+    Of a set that differs in the batch it may name any other batch too.
+
+    Raises
+    ------
+    UsageError
+        If it leaves none, with the set.
+    """
+    if not shapes:
+        return [each.inputs for each in header.each]
+    try:
+        return [header.of(shapes).inputs]
+    except UsageError:
+        if (other := _other_batch(header, shapes)) is None:
+            raise
+        return [other]
+
+
+def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Inputs | None:
+    """Return inputs of a batch that is composed of others; None if there is no such."""
+    given = next(iter(shapes.values()))
+    if not isinstance(given, tuple):  # a value, of which no input has any
+        return None
+    signatures = SignatureSet([Signature(each.inputs, each.outputs) for each in header.each])
+    for each in header.each:
+        inputs = [spec.with_rows(given[0]) for spec in each.inputs]
+        known = {spec.name: spec.shape for spec in inputs}
+        agrees = all(known.get(name) == shape for name, shape in shapes.items())
+        if agrees and signatures.batch_plans([*known.values()]):
+            return inputs
+    return None
+
+
+def read_inputs(
+    archive: Path | None, named: Sequence[str], choices: Sequence[Inputs]
+) -> dict[str, AnyArray]:
+    """Read the first of ``choices`` that files have.
+
+    Parameters
+    ----------
+    archive : Path or None
+        An ``.npz`` file.
+    named : sequence of str
+        ``[NAME=]FILE.npy``, of what is not in it.
+
+    Raises
+    ------
+    UsageError
+        If they have none.
+    """
+    problems: dict[str, UsageError] = {}
+    for specs in choices:
+        try:
+            arrays = read_archive(archive, specs) if archive is not None else {}
+            for name, array in read_named(named, specs).items():
+                if name in arrays:
+                    raise UsageError(f"input '{name}' is given both by --inputs and by --input")
+                arrays[name] = array
+        except UsageError as error:
+            problems.setdefault(str(error), error)
+        else:
+            return arrays
+    if len(problems) > 1:
+        listed = "; ".join(map(shapes_text, choices))
+        raise UsageError(
+            f"the inputs have none of the shapes that it is compiled for: {listed}; --shape names "
+            "another batch"
+        )
+    raise next(iter(problems.values()))
