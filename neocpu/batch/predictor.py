@@ -12,6 +12,8 @@ import numpy as np
 
 from neocpu.batch.columns import Column, InputColumn, OutputColumn
 from neocpu.foundation.errors import UsageError
+from neocpu.runtime.batch_plans import mixing
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.runtime.module import load
 from neocpu.runtime.signatures import Signature, SignatureSet
@@ -33,7 +35,7 @@ class Predictor(Unpicklable):
     Rows are gathered as the model takes them: one of batches of eight computes eight rows at a
     time, the last of a batch that does not divide with rows that are repeated and thrown away; one
     of a set of batches as many as the largest, and what is left over by the others. What a row's
-    outputs are may not depend on the other rows.
+    outputs are may not depend on the other rows: else compile it for one row.
 
     An input that is compiled for pictures (``neocpu compile --input``) takes encoded files, as
     ``ray.data.read_binary_files`` reads them, or decoded ones of any size, as
@@ -65,7 +67,8 @@ class Predictor(Unpicklable):
     ArtifactError, TargetError
         As `neocpu.load`.
     UsageError
-        As `neocpu.load`, if a name is unknown, or the model does not compute row by row.
+        As `neocpu.load`, if a name is unknown, or the model does not compute row by row: one of
+        batches for which that was not proven when it was compiled, too.
     """
 
     _instead = "pass the class to map_batches, which makes one in each worker"
@@ -82,8 +85,10 @@ class Predictor(Unpicklable):
     ) -> None:
         module = load(path, threads, streams=streams)
         header = module.metadata  # which knows of pictures
-        batches = _batches(module.signatures)
-        self._rows, self._fills = max(batches), len(batches) == 1
+        plans = _plans(module.signatures)
+        self._rows, self._fills = max(plans), len(plans) == 1
+        if self._rows > 1:
+            _check_apart(path, [header.each[number] for number in plans.values()])
         names = _renamed(header.inputs, "input", columns)
         self._inputs = [InputColumn(spec, names[spec.name]) for spec in header.inputs]
         made = _renamed(header.outputs, "output", outputs)
@@ -164,8 +169,8 @@ class Predictor(Unpicklable):
         )
 
 
-def _batches(signatures: Sequence[Signature]) -> set[int]:
-    """Return how many rows a model is compiled for: its first signature, and those like it.
+def _plans(signatures: Sequence[Signature]) -> Mapping[int, int]:
+    """Return the numbers of a model's first signature, and of those like it, by their rows.
 
     Raises
     ------
@@ -173,11 +178,27 @@ def _batches(signatures: Sequence[Signature]) -> set[int]:
         If its inputs and outputs have no axis of rows in common.
     """
     first = signatures[0]
-    rows = _rows_in_a_call(first.inputs, first.outputs)
-    if any(spec.bounded for spec in first.outputs):
-        return {rows}  # a row of the data set has all that a call finds
     plans = SignatureSet(signatures).batch_plans([spec.shape for spec in first.inputs])
-    return set(plans) if rows in plans else {rows}
+    if any(spec.bounded for spec in first.outputs) and 1 in plans:
+        return {1: plans[1]}  # a row of the data set has all that a call finds
+    rows = _rows_in_a_call(first.inputs, first.outputs)
+    return plans if rows in plans else {rows: 0}
+
+
+def _check_apart(path: str | os.PathLike[str], plans: Sequence[ArtifactHeader]) -> None:
+    """Check that what a row's outputs are depends on no other row, nor on how many there are.
+
+    Raises
+    ------
+    UsageError
+        If that was looked for when they were compiled, and not proven.
+    """
+    known = any(each.row_function or each.rows_mixed for each in plans)
+    if known and (reason := mixing(plans)) is not None:
+        raise UsageError(
+            f"{os.fspath(path)}: rows cannot be computed together: {reason}; compile the model "
+            "with a batch of 1"
+        )
 
 
 def _is_whole(output: TensorSpec, inputs: Sequence[TensorSpec]) -> bool:

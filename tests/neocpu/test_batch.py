@@ -43,8 +43,9 @@ def objects(*elements):
 def fake(monkeypatch):
     """Have a predictor call a function, of inputs and outputs as these."""
 
-    def made(inputs, outputs, run, others=(), **options):
-        header = SimpleNamespace(inputs=inputs, outputs=outputs)
+    def made(inputs, outputs, run, others=(), mixed=None, **options):
+        plan = SimpleNamespace(rows_mixed=mixed, row_function="f")
+        header = SimpleNamespace(inputs=inputs, outputs=outputs, each=[plan] * (1 + len(others)))
         signatures = [Signature(tuple(inputs), tuple(outputs)), *others]
         module = SimpleNamespace(metadata=header, run=run, streams=1, signatures=signatures)
         monkeypatch.setattr(predictor, "load", lambda *_, **__: module)
@@ -139,6 +140,35 @@ def test_an_output_that_is_not_rows(fake):
     np.testing.assert_array_equal(found["grid"], x[:, None].repeat(3, 1))
     assert found["half"].dtype == np.float32
     np.testing.assert_array_equal(found["half"], x)
+
+
+def test_of_several_batches_one_row_is_taken_where_boxes_are_found(fake):
+    """Whichever of them is the first."""
+
+    def run(named):
+        (x,) = named["x"]
+        return {"boxes": np.full((int(x[0]), 4), x[1])}
+
+    three, one = (
+        Signature(
+            (TensorSpec("x", "float32", (n, 2)),),
+            (TensorSpec("boxes", "float32", (9 * n, 4), bounded=True),),
+        )
+        for n in (3, 1)
+    )
+    x = np.array([[2, 1], [0, 5], [3, 7]], "float32")
+    found = fake(three.inputs, three.outputs, run, [one])({"x": x})
+    assert [boxes.shape for boxes in found["boxes"]] == [(2, 4), (0, 4), (3, 4)]
+
+
+def test_rows_that_may_matter_to_each_other(fake):
+    one, four = ([[TensorSpec(name, "float32", (rows, 2))] for name in "xy"] for rows in (1, 4))
+    mixed = "mean 'm' reduces over the rows of a batch"
+    x = np.ones((3, 2), "float32")
+    found = fake(*one, lambda named: {"y": named["x"]}, mixed=mixed)({"x": x})
+    np.testing.assert_array_equal(found["y"], x)
+    with pytest.raises(UsageError, match=r"model\.so: rows cannot be .* together: mean 'm'"):
+        fake(*four, None, mixed=mixed)
 
 
 def test_pictures_as_files_and_as_pixels(fake):
