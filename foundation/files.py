@@ -101,20 +101,31 @@ def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) 
     return b"".join(pieces)
 
 
-def check_destination(path: str | os.PathLike[str], option: str = "-o") -> None:
+def check_destination(
+    path: str | os.PathLike[str] | None,
+    option: str = "-o",
+    others: Iterable[str | os.PathLike[str] | None] = (),
+) -> None:
     """Check that a file can be written at ``path``, before spending minutes on its content.
 
     Parameters
     ----------
+    path : path, str or None
+        None if there will be none.
     option : str
         What chooses the path on the command line, for messages.
+    others : iterable of path, str or None
+        As `refuse_overwriting`.
 
     Raises
     ------
     UsageError, ArtifactError
-        As `replacing`.
+        As `replacing`, and as `refuse_overwriting`.
     """
+    if path is None:
+        return
     path = Path(path)
+    refuse_overwriting(path, option, others)
     try:
         if _is_stream(path):
             if not os.access(path, os.W_OK):
@@ -126,6 +137,31 @@ def check_destination(path: str | os.PathLike[str], option: str = "-o") -> None:
             os.unlink(name)
     except OSError as error:
         raise _write_error(path, error, 0, option) from error
+
+
+def refuse_overwriting(
+    path: str | os.PathLike[str], option: str, others: Iterable[str | os.PathLike[str] | None]
+) -> None:
+    """Make sure that none of the files that a command reads, or writes too, is written over.
+
+    Parameters
+    ----------
+    option : str
+        What chooses the path on the command line, for messages.
+    others : iterable of path, str or None
+        These files. A str may be another thing, such as the name of a network: it counts where
+        there is a file of that name.
+
+    Raises
+    ------
+    UsageError
+        If one would be.
+    """
+    for other in (each for each in others if each is not None):
+        if (os.path.exists(other) or not isinstance(other, str)) and _is_same(path, other):
+            raise UsageError(
+                f"cannot write {path}: {other} would be written over; choose another {option}"
+            )
 
 
 @contextmanager
@@ -282,6 +318,16 @@ def _create(folder: Path, mode: int) -> tuple[int, str | None]:
 
 def _new_name(folder: Path) -> str:
     return str(folder / f".neocpu-{secrets.token_hex(8)}")
+
+
+def _is_same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether both are one file, or will be once it is there; what is only written to is none."""
+    try:
+        found, known = os.stat(one), os.stat(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
+    is_stream = stat.S_ISCHR(found.st_mode) or stat.S_ISFIFO(found.st_mode)
+    return not is_stream and os.path.samestat(found, known)
 
 
 def _is_pipe(path: Path) -> bool:

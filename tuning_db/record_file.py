@@ -36,6 +36,9 @@ MAX_BYTES = 1 << 30
 # Characters of a reason: it may quote a line that another program wrote.
 MAX_REASON = 200
 
+# Bytes by which a file of another kind is known.
+_HEAD = 64
+
 _FIXES = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room",
@@ -167,13 +170,15 @@ def append_lines(path: Path, lines: Sequence[bytes]) -> None:
     Raises
     ------
     DatabaseError
-        If the file cannot be written or its lock not be had. No line is left half written.
+        If the file cannot be written, is of another kind, or its lock cannot be had. No line is
+        left half written.
     """
     with ExitStack() as opened:
         with locked(path) as real:
             stream = _open_for_append(real)
             opened.callback(os.close, stream)
             size = os.fstat(stream).st_size
+            _refuse_foreign(path, os.pread(stream, min(size, _HEAD), 0))
             _write_lines(stream, size, lines)
             if size == 0:
                 sync_folder(real.parent)
@@ -215,10 +220,14 @@ def replace_contents(path: Path, data: bytes) -> None:
     ------
     OSError
         If ``path`` is no file or may not be written, or the new one cannot be.
+    DatabaseError
+        If it is a file of another kind.
     """
     old: os.stat_result | None = None
     with suppress(FileNotFoundError):
         old = regular_status(path)
+        with open(path, "rb") as file:
+            _refuse_foreign(path, file.read(_HEAD))
         if not os.access(path, os.W_OK):  # to replace it is a right to its folder
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     # Of one name, so that a killed process leaves one file at most, which the next one overwrites.
@@ -238,6 +247,21 @@ def replace_contents(path: Path, data: bytes) -> None:
     finally:
         os.close(stream)
     sync_folder(path.parent)
+
+
+def _refuse_foreign(path: Path, head: bytes) -> None:
+    """Refuse to write to a model, an artifact or a page, by how it begins; records are JSON.
+
+    Raises
+    ------
+    DatabaseError
+        If it is one.
+    """
+    begun = head.lstrip(b" \r\n\0")  # zeros are what a power failure leaves
+    if begun and not begun.startswith(b"{"):
+        raise DatabaseError(
+            f"cannot write tuning database {path}: it is a file of another kind; pass another one"
+        )
 
 
 def _open_for_append(path: Path) -> int:

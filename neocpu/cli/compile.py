@@ -176,9 +176,8 @@ def command(
     wait_idly()
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
-    if path.exists() and Path(model).exists() and path.samefile(model):
-        raise UsageError(f"the output {path} is the model itself; name another file with -o")
-    check_destination(path)
+    read = (model, *databases, *calibration_options.files(others["calibrate"]))
+    check_destination(path, others=read)
     if (
         fat
         and click.get_current_context().get_parameter_source("target") != ParameterSource.DEFAULT

@@ -15,7 +15,8 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
 from neocpu.cli.terminal import Terminal, echo, print_table
-from neocpu.foundation.errors import DatabaseError, UsageError
+from neocpu.foundation.errors import DatabaseError
+from neocpu.foundation.files import refuse_overwriting
 from neocpu.foundation.units import plural, size
 from neocpu.input_shapes import InputShapes
 
@@ -297,8 +298,8 @@ def export(
     from neocpu.tuning_db.store import Store
 
     paths = [path for _, path in _layers(databases)]
-    if output is not None and os.path.realpath(output) in map(os.path.realpath, paths):
-        raise UsageError(f"{output} is one of the databases to export: name another file with -o")
+    if output is not None:
+        refuse_overwriting(output, "-o", (*paths, *models))
     with _reading(terminal) as on_read:
         store = Store.open(paths, None, template_version, on_read)
     _note_skipped(terminal, store.skipped)

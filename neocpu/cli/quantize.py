@@ -11,7 +11,6 @@ import click
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.foundation.errors import UsageError
 from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
 from neocpu.foundation.units import plural, size
 
@@ -129,15 +128,13 @@ def command(
     import_little()
     wait_idly()
     path = output if output is not None else Path(f"{Path(model).stem}.int8.onnx")
-    if path.exists() and Path(model).exists() and path.samefile(model):
-        raise UsageError(f"the output {path} is the model itself; name another file with -o")
+    read = (model, *calibration_options.files(calibrate))
+    check_destination(path, others=read)
+    check_destination(histograms, "--histograms", (*read, path))
     if histograms is not None:
         from neocpu.quantiser.histogram_chart import check_drawing, draw
 
         check_drawing(histograms)
-    for destination in (path, histograms):
-        if destination is not None:
-            check_destination(destination)
     how = neocpu.QuantiseOptions(
         per_channel=per == "channel",
         int16_sums=int(int16_sums),

@@ -96,10 +96,8 @@ def command(
     files = ReducedFiles(output or Path(f"{Path(model).stem}.reduced.onnx"))
     if files.inputs == files.model:
         raise UsageError(f"{files.model} is where the inputs go; name an .onnx file with -o")
-    for given, made in ((Path(model), files.model), (archive, files.inputs)):
-        if given is not None and given.exists() and made.exists() and made.samefile(given):
-            raise UsageError(f"{made} would be written over what was given; name another with -o")
-    check_destination(files.model)
+    for made in (files.model, files.inputs):
+        check_destination(made, others=(model, archive))
     whole = static_model(model, shapes, weights=not no_weights)
     specs = [tensor_spec(value) for value in real_inputs(whole.graph)]
     inputs = random_inputs(specs, seed=0)

@@ -87,10 +87,9 @@ def command(
     from neocpu.tensor_spec import random_inputs
 
     choices = chosen_inputs(read_header(artifact), shapes)
-    if outputs is not None:
-        check_destination(outputs)
-    if trace is not None:
-        check_destination(trace, "--trace")
+    read = (artifact, inputs, *named, *(text.partition("=")[2] for text in named))
+    check_destination(outputs, others=read)
+    check_destination(trace, "--trace", (*read, outputs))
     given = bool(inputs or named)
     arrays = read_inputs(inputs, named, choices) if given else random_inputs(choices[0], seed)
     with load(artifact, threads) as module:

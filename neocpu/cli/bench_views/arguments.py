@@ -12,9 +12,8 @@ from typing import Any, Final
 import click
 
 from neocpu.cli import options
-from neocpu.cli.bench_views.page import Known, Page, check_document
+from neocpu.cli.bench_views.page import Known, Page, check_files
 from neocpu.cli.networks import with_suite
-from neocpu.cli.plans.page_file import check_page_file
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
@@ -138,10 +137,11 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
     ) -> int:
         names = with_suite(models, suite)
         _check_kinds(names, suite, artifacts=artifacts)
-        check_document(output)
-        check_page_file(html, (*names, *databases, output, own.get("source")))
+        chart = own.pop("chart", None)
+        page = Page(_subject(suite, names), _command_line(), output, chart, html, markdown)
+        named = (each for each in own.values() if isinstance(each, str))
+        check_files(page, (*names, *databases, *named))
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
-        page = Page(_subject(suite, names), _command_line(), output, None, html, markdown)
         return view(terminal, Asked(names, known, page), **own)
 
     argument = click.argument("models", metavar=metavar, nargs=-1)
@@ -196,11 +196,10 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
         for model in models:
             if not names_artifact(model):
                 raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
-        check_document(output)
-        check_page_file(html, (*models, output))
         names = tuple(dict.fromkeys(models))
-        known = Known(usable_threads(threads), (), InputShapes({}))
         page = Page(_subject(None, names), _command_line(), output, None, html, markdown)
+        check_files(page, names)
+        known = Known(usable_threads(threads), (), InputShapes({}))
         return view(terminal, Asked(names, known, page), **own)
 
     argument = click.argument("models", metavar="OUT.so…", nargs=-1, required=True)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from neocpu.cli.plans.page_file import write_page_file
+from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
+from neocpu.foundation.files import check_destination
 from neocpu.foundation.progress import ProgressCallback
 from neocpu.foundation.units import plural
 from neocpu.input_shapes import InputShapes
@@ -150,15 +151,27 @@ def available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(peer for peer in peers if installed(peer)))
 
 
-def check_document(output: Path | None) -> None:
-    """Find out that the document cannot be written before minutes are spent on measuring."""
-    from neocpu.foundation.files import check_destination
+def check_files(page: Page, others: Sequence[str | Path]) -> None:
+    """Find out that something cannot be written before minutes are spent on measuring.
 
-    if output is None:
-        return
-    if output.suffix != ".md":
-        raise UsageError(f"-o {output}: the document is Markdown; name a FILE.md")
-    check_destination(output)
+    Parameters
+    ----------
+    others : sequence of str or Path
+        What must not be written over: see `refuse_overwriting`.
+
+    Raises
+    ------
+    UsageError, ArtifactError
+        If that is so, or would be written over others.
+    """
+    beside = None
+    if page.output is not None:
+        if page.output.suffix != ".md":
+            raise UsageError(f"-o {page.output}: the document is Markdown; name a FILE.md")
+        beside = page.output.with_suffix(".svg")
+    for path, option in ((page.output, "-o"), (beside, "-o"), (page.chart, "--chart")):
+        check_destination(path, option, others)
+    check_page_file(page.html, (*others, page.output, beside, page.chart))
 
 
 def write_html(

@@ -23,7 +23,6 @@ from neocpu.cli.bench_views.arguments import (
     usable_threads,
 )
 from neocpu.cli.bench_views.page import Page
-from neocpu.cli.plans.page_file import check_page_file
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError, UsageError
 
@@ -105,7 +104,6 @@ def command(
     source: str | None,
     counts: tuple[int, ...] | None,
     rounds: int,
-    chart: Path | None,
     neighbour: int | None,
     precision: str | None,
     defaults: bool,
@@ -138,7 +136,7 @@ def command(
         defaults=defaults,
         **extras,
     )
-    return _measure(terminal, asked.models, request, replace(asked.page, chart=chart))
+    return _measure(terminal, asked.models, request, asked.page)
 
 
 def _measure(terminal: Terminal, models: Sequence[str], request: Request, page: Page) -> int:
@@ -192,20 +190,14 @@ def _warn_of_few(terminal: Terminal, request: Request) -> None:
 
 
 def _check_page(terminal: Terminal, page: Page, request: Request) -> None:
-    """Find out what cannot be written before minutes are spent on measuring."""
+    """Find out what cannot be drawn before minutes are spent on measuring."""
     from neocpu.bench.results import chart
-    from neocpu.foundation.files import check_destination
 
-    bench_page.check_document(page.output)
     if page.chart is not None:
         chart.check_suffix(page.chart)
         if not request.peers and len(request.threads) == 1:
             raise UsageError("--chart compares: name engines with --vs, or several --threads")
-    paths = _chart_paths(page)
-    check_page_file(page.html, paths)
-    for path in paths:
-        check_destination(path)
-    bench_page.note_missing_charts(terminal, *paths)
+    bench_page.note_missing_charts(terminal, *_chart_paths(page))
 
 
 def _chart_paths(page: Page) -> tuple[Path, ...]:

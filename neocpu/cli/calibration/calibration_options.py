@@ -106,6 +106,11 @@ def calibrate(*, required: bool) -> Callable[[Command], Command]:
     )
 
 
+def files(source: str | None) -> tuple[str, ...]:
+    """Return what ``--calibrate`` may say of a file: its path, perhaps with a function after it."""
+    return () if source is None else (source, source.rpartition(":")[0])
+
+
 def data(command: Command) -> Command:
     """Add the options of calibration data."""
     found: Command = functools.reduce(lambda made, option: option(made), reversed(_DATA), command)

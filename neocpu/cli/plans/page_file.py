@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from neocpu.cli.terminal import Terminal
-from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import check_destination, replacing
 from neocpu.foundation.units import size
+
+_OPTION = "--html"
 
 
 def check_page_file(destination: Path | None, others: Iterable[str | Path | None] = ()) -> None:
@@ -18,21 +18,14 @@ def check_page_file(destination: Path | None, others: Iterable[str | Path | None
     Parameters
     ----------
     others : iterable of str, Path or None
-        What must not be written over: files that are read, or written too, and names of networks.
+        What must not be written over: see `refuse_overwriting`.
 
     Raises
     ------
-    UsageError
+    UsageError, ArtifactError
         If it would be, or cannot be written.
     """
-    if destination is None:
-        return
-    for other in (each for each in others if each is not None):
-        # Only a path may be of a file to come: a name may be a network's.
-        named = isinstance(other, Path) or os.path.exists(other)
-        if named and _is_same(destination, Path(other)):
-            raise UsageError(f"--html {destination} would be written over {other}; name another")
-    check_destination(destination, option="--html")
+    check_destination(destination, _OPTION, others)
 
 
 def write_page_file(terminal: Terminal, destination: Path, text: str) -> None:
@@ -44,13 +37,6 @@ def write_page_file(terminal: Terminal, destination: Path, text: str) -> None:
         If it cannot be written.
     """
     data = text.encode()
-    with replacing(destination, option="--html") as file:
+    with replacing(destination, option=_OPTION) as file:
         file.write(data)
     terminal.note(f"wrote {destination}, {size(len(data))}")
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether both are one file, or will be once it is there."""
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return os.path.realpath(one) == os.path.realpath(other)

@@ -154,7 +154,7 @@ def test_a_page_is_not_written_over_other_files(linear, linear_onnx, tmp_path, c
         (page, ("startup", linear.path, "-o", page)),
     ):
         assert main(["bench", *map(str, arguments), "--html", str(path)]) == 2
-        assert f"would be written over {path}" in capsys.readouterr().err
+        assert f"{path} would be written over" in capsys.readouterr().err
     assert (linear.path.read_bytes(), linear_onnx.read_bytes()) == before
     assert not page.exists()
     assert not chart.exists()

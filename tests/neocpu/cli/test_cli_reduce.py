@@ -65,11 +65,12 @@ def test_mistakes(cli, onnx_file, options, code, message):
 
 
 def test_nothing_that_was_given_is_written_over(cli, onnx_file):
-    message = "would be written over what was given; name another with -o"
-    assert message in cli("reduce", onnx_file, "--check", "false", "-o", onnx_file).error
+    message = "{} would be written over; choose another -o"
+    outcome = cli("reduce", onnx_file, "--check", "false", "-o", onnx_file)
+    assert message.format(onnx_file) in outcome.error
     np.savez("x.npz", image=np.zeros((1, 3, 16, 16), "float32"))
     options = ["--check", "false", "--inputs", "x.npz", "-o", "x.onnx"]
-    assert message in cli("reduce", onnx_file, *options).error
+    assert message.format("x.npz") in cli("reduce", onnx_file, *options).error
 
 
 def test_models_that_are_none(cli):
