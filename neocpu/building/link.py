@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -242,13 +242,20 @@ def _parts(
 
 def place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:
     """Return where weights lie that fill their section one after the other."""
-    specs = []
-    offset = 0
-    for array in weights:
-        assert array.dtype.isnative
-        specs.append(Placement(offset, array.dtype.name, array.shape))
-        offset = _round_up(offset + array.nbytes, WEIGHT_ALIGN)
-    return tuple(specs)
+    assert all(array.dtype.isnative for array in weights)
+    *offsets, _ = offsets_of(array.nbytes for array in weights)
+    return tuple(
+        Placement(offset, array.dtype.name, array.shape)
+        for offset, array in zip(offsets, weights, strict=True)
+    )
+
+
+def offsets_of(sizes: Iterable[int], start: int = 0) -> list[int]:
+    """Return where weights of these bytes begin, one after the other, and where the next would."""
+    offsets = [start]
+    for size in sizes:
+        offsets.append(_round_up(offsets[-1] + size, WEIGHT_ALIGN))
+    return offsets
 
 
 def _refuse_dtypes(header: ArtifactHeader) -> None:

@@ -9,7 +9,7 @@ made of that by kernels of the artifact, to the bit as the compiler would have p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from tvm.ir import GlobalVar
 
 from neocpu.building.kernel_table import CompiledKernel
+from neocpu.building.link import offsets_of
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.program import Kernel
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
 from neocpu.planning.weight_origin import WeightOrigin
-from neocpu.runtime.header import WEIGHT_ALIGN
 from neocpu.runtime.header_parts import Placement, Prologue
 from neocpu.schedules.convolutions.weight_kernels import OIHW, PackedWeights, lower_packing
 from neocpu.schedules.vocabulary.layout import KernelLayout, WinogradLayout
@@ -237,11 +237,11 @@ def lay_out(
 
 
 def _placed(
-    arrays: Sequence[PackedArray], numbers: Iterable[int], start: int
+    arrays: Sequence[PackedArray], numbers: Sequence[int], start: int
 ) -> tuple[dict[int, Placement], int]:
     """Return where arrays lie one after the other, and the end of the last."""
-    places = {}
-    for number in numbers:
-        places[number] = Placement(start, arrays[number].dtype, arrays[number].shape)
-        start = -(-places[number].end // WEIGHT_ALIGN) * WEIGHT_ALIGN
-    return places, start
+    *offsets, end = offsets_of((arrays[number].data.nbytes for number in numbers), start)
+    return {
+        number: Placement(offset, arrays[number].dtype, arrays[number].shape)
+        for number, offset in zip(numbers, offsets, strict=True)
+    }, end
