@@ -20,6 +20,7 @@ from tvm import tirx
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
+from neocpu.schedules.convolutions.scheme_space import scheme_space
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
@@ -30,7 +31,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
-from neocpu.schedules.vocabulary.layout import KernelLayout, ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import KernelLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -46,8 +47,6 @@ MAX_OVERHANG = 0.1
 # Register tiles tried, best estimate first: of each width in channels, and in all. None has more
 # pixels than `MAX_PIXELS`, or `MOST_PIXELS` where multiply-adds broadcast them from memory.
 TILES_PER_WIDTH, TILES, MAX_PIXELS, MOST_PIXELS = 3, 6, 12, 14
-# Candidates slower than the best by this factor, by their estimates, are not worth measuring.
-WORTH = 1.1
 # Threads the candidates are chosen for; what is best hardly depends on it.
 NOMINAL_THREADS = 4
 # Of L2, what the pixels of a strip may take of it in one pass, beside weights and sums.
@@ -68,23 +67,9 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[PointwiseScheme, ...]:
-    """Enumerate schemes for every pair of input and output blocks, best estimate first.
-
-    How fast a scheme is hardly depends on its layouts. So the smallest blocks get all variants that
-    are within a factor of `WORTH` of the best, and pairs of blocks of up to two vectors the best
-    one; `fold` brings any to wider blocks.
-    """
-    lanes = target.dot_unit(workload.numerics).lanes
-    ranked = sorted(
-        ((estimate(workload, s, target, NOMINAL_THREADS), s) for s in _variants(workload, target)),
-        key=lambda pair: pair[0],
-    )
-    found = [scheme for seconds, scheme in ranked if seconds <= WORTH * ranked[0][0]]
-    for ic_bn in channel_blocks(workload.image_channels, lanes):
-        for oc_bn in channel_blocks(workload.out_channels, lanes):
-            if lanes < max(ic_bn, oc_bn) <= 2 * lanes:
-                found.append(replace(found[0], ic_bn=ic_bn, oc_bn=oc_bn))
-    return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
+    """Enumerate schemes for every pair of blocks, best estimate first: see `scheme_space`."""
+    variants = _variants(workload, target)
+    return scheme_space(workload, target, variants, estimate, NOMINAL_THREADS)
 
 
 def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[PointwiseScheme]:

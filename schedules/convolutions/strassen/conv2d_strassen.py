@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
+from neocpu.schedules.convolutions.scheme_space import scheme_space
 from neocpu.schedules.convolutions.strassen.strassen_kernel import KEPT, Emitter
 from neocpu.schedules.convolutions.strassen.strassen_tiling import PIXEL_SUMS, PRODUCTS, Tiling
 from neocpu.schedules.estimates.memory_traffic import with_memory
@@ -31,7 +32,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
-from neocpu.schedules.vocabulary.layout import ceil_div, channel_blocks
+from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import StrassenScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -51,8 +52,6 @@ MAX_VECTORS: Final = 2
 MAX_OVERHANG: Final = 0.05
 # Schemes tried, best estimate first, and the most pixels of a register tile.
 SCHEMES, MOST_PIXELS = 8, 14
-# Candidates slower than the best by this factor, by their estimates, are not worth measuring.
-WORTH: Final = 1.1
 # Threads the candidates are chosen for; what is best hardly depends on it.
 NOMINAL_THREADS: Final = 2
 # Of L2, what the pixels of a strip and their sums may take, beside weights.
@@ -81,21 +80,9 @@ def error_factor(scheme: StrassenScheme, workload: Conv2dWorkload) -> float:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[StrassenScheme, ...]:
-    """Enumerate schemes for every pair of input and output blocks, best estimate first.
-
-    As of `conv2d_pointwise`: all variants of the smallest blocks, of others the best one.
-    """
-    lanes = target.dot_unit(workload.numerics).lanes
-    ranked = sorted(
-        ((estimate(workload, s, target, NOMINAL_THREADS), s) for s in _variants(workload, target)),
-        key=lambda pair: pair[0],
-    )
-    found = [scheme for seconds, scheme in ranked if seconds <= WORTH * ranked[0][0]]
-    for ic_bn in channel_blocks(workload.in_channels, lanes) if found else ():
-        for oc_bn in channel_blocks(workload.out_channels, lanes):
-            if lanes < max(ic_bn, oc_bn) <= 2 * lanes:
-                found.append(replace(found[0], ic_bn=ic_bn, oc_bn=oc_bn))
-    return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
+    """Enumerate schemes for every pair of blocks, best estimate first: see `scheme_space`."""
+    variants = _variants(workload, target)
+    return scheme_space(workload, target, variants, estimate, NOMINAL_THREADS)
 
 
 def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[StrassenScheme]:
