@@ -23,13 +23,13 @@ from neocpu.passes.values.held_values import HeldValue, of_the_model, plain_valu
 from neocpu.passes.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
-from neocpu.planning.grids import STORED
 from neocpu.planning.memory_costs import halfway
 from neocpu.planning.network_graph import wanted
 from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp, Shape4
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.planning.quantised.grids import STORED
 from neocpu.planning.stored_weights import StoredWeights, stored_weights
 from neocpu.planning.tokens import Tokens
 from neocpu.planning.weight_origin import Unpacked, WeightOrigin

@@ -23,7 +23,7 @@ from tvm.ir import Call
 
 from neocpu.passes.rules.redundancy.axis_parts import part_of
 from neocpu.passes.rules.rule import Kind, LocalRule
-from neocpu.planning.grids import is_nearest
+from neocpu.planning.quantised.grids import is_nearest
 from neocpu.relax_utils import (
     SHAPING,
     Expr,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neocpu.foundation.bfloat16 import BITS, NAME, array_dtype, from_bits, round_to_bits
-from neocpu.planning.quantised_steps import ConvForm
+from neocpu.planning.quantised.quantised_steps import ConvForm
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 

@@ -13,7 +13,6 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.planning.epilogues import Epilogue, match_epilogue
-from neocpu.planning.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
 from neocpu.planning.network import Network
 from neocpu.planning.operators.attention.channel_gate_op import with_channel_gates
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
@@ -34,7 +33,14 @@ from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.operators.products import find_products
 from neocpu.planning.prologues import Prologue, match_prologue
-from neocpu.planning.quantised_steps import ConvForm, float_steps, rounding_form, split, stored_form
+from neocpu.planning.quantised.grids import STORED, Grid, grid_of_rows, grids_of, quantised_by
+from neocpu.planning.quantised.quantised_steps import (
+    ConvForm,
+    float_steps,
+    rounding_form,
+    split,
+    stored_form,
+)
 from neocpu.planning.stored_weights import StoredWeights, stored_weights, weight_values
 from neocpu.planning.tokens import find_tokens
 from neocpu.relax_utils import (

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from tvm.ir import Var
 
-from neocpu.planning.grids import Grid
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_op import DenseOp, storing_integers
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
+from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.tokens import Tokens
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW

@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
-from neocpu.planning.grids import STORED
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.operators.layout_op import LayoutOp
+from neocpu.planning.quantised.grids import STORED
 from neocpu.schedules.vocabulary.accuracy import SHORT_SUMS
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout

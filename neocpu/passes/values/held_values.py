@@ -11,7 +11,7 @@ from typing import Final
 from tvm import relax
 from tvm.ir import Var
 
-from neocpu.planning.grids import Grid
+from neocpu.planning.quantised.grids import Grid
 from neocpu.relax_utils import Expr, static_shape
 from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.model_values import ModelValue

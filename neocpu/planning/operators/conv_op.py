@@ -15,7 +15,7 @@ from neocpu.planning.operators.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
-from neocpu.planning.quantised_steps import ConvForm
+from neocpu.planning.quantised.quantised_steps import ConvForm
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.relax_utils import (
     Array,

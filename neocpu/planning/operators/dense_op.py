@@ -21,11 +21,11 @@ from tvm.ir import Var
 from neocpu.foundation.bfloat16 import NAME
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.planning.bfloat16_forms import rounded_weights
-from neocpu.planning.grids import STORED, Grid
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
-from neocpu.planning.quantised_steps import ConvForm, Step, stored_form
+from neocpu.planning.quantised.grids import STORED, Grid
+from neocpu.planning.quantised.quantised_steps import ConvForm, Step, stored_form
 from neocpu.planning.stored_weights import StoredWeights
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.relax_utils import Array, Expr, dtype_of, is_op, static_shape

@@ -12,10 +12,10 @@ from tvm import relax
 from tvm.ir import Var
 
 from neocpu.planning.choice import IN_PLACE, Choice, Cost
-from neocpu.planning.grids import either
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
+from neocpu.planning.quantised.grids import either
 from neocpu.relax_utils import (
     Expr,
     channel_slice,

@@ -8,7 +8,6 @@ from typing import Any, Final
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice
-from neocpu.planning.grids import Grid, means_of, stored_data
 from neocpu.planning.operators.layout_op import (
     Emitter,
     Function,
@@ -17,6 +16,7 @@ from neocpu.planning.operators.layout_op import (
     Shape4,
     sole_reader,
 )
+from neocpu.planning.quantised.grids import Grid, means_of, stored_data
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op, reduced_axes
 from neocpu.schedules.operators.pool import lower_global_pool
 

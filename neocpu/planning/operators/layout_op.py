@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice, Cost
-from neocpu.planning.grids import Grid
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
+from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.format import Format

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from tvm.ir import Var
 
 from neocpu.planning.choice import Choice
-from neocpu.planning.grids import Grid, either, means_of, stored_data
 from neocpu.planning.operators.layout_op import Emitter, Function, Read, Shape4
 from neocpu.planning.operators.workload_op import WorkloadOp
+from neocpu.planning.quantised.grids import Grid, either, means_of, stored_data
 from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, four_of, is_op, pair_of
 from neocpu.schedules.operators.pool import estimate, lower_pool
 from neocpu.schedules.operators.pool_workload import PoolWorkload

@@ -18,7 +18,7 @@ from neocpu.passes.values.held_values import (
     HeldValue,
     of_the_model,
 )
-from neocpu.planning.grids import Grid
+from neocpu.planning.quantised.grids import Grid
 from neocpu.relax_utils import bindings
 from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.model_values import ModelValue, values_of

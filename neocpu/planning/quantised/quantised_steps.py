@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from tvm.ir import Var
 
-from neocpu.planning.grids import STORED, Grid
+from neocpu.planning.quantised.grids import STORED, Grid
 from neocpu.planning.stored_weights import StoredWeights
 from neocpu.relax_utils import Array
 from neocpu.schedules import registry
