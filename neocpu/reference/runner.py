@@ -12,18 +12,18 @@ import onnx
 from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.shapes import real_inputs, static_dims
-from neocpu.reference import contrib_operators as contrib
-from neocpu.reference import fast_operators as ops
-from neocpu.reference import integer_operators as integer
-from neocpu.reference import lookup_operators as lookup
-from neocpu.reference import missing_operators as missing
-from neocpu.reference import moving_operators as moving
-from neocpu.reference import recurrent_operators as recurrent
-from neocpu.reference import resize_operators as resize
-from neocpu.reference import window_operators as windows
-from neocpu.reference.custom_operators import custom_operators_of
-from neocpu.reference.detection_operators import NonMaxSuppression, RoiAlign
 from neocpu.reference.evaluator import Noise, evaluate
+from neocpu.reference.operators import contrib_operators as contrib
+from neocpu.reference.operators import fast_operators as ops
+from neocpu.reference.operators import integer_operators as integer
+from neocpu.reference.operators import lookup_operators as lookup
+from neocpu.reference.operators import missing_operators as missing
+from neocpu.reference.operators import moving_operators as moving
+from neocpu.reference.operators import recurrent_operators as recurrent
+from neocpu.reference.operators import resize_operators as resize
+from neocpu.reference.operators import window_operators as windows
+from neocpu.reference.operators.custom_operators import custom_operators_of
+from neocpu.reference.operators.detection_operators import NonMaxSuppression, RoiAlign
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -54,7 +54,7 @@ def test_convolution_at_offsets(groups, parts, masked):
     ],
 )
 def test_columns_to_images(image, block, how):
-    from neocpu.reference.fast_operators import Window
+    from neocpu.reference.operators.fast_operators import Window
 
     count = np.prod(Window(image, block, how).out)
     feeds = {"x": random(2, 3 * np.prod(block), count), "i": np.array(image), "b": np.array(block)}

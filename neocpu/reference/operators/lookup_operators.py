@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-from neocpu.reference.moving_operators import Columns
+from neocpu.reference.operators.moving_operators import Columns
 
 Array: TypeAlias = npt.NDArray[Any]
 

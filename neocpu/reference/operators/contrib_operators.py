@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-from neocpu.reference.fast_operators import error_function
+from neocpu.reference.operators.fast_operators import error_function
 
 Array: TypeAlias = npt.NDArray[Any]
 
