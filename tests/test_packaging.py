@@ -214,6 +214,14 @@ def test_the_map_of_the_house_names_what_is_there() -> None:
     assert not [name for name in named if not any(path.match(name) for path in files)]
 
 
+def test_the_map_of_the_house_names_every_folder_of_code() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`(\w[\w/]*?)/?`", text))
+    named |= {str(Path(name).parent) for name in re.findall(r"`(\w[\w/]*/\w+\.py)`", text)}
+    folders = {path.parent for name in FOLDERS for path in (ROOT / name).rglob("*.py")}
+    assert not [folder for folder in folders if not any(folder.match(name) for name in named)]
+
+
 def test_modules_that_tests_share_can_be_imported_by_name() -> None:
     shared = [
         source
