@@ -12,9 +12,6 @@ from onnx.reference.op_run import OpRun
 RunBody: TypeAlias = Callable[[ReferenceEvaluator, Sequence[Any]], list[Any]]
 """Runs an inner graph on its inputs, and returns its outputs."""
 
-ControlFlow: TypeAlias = Callable[[OpRun, Sequence[Any], RunBody], list[Any]]
-"""Runs a node on its inputs."""
-
 
 class Optional(OpRun):  # type: ignore[misc]
     """Is its element, or None: onnx's own, a list, is not what OptionalGetElement takes."""

@@ -52,10 +52,6 @@ class Format:
         shape, element = self.shape(nchw), bytes_of(self.dtype)
         return tuple(element * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
-    def is_aligned(self, nchw: tuple[int, ...]) -> bool:
-        """Whether what lies after such a feature map begins where a kernel may write."""
-        return self.bytes(nchw) % ALIGNMENT == 0
-
     def pack(self, nchw: NDArray[np.generic]) -> NDArray[np.generic]:
         """Bring an NCHW array of `dtype` into this format, padded lanes zero."""
         assert nchw.dtype == self.dtype, (nchw.dtype, self.dtype)
