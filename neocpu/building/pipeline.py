@@ -18,6 +18,7 @@ from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
+from neocpu.foundation.errors import UsageError
 from neocpu.foundation.machines import MACHINES
 from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.memory.launching import launch_together
@@ -107,11 +108,22 @@ class Dump:
         self._count = 0
 
     def __call__(self, phase: str, text: Callable[[], str], suffix: str = "txt") -> None:
-        """Write ``text()`` as the next numbered file."""
+        """Write ``text()`` as the next numbered file.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be written.
+        """
         if self._folder is None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / f"{self._count:02d}-{phase}.{suffix}").write_text(text())
+        path, content = self._folder / f"{self._count:02d}-{phase}.{suffix}", text()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        except OSError as error:
+            fix = f"choose another {DUMP_VARIABLE}"
+            raise UsageError(f"cannot write {path}: {error.strerror}; {fix}") from error
         self._count += 1
 
     def module(self, phase: str, mod: tvm.IRModule) -> None:

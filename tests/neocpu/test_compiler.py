@@ -235,6 +235,13 @@ def test_each_shape_has_a_dump_folder_of_its_own(tmp_path, monkeypatch):
     assert len(plans) == 2
 
 
+def test_a_dump_folder_that_cannot_be_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NEOCPU_DUMP_DIR", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match=r"cannot write .*file/00-import\.py: .*NEOCPU_DUMP_DIR"):
+        neocpu.compile(tiny(), threads=1, verify=False)
+
+
 @pytest.mark.parametrize(("kernel", "dilation"), [(7, 1), (3, 3)])
 def test_a_kernel_larger_than_its_image_is_named(kernel, dilation):
     weights = onnx.numpy_helper.from_array(np.ones((2, 3, kernel, kernel), np.float32), "w")
