@@ -138,13 +138,13 @@ class _Results:
         """Have a value's tensors be outputs; return their names, as `give_tensors` does."""
         which = kind.WhichOneof("value")
         if which == "optional_type":
-            if not self._ask("OptionalHasElement", name, kind, onnx.TensorProto.BOOL):
+            if not self._ask("OptionalHasElement", name, onnx.TensorProto.BOOL):
                 return None
             inner = f"{name}/value"
             self.nodes.append(helper.make_node("OptionalGetElement", [name], [inner]))
             return self.give(inner, kind.optional_type.elem_type)
         if which == "sequence_type":
-            count = int(self._ask("SequenceLength", name, kind, onnx.TensorProto.INT64))
+            count = int(self._ask("SequenceLength", name, onnx.TensorProto.INT64))
             return [self._element(name, number, kind) for number in range(count)]
         self.outputs.append(helper.make_value_info(name, kind))
         return name
@@ -155,7 +155,7 @@ class _Results:
         self.nodes.append(helper.make_node("SequenceAt", [name, place], [element]))
         return self.give(element, kind.sequence_type.elem_type)
 
-    def _ask(self, op_type: str, name: str, kind: onnx.TypeProto, answer: int) -> Any:
+    def _ask(self, op_type: str, name: str, answer: int) -> Any:
         """Return what an operator makes of a value, which shapes alone decide."""
         asked = f"{name}/{op_type}"
         nodes = [*self.nodes, helper.make_node(op_type, [name], [asked])]

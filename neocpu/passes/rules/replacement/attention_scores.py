@@ -32,7 +32,7 @@ _FILL: Final = -1e30
 
 def _as_sum(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Write ``where(mask, scores, fill)`` as ``scores + where(mask, 0, fill)``."""
-    if dtype_of(expr) != "float32" or not _is_read_by_softmax(expr, rewrite):
+    if dtype_of(expr) != "float32" or not _is_read_by_softmax(rewrite):
         return None
     mask, *branches = expr.args
     for place in (0, 1):
@@ -51,8 +51,8 @@ def _as_sum(expr: Call, rewrite: Rewrite) -> Expr | None:
     return None
 
 
-def _is_read_by_softmax(expr: Call, rewrite: Rewrite) -> bool:
-    """Whether nothing but a softmax over the last axis reads it, perhaps reshaped."""
+def _is_read_by_softmax(rewrite: Rewrite) -> bool:
+    """Whether only a softmax over the last axis reads what is rewritten, perhaps reshaped."""
     readers = rewrite.readers(rewrite.current)
     if len(readers) == 1 and is_op(readers[0][1], "relax.reshape"):
         readers = rewrite.readers(readers[0][0])

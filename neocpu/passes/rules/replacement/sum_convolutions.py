@@ -60,7 +60,7 @@ def _sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
         merged = _merged(first, second)
         if merged is not None and merged.shape == shape:
             rest = [v for v in values if v is not first.value and v is not second.value]
-            return _sum(merged, rest, shape, rewrite)
+            return _sum(merged, rest, rewrite)
     return None
 
 
@@ -144,7 +144,7 @@ def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
     return merged if merged.products <= apart else None
 
 
-def _sum(merged: Convolution, rest: list[Expr], shape: tuple[int, ...], rewrite: Rewrite) -> Expr:
+def _sum(merged: Convolution, rest: list[Expr], rewrite: Rewrite) -> Expr:
     """Add up the constants, which may be folded, before everything else."""
     ordered = sorted(rest, key=lambda value: constant_value(value) is None)
     return summed([rewrite.emit(merged.call()), *ordered], rewrite)
