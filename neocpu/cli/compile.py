@@ -176,11 +176,7 @@ def command(
     wait_idly()
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
-    read: tuple[str | Path, ...] = (
-        model,
-        *databases,
-        *calibration_options.files(others["calibrate"]),
-    )
+    read = (Path(model), *databases, *calibration_options.files(others["calibrate"]))
     check_destination(path, others=read)
     if (
         fat
