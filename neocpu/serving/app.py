@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 import neocpu
-from neocpu.serving.body import read_body
+from neocpu.serving.body import REST, read_body
 from neocpu.serving.in_flight import Share
 from neocpu.serving.metadata import server_metadata
 from neocpu.serving.refusals import AbandonedError, EncodingError, RequestError
@@ -103,7 +103,8 @@ def _add_infer(app: FastAPI, server: InferenceServer) -> None:
             raise EncodingError("compressed requests are not supported: send it as it is")
         length, json_bytes = _number(headers, "content-length"), _number(headers, JSON_LENGTH)
         is_picture = headers.get("content-type", "").lower().startswith("image/")
-        call = InferCall(path["name"], path.get("version"), length, json_bytes, is_picture)
+        rest = (request.scope.get("extensions") or {}).get(REST)
+        call = InferCall(path["name"], path.get("version"), length, json_bytes, is_picture, rest)
         answer, share = await server.infer(call, _chunks(request), partial(_gone, request))
         return _infer_response(server, answer, share)
 

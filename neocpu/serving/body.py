@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from typing import Final, TypeAlias
 
-from anyio import fail_after, move_on_after
+from anyio import move_on_after
 
 from neocpu.runtime.aligned_memory import ALIGNMENT, aligned_empty
 from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
+
+REST: Final = "neocpu.rest"
+"""The ASGI extension of a server that reads the rest of a body to where an application wants it."""
+Rest: TypeAlias = Callable[[memoryview], Awaitable[int]]
+"""Reads the rest of a body, as much as there is room for; returns how many bytes came."""
 
 _CHUNKED_START = 1 << 16
 
@@ -21,6 +28,7 @@ async def read_body(
     seconds: float,
     json_bytes: int | None,
     hold: Callable[[int], None] | None = None,
+    rest: Rest | None = None,
 ) -> memoryview:
     """Receive a body; nothing is read of one that says it is too large.
 
@@ -39,6 +47,8 @@ async def read_body(
         module reads the first tensor where it lies.
     hold : callable, optional
         Told how many bytes are about to be kept in all; may refuse by raising.
+    rest : callable, optional
+        Reads what follows the first of the chunks, of a body whose length is known.
 
     Raises
     ------
@@ -58,7 +68,7 @@ async def read_body(
     buffer = allocate(_CHUNKED_START if length is None else length)
     received = 0
     try:
-        with fail_after(seconds):
+        async with asyncio.timeout(seconds):
             async for chunk in chunks:
                 end = received + len(chunk)
                 if end > limit:
@@ -69,6 +79,8 @@ async def read_body(
                     buffer = larger
                 buffer[received:end] = chunk
                 received = end
+                if rest is not None and length is not None and 0 < received < length:
+                    received += await rest(buffer[received:])
     except TimeoutError:
         raise SlowRequestError(f"the body did not arrive within {seconds:g} s") from None
     if length is not None and received != length:

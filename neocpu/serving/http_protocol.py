@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from neocpu.serving.body import REST
 
 HEAD_BYTES: Final = 1 << 16
 """The largest head of a request, but for what one read of the socket brings; as much may come of
@@ -20,7 +24,8 @@ ANSWER_SECONDS: Final = 60.0
 """The longest time a client may take to read what the system's buffers do not hold of an answer."""
 
 PIECE_BYTES: Final = 1 << 14
-"""How much is parsed before the bounds are looked at again; a read of the socket brings 256 KiB."""
+"""How much is parsed before the bounds are looked at again, and all that a read of the socket
+brings, but for the rest of a body."""
 
 MAX_PIPELINED: Final = 16
 """How many requests may wait for the answer to one before them on the same connection; one read of
@@ -44,11 +49,43 @@ class _Transport:
         return getattr(self._transport, name)
 
 
-class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
-    """One connection.
+class BoundedProtocol(asyncio.BufferedProtocol):
+    """One connection, which says where each read of the socket goes.
+
+    Beside uvicorn's protocol, not one of its kind: of an `asyncio.Protocol` uvloop asks no such
+    thing.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._connection = Connection(*arguments, **options)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connection.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        return self._connection.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.take(nbytes)
+
+
+class Connection(HttpToolsProtocol):  # type: ignore[misc]
+    """What uvicorn makes of one connection, within bounds.
 
     uvicorn by itself waits for the rest of a request for ever, and for a client to read its answer,
     and keeps a head of any size, all trailers, and any number of requests.
+
+    Heads go through its parser, and what comes of a body until the application asks for the rest by
+    `REST`: that is read to where it is wanted. By way of the parser it would be copied six times.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -59,6 +96,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._body_bytes = 0  # of all bodies
         self._refused = False
         self._writing: asyncio.TimerHandle | None = None
+        self._piece = bytearray()  # where the last read went
+        self._length = 0  # of the body, if the head told it
+        self._missing = 0  # of a body that is read past the parser
+        self._place: memoryview | None = None  # where to, unless nobody wants it any more
+        self._arrived: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         # Writing pauses while anything is left to write, and not only while much is.
@@ -70,6 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._expect(None)
         self._stop_writing()
         super().connection_lost(exc)
+        self._end_rest()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -80,23 +123,65 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._stop_writing()
         super().resume_writing()
 
-    def data_received(self, data: bytes) -> None:
-        for begin in range(0, len(data), PIECE_BYTES):
-            self._receive(data[begin : begin + PIECE_BYTES])
+    def room(self) -> bytearray | memoryview:
+        """Return where the next read of the socket goes."""
+        if self._place:
+            return self._place
+        self._piece = bytearray(min(PIECE_BYTES, self._missing or PIECE_BYTES))
+        return self._piece
 
-    def _receive(self, data: bytes) -> None:
+    def take(self, count: int) -> None:
+        """Take so many bytes that were read to there."""
+        if self._missing:
+            self._take_rest(count)
+        else:
+            piece, self._piece = self._piece, bytearray()
+            self._receive(memoryview(piece)[:count])
+        # Any byte ends uvicorn's waiting for the next request, and an empty line begins none.
+        if self._timer is None and self.timeout_keep_alive_task is None and self._answered:
+            self._expect(HEAD_SECONDS)
+
+    def _receive(self, data: memoryview) -> None:
         if self._refused:
             return
         before = self._phase, self._body_bytes
-        super().data_received(data)
+        self.data_received(data)
         if before == (self._phase, self._body_bytes):
             self._head_bytes += len(data)
         if self._head_bytes > HEAD_BYTES and not self._refused:
             part = "trailers" if self._phase % 2 else "head"
             self.send_400_response(f"the {part} of the request has more than {HEAD_BYTES} bytes")
-        # Any byte ends uvicorn's waiting for the next request, and an empty line begins none.
-        if self._timer is None and self.timeout_keep_alive_task is None and self._answered:
-            self._expect(HEAD_SECONDS)
+        if self._length and self._phase % 2 and self.cycle.body and not self._answered:
+            # Until the application asks for more, or says where it is to go.
+            self.flow.pause_reading()
+
+    async def _read_rest(self, cycle: Any, place: memoryview) -> int:
+        """Receive the rest of a body; return how much came of it."""
+        assert cycle is self.cycle
+        self._place, self._missing = place, place.nbytes
+        self._arrived = self.loop.create_future()
+        self.flow.resume_reading()  # which pauses where the application waited for the first piece
+        try:
+            await self._arrived
+        finally:
+            self._place = None  # what comes now is for nobody
+        return place.nbytes - self._missing
+
+    def _take_rest(self, count: int) -> None:
+        self._unset_keepalive_if_required()
+        self._missing -= count
+        if self._place:
+            self._place = self._place[count:]
+        if not self._missing:
+            # The parser waits for the rest of the body still.
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.on_message_complete()
+            self._end_rest()
+
+    def _end_rest(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -110,6 +195,12 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError("too many pipelined requests")  # the parser refuses all that follows
         super().on_headers_complete()
+        headers = dict(self.headers)
+        if b"transfer-encoding" in headers or self.parser.should_upgrade():
+            self._length = 0
+        else:
+            self._length = int(headers.get(b"content-length", 0))
+            self.scope["extensions"] = {REST: partial(self._read_rest, self.cycle)}
         self._phase += 1
         self._head_bytes = 0
         self._expect(BODY_SECONDS)

@@ -16,7 +16,7 @@ from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
 from neocpu.runtime.thread_pool import Threads
 from neocpu.serving.batching import Batching
-from neocpu.serving.body import discard_body, read_body
+from neocpu.serving.body import Rest, discard_body, read_body
 from neocpu.serving.in_flight import InFlight, Share
 from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import model_metadata
@@ -95,6 +95,8 @@ class InferCall:
         Inference-Header-Content-Length.
     is_picture : bool
         Whether Content-Type says so of the body.
+    rest : callable or None
+        Reads what follows the first chunk of the body to where it is wanted.
     """
 
     model: str
@@ -102,6 +104,7 @@ class InferCall:
     length: int | None
     json_bytes: int | None
     is_picture: bool = False
+    rest: Rest | None = None
 
 
 class InferenceServer:
@@ -261,6 +264,7 @@ class InferenceServer:
             seconds=self.limits.body_seconds,
             json_bytes=call.json_bytes,
             hold=share.hold_request,
+            rest=call.rest,
         )
         request = await self._parse(body, call, model)
         results = await model.infer(request.signature, request.inputs, gone)

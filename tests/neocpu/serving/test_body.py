@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neocpu.serving.body import read_body
-from neocpu.serving.refusals import RequestError, TooLargeError
+from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
 
 
 async def chunks(parts):
@@ -34,6 +34,29 @@ def test_chunks_are_put_together(parts, announced, json_bytes):
 def test_larger_than_the_first_buffer(length):
     parts = [bytes([number]) * 60_000 for number in range(5)]
     assert bytes(read(parts, length, json_bytes=77)) == b"".join(parts)
+
+
+def test_the_rest_is_received_where_it_is_kept():
+    whole = bytes(range(200))
+
+    async def rest(place):
+        place[:] = whole[30:]
+        return place.nbytes
+
+    async def scene():
+        parts = chunks([whole[:30], b""])
+        return await read_body(parts, 200, limit=200, seconds=60, json_bytes=7, rest=rest)
+
+    assert bytes(asyncio.run(scene())) == whole
+
+
+def test_a_rest_that_does_not_come():
+    async def scene():
+        parts, rest = chunks([b"123"]), lambda _: asyncio.sleep(60)
+        await read_body(parts, 9, limit=9, seconds=0.05, json_bytes=None, rest=rest)
+
+    with pytest.raises(SlowRequestError, match=r"within 0\.05 s"):
+        asyncio.run(scene())
 
 
 @pytest.mark.parametrize("json_bytes", [1, 77, 128, 200])
