@@ -4,21 +4,24 @@ Requests and replies are lines of JSON on standard input and output:
 
 =============================================  ====================================================
 ``{"address": [host, port], "request": PATH,   ``{"seconds": [of each request], "wall": seconds in
-"clients": N, "duration": seconds}``           all, "failed": [status of each that was none],
-                                               "answers": [[body in hexadecimal, how often]],
-                                               "others": those unlike the first `KINDS`}``
+"clients": N, "duration": seconds}``           all, "cpu": this process's, "failed": [status of
+                                               each that was none], "answers": [[body in
+                                               hexadecimal, how often]], "others": those unlike the
+                                               first `KINDS`}``
 =============================================  ====================================================
 
 The file holds the bytes of an HTTP request, head and body. Each client is a thread that keeps its
-connection and sends the next request when it has read the answer; nothing is parsed that need not
-be, because what clients take is counted as the server's.
+connection and sends the next request when it has read the answer; the kernel sends it from the
+file, and nothing is parsed that need not be, because what clients take is counted as the server's.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import socket
+import struct
 import sys
 import threading
 import time
@@ -29,7 +32,8 @@ from typing import Any, Final
 
 from neocpu.bench.engines.contender_process import die_with_parent
 
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 60
+"""Seconds that a client waits for the server to read or to write."""
 KINDS: Final = 8
 """Unlike answers that a client keeps: plans of batches differ in rounding, but there are few."""
 _LENGTH: Final = b"\r\ncontent-length: "
@@ -46,10 +50,10 @@ class Kind:
 
 @dataclass(slots=True)
 class Client:
-    """One connection, and what came of it."""
+    """One connection, and what came of it; ``request`` is the descriptor of a file."""
 
     address: tuple[str, int]
-    request: bytes
+    request: int
     seconds: list[float] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
@@ -61,10 +65,18 @@ class Client:
         try:
             with socket.create_connection(self.address, TIMEOUT) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.settimeout(None)  # Python's own would poll before each call
+                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                    connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", TIMEOUT, 0))
+                size = os.fstat(self.request).st_size
                 begin.wait()
                 end = time.perf_counter() + duration
                 while (start := time.perf_counter()) < end:
-                    connection.sendall(self.request)
+                    offset = 0
+                    while offset < size:
+                        offset += os.sendfile(
+                            connection.fileno(), self.request, offset, size - offset
+                        )
                     status, body = _receive(connection)
                     self.seconds.append(time.perf_counter() - start)
                     self._judge(status, body)
@@ -95,34 +107,40 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         If a client lost its connection.
     """
     host, port = order["address"]
-    request = Path(order["request"]).read_bytes()
-    clients = [Client((host, port), request) for _ in range(order["clients"])]
-    begin = threading.Barrier(len(clients) + 1)
-    arguments = (begin, order["duration"])
-    threads = [threading.Thread(target=one.work, args=arguments) for one in clients]
-    for thread in threads:
-        thread.start()
-    try:
-        begin.wait()
-    except threading.BrokenBarrierError:
-        pass  # the client that broke it says why
-    start = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    wall = time.perf_counter() - start
-    for one in clients:
-        if one.error:
-            raise one.error
+    with Path(order["request"]).open("rb") as request:
+        clients = [Client((host, port), request.fileno()) for _ in range(order["clients"])]
+        wall, cpu = _work(clients, order["duration"])
     bodies: Counter[bytes] = Counter()
     for kind in (kind for one in clients for kind in one.kinds):
         bodies[kind.body] += kind.count
     return {
         "seconds": [seconds for one in clients for seconds in one.seconds],
         "wall": wall,
+        "cpu": cpu,
         "others": sum(one.others for one in clients),
         "failed": [status for one in clients for status in one.failed],
         "answers": [(body.hex(), count) for body, count in bodies.items()],
     }
+
+
+def _work(clients: list[Client], duration: float) -> tuple[float, float]:
+    """Let them work at the same time; return the seconds that it takes, and those of CPU."""
+    begin = threading.Barrier(len(clients) + 1)
+    threads = [threading.Thread(target=one.work, args=(begin, duration)) for one in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        begin.wait()
+    except threading.BrokenBarrierError:
+        pass  # the client that broke it says why
+    start, used = time.perf_counter(), time.process_time()
+    for thread in threads:
+        thread.join()
+    wall, cpu = time.perf_counter() - start, time.process_time() - used
+    for one in clients:
+        if one.error:
+            raise one.error
+    return wall, cpu
 
 
 def _receive(connection: socket.socket) -> tuple[int, bytes]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from neocpu.bench.engines.agreement import BFLOAT16_ERROR
-from neocpu.bench.engines.contenders import Contender, ContenderError, ContenderProcess
+from neocpu.bench.engines.contenders import ContenderError, ContenderProcess
 from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.results.sample_statistics import Ratio, Rounds, percentile, ratio_of_medians
+from neocpu.bench.served.fastest_calls import CallMode, fastest_calls
 from neocpu.bench.served.served_processes import (
     AnyArray,
     ClientsProcess,
@@ -27,12 +28,16 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
 from neocpu.runtime.artifact import read_header
+from neocpu.runtime.header import ArtifactHeader
 from neocpu.tensor_spec import random_inputs
 
 ROUNDS: Final = 12
 UNTIMED: Final = 3
 """Calls before each slice of direct ones: processes were stopped."""
 WARMUP_SECONDS: Final = 0.5
+BATCHES: Final = 2.2
+"""Batches that a request may take beside its delay: one that is computed when it comes, its own,
+and a fifth for all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,10 @@ class ServedRequest:
     seconds : float
         For all of it.
     threads : int
-        That direct calls and the server's run on.
+        That direct calls and the server's run on, in all.
     max_batch : int or None
-        Rows that the server computes together; requests have one then. Else they have all.
+        Rows that the server computes together; requests have one then, and calls are made as fast
+        as can be: see `fastest_calls`. Else requests have all rows, and calls are made one by one.
     max_delay : float
         Seconds that a request may wait for others then.
     """
@@ -75,6 +81,12 @@ class ServedResult:
         another plan of a set of batches, which may compute in another precision.
     requests : int
         How many requests have as many rows as a direct call.
+    client_cpu : float
+        Seconds of CPU that clients took for a request.
+    delay : float or None
+        How long a request may wait for others; None if each is computed by itself.
+    calls : int
+        How many times ``direct`` passes while a whole batch is computed.
     """
 
     clients: int
@@ -83,6 +95,19 @@ class ServedResult:
     per_answer: tuple[float, ...]
     wrong: int
     requests: int = 1
+    client_cpu: float = 0.0
+    delay: float | None = None
+    calls: int = 1
+
+    @property
+    def bound(self) -> float | None:
+        """What the 99th percentile should be at most; None where there are no batches.
+
+        The delay, and `BATCHES` times what one takes in direct calls.
+        """
+        if self.delay is None:
+            return None
+        return self.delay + BATCHES * self.calls * percentile(self.direct, 50)
 
     @property
     def per_call(self) -> tuple[float, ...]:
@@ -91,7 +116,7 @@ class ServedResult:
 
     @property
     def share(self) -> Ratio:
-        """Throughput over that of one direct caller, who calls without a pause."""
+        """Throughput over that of direct callers, who call without a pause."""
         direct, served = (
             tuple((seconds,) for seconds in side) for side in (self.per_call, self.per_answer)
         )
@@ -124,15 +149,17 @@ class ServedResult:
             "p99": percentile(self.latencies, 99),
             "direct_p50": percentile(self.direct, 50),
             "overhead": self.overhead,
+            "p99_bound": self.bound,
+            "client_cpu": self.client_cpu,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class ServedReport:
-    """What came of one artifact; ``request_bytes`` are a request's."""
+    """What came of one artifact; ``request_bytes`` are a request's, ``mode`` is of direct calls."""
 
     name: str
-    threads: int
+    mode: CallMode
     request_bytes: int
     results: tuple[ServedResult, ...]
 
@@ -151,7 +178,8 @@ class ServedReport:
         """Return the JSON form."""
         return {
             "model": self.name,
-            "threads": self.threads,
+            "threads": self.mode.threads,
+            "mode": self.mode.to_json(),
             "request_bytes": self.request_bytes,
             "results": [result.to_json() for result in self.results],
         }
@@ -173,36 +201,54 @@ def measure_served(
 
 def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallback) -> ServedReport:
     header = read_header(artifact)
-    tolerance = BFLOAT16_ERROR if request.max_batch and len(header.each) > 1 else 0.0
-    if request.max_batch:
-        header = max(header.each, key=lambda one: one.inputs[0].shape[:1])
-    inputs = random_inputs(header.inputs, seed=0)
-    rows = header.inputs[0].shape[0] if request.max_batch else None
-    asked = slice(1 if rows else None)
-    content = binary_request({name: array[asked] for name, array in inputs.items()})
-    with TemporaryFolder("bench") as folder:
-        archive, message = Path(folder) / "inputs.npz", Path(folder) / "request"
-        save_inputs(archive, inputs)
+    with TemporaryFolder("bench") as name:
+        folder = Path(name)
+        mode, inputs = CallMode(request.threads), header.inputs
+        if request.max_batch:
+            plans = {rows: each.inputs for rows, each in _plans(header, request.max_batch).items()}
+            mode = fastest_calls(artifact, plans, request.threads, folder, on_progress)
+            inputs = plans[mode.rows]
+        arrays = random_inputs(inputs, seed=0)
+        asked = slice(1 if request.max_batch else None)
+        content = binary_request({name: array[asked] for name, array in arrays.items()})
+        archive, message = folder / "inputs.npz", folder / "request"
+        save_inputs(archive, arrays)
         message.write_bytes(content)
-        contender = Contender("direct", "neocpu", artifact)
-        queue = max(request.clients)
+        options = _options(mode, request)
         with (
-            ContenderProcess(contender, request.threads, archive) as direct,
-            closing(ServerProcess(artifact, request.threads, queue, _batching(request))) as server,
+            ContenderProcess(mode.contender(artifact), mode.threads, archive) as direct,
+            closing(ServerProcess(artifact, options)) as server,
             closing(ClientsProcess()) as clients,
         ):
             outputs = tuple(array[asked] for array in direct.outputs())
-            race = _Race(direct, server, clients, message, outputs, tolerance, rows or 1)
+            tolerance = BFLOAT16_ERROR if request.max_batch and len(header.each) > 1 else 0.0
+            race = _Race(direct, server, clients, message, outputs, tolerance, mode, request)
             race.warm_up()
-            results = race.run(request.clients, request.seconds, on_progress)
-    return ServedReport(header.name, request.threads, len(content), results)
+            results = race.run(on_progress)
+    return ServedReport(header.name, mode, len(content), results)
 
 
-def _batching(request: ServedRequest) -> tuple[str, ...]:
-    """Return what `neocpu serve` is told of batches."""
+def _plans(header: ArtifactHeader, most: int) -> dict[int, ArtifactHeader]:
+    """Return the plans of batches that requests of one row may be computed by, by their rows.
+
+    Of shapes that differ in more than rows, those of the first; all, if all have more than that.
+    """
+    found = {
+        each.inputs[0].shape[0]: each
+        for each in header.each
+        if [s.shape[1:] for s in each.inputs] == [s.shape[1:] for s in header.inputs]
+    }
+    return {rows: each for rows, each in found.items() if rows <= most} or found
+
+
+def _options(mode: CallMode, request: ServedRequest) -> tuple[str, ...]:
+    """Return what `neocpu serve` is told."""
+    calls = ("--threads", str(mode.threads_each), "--instances", str(mode.streams))
+    queue = ("--queue", str(max(request.clients)))
     if request.max_batch is None:
-        return ()
-    return "--max-batch", str(request.max_batch), "--max-delay", f"{1e3 * request.max_delay:f}ms"
+        return (*calls, *queue)
+    delay = f"{1e3 * request.max_delay:f}ms"
+    return (*calls, *queue, "--max-batch", str(request.max_batch), "--max-delay", delay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,18 +261,18 @@ class _Race:
     message: Path
     outputs: tuple[AnyArray, ...]
     tolerance: float
-    requests: int
+    mode: CallMode
+    request: ServedRequest
 
     def warm_up(self) -> None:
         """Have memory and threads ready on both sides."""
         self.direct.run(0, UNTIMED)
         self._load(1, WARMUP_SECONDS)
 
-    def run(
-        self, counts: Sequence[int], seconds: float, on_progress: ProgressCallback
-    ) -> tuple[ServedResult, ...]:
+    def run(self, on_progress: ProgressCallback) -> tuple[ServedResult, ...]:
         """Measure with each number of clients, in rounds of one slice for each side."""
-        length = seconds / (ROUNDS * 2 * len(counts))
+        counts = self.request.clients
+        length = self.request.seconds / (ROUNDS * 2 * len(counts))
         times = max(3, round(length / statistics.median(self.direct.run(5, UNTIMED))))
         direct: dict[int, list[tuple[float, ...]]] = {count: [] for count in counts}
         loads: dict[int, list[Load]] = {count: [] for count in counts}
@@ -257,11 +303,15 @@ class _Race:
                 if not same_outputs(body, self.outputs, self.tolerance):
                     wrong += count
             wrong += load.others + load.failed
+        together, rows = self.request.max_batch, self.mode.rows
         return ServedResult(
             clients,
             tuple(load.seconds for load in loads),
             tuple(direct),
             tuple(load.wall / len(load.seconds) for load in loads),
             wrong,
-            self.requests,
+            rows,
+            sum(load.cpu for load in loads) / sum(len(load.seconds) for load in loads),
+            None if together is None else self.request.max_delay,
+            self.mode.streams * -(-(together or 1) // rows),
         )

@@ -57,6 +57,8 @@ class Load:
         Answers beyond these.
     failed : int
         Answers of another status than 200.
+    cpu : float
+        Seconds of CPU that clients took in all.
     """
 
     seconds: tuple[float, ...]
@@ -64,10 +66,16 @@ class Load:
     answers: tuple[tuple[bytes, int], ...]
     others: int
     failed: int
+    cpu: float
 
 
 class ServerProcess:
     """``neocpu serve`` of one artifact on a free port; stopped but in its own context.
+
+    Parameters
+    ----------
+    options : sequence of str
+        More of its own.
 
     Raises
     ------
@@ -75,13 +83,11 @@ class ServerProcess:
         If it does not get ready.
     """
 
-    def __init__(
-        self, artifact: Path, threads: int, queue: int, batching: Sequence[str] = ()
-    ) -> None:
-        options = ("--name", NAME, "--port", "0", "--threads", str(threads), "--queue", str(queue))
+    def __init__(self, artifact: Path, options: Sequence[str]) -> None:
+        own = ("--name", NAME, "--port", "0", "--json")
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, "serve", str(artifact), *options, *batching, "--json"],
+            [sys.executable, "-c", _SERVE, "serve", str(artifact), *options, *own],
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,  # Ctrl-C goes to the parent alone
@@ -164,7 +170,8 @@ class ClientsProcess:
             raise ServingError(f"a client lost its connection: {reply['error']}")
         answers = tuple((bytes.fromhex(body), count) for body, count in reply["answers"])
         failed = len(reply["failed"])
-        return Load(tuple(reply["seconds"]), reply["wall"], answers, reply["others"], failed)
+        seconds, others = tuple(reply["seconds"]), reply["others"]
+        return Load(seconds, reply["wall"], answers, others, failed, reply["cpu"])
 
     def close(self) -> None:
         """End it. May be repeated."""

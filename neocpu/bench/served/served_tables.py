@@ -9,7 +9,7 @@ from typing import Final
 from neocpu.bench.results.document import Run, page
 from neocpu.bench.results.sample_statistics import percentile
 from neocpu.bench.results.table import Table, interval, ms
-from neocpu.bench.served.served_model import ROUNDS, ServedReport, ServedResult
+from neocpu.bench.served.served_model import BATCHES, ROUNDS, ServedReport, ServedResult
 from neocpu.foundation.units import plural
 
 METHOD: Final = (
@@ -21,24 +21,40 @@ METHOD: Final = (
     "machine's CPUs, so what clients and server take, calls lose. Every answer is compared byte "
     "for byte with the outputs of direct calls; where several plans may compute it, in different "
     "precision maybe, norm-wise to 0.05. Where the server computes requests together, each "
-    "has one row, direct calls are of whole batches, and count as many. Overhead is the median of "
-    "a request's time less that of a direct call's of as much, in the same round, with one client."
+    "has one row, direct calls are of whole batches, and count as many: they are made by the plan "
+    "and on as many streams as give the most rows a second, which is tried first, and the server "
+    "has as many instances. A batch then takes what `--max-batch` rows take in such calls. "
+    "Overhead is the median of a request's time less that of a direct call's of as much, in the "
+    "same round, with one client."
 )
+LEAST_SHARE: Final = 0.95
+"""Of the throughput of direct calls, for a server that computes requests together."""
 
 
 def served_table(reports: Sequence[ServedReport]) -> Table:
     """Return a row per artifact and number of clients."""
+    together = any(one.bound is not None for report in reports for one in report.results)
+    direct, short, last = "direct calls", "direct", ("direct p50 ms", "overhead ms")
+    if together:
+        direct, last = "best mode", (f"delay + {BATCHES} batches ms", "p99 / that")
+        short = direct
     header = (
-        *("model", "clients", "requests/s", "direct calls/s", "it / direct (95 %)"),
-        *("p50 ms", "p99 ms", "direct p50 ms", "overhead ms", "wrong answers"),
+        *("model", "clients", "requests/s", f"{direct}/s", f"it / {short} (95 %)"),
+        *("p50 ms", "p99 ms", *last, "clients' CPU ms", "wrong answers"),
     )
     rows = tuple(_row(report, result) for report in reports for result in report.results)
-    notes = tuple(
-        f"{report.name}: {plural(report.threads, 'thread')}, {report.request_bytes / 1e3:.1f} kB "
-        "per request."
+    notes = [
+        f"{report.name}: {plural(report.mode.threads, 'thread')}, "
+        f"{report.request_bytes / 1e3:.1f} kB per request"
+        + (f", best mode of direct calls: {report.mode}." if together else ".")
         for report in reports
-    )
-    return Table("Served", header, rows, notes)
+    ]
+    if together:
+        notes.append(
+            f"The aims are at least {LEAST_SHARE:.2f} of the best mode, and a p99 of at most the "
+            f"delay and {BATCHES} times what a batch takes: 1.00 of it."
+        )
+    return Table("Served", header, rows, tuple(notes))
 
 
 def render(title: str, reports: Sequence[ServedReport], run: Run) -> str:
@@ -48,6 +64,11 @@ def render(title: str, reports: Sequence[ServedReport], run: Run) -> str:
 
 
 def _row(report: ServedReport, result: ServedResult) -> tuple[str, ...]:
+    p99, bound = percentile(result.latencies, 99), result.bound
+    last = (
+        ms(percentile(result.direct, 50)),
+        "" if result.overhead is None else ms(result.overhead),
+    )
     return (
         report.name,
         str(result.clients),
@@ -55,8 +76,8 @@ def _row(report: ServedReport, result: ServedResult) -> tuple[str, ...]:
         f"{1 / statistics.median(result.per_call):.1f}",
         interval(result.share),
         ms(percentile(result.latencies, 50)),
-        ms(percentile(result.latencies, 99)),
-        ms(percentile(result.direct, 50)),
-        "" if result.overhead is None else ms(result.overhead),
+        ms(p99),
+        *(last if bound is None else (ms(bound), f"{p99 / bound:.2f}")),
+        ms(result.client_cpu),
         str(result.wrong),
     )

@@ -36,7 +36,7 @@ Examples:
     type=click.IntRange(min=1),
     metavar="N",
     help="Have the server compute requests together, each of one row; direct calls are of whole "
-    "batches.",
+    "batches, by the plan and on the streams that do most rows a second.",
 )
 @click.option(
     "--max-delay",

@@ -10,6 +10,7 @@ import pytest
 
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.served import served_load
+from neocpu.bench.served.fastest_calls import CallMode, fastest_calls
 from neocpu.bench.served.served_model import (
     ROUNDS,
     ServedReport,
@@ -47,9 +48,18 @@ def test_requests_that_are_computed_together(linear):
     assert isinstance(report, ServedReport), report
     assert report.wrong == 0
     assert report.request_bytes < 4 * 64 * 4
+    assert (report.mode.streams, report.mode.rows) == (1, 4)
     for result in report.results:
         assert result.requests == 4
         assert result.per_call[0] == pytest.approx(np.mean(result.direct[0]) / 4)
+        assert result.bound == pytest.approx(0.001 + 2.2 * 2 * np.median(result.direct))
+
+
+def test_calls_are_tried_on_streams(linear, tmp_path):
+    plans = {4: linear.header.inputs}
+    mode = fastest_calls(linear.path, plans, 2, tmp_path)
+    assert mode.rows == 4
+    assert mode.streams * mode.threads_each == mode.threads == 2
 
 
 def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
@@ -91,8 +101,24 @@ def test_figures():
     together = replace(result, requests=4)  # whose direct calls do four times as much
     assert together.overhead is None
     assert result.share.value == pytest.approx(0.8)
-    table = served_table([ServedReport("net", 2, 1000, (result,))])
+    table = served_table([ServedReport("net", CallMode(2), 1000, (result,))])
     assert table.rows[0][2:5] == ("80.0", "100.0", "0.80 (0.80 to 0.80)")
+    assert "best mode" not in " ".join((*table.header, *table.notes))
+
+
+def test_figures_of_batches():
+    """Of 16 rows, in calls of 8 rows on two streams, of which one ends every 10 ms."""
+    latencies, direct = ((0.081, 0.082),) * 3, ((0.010,),) * 3
+    result = ServedResult(32, latencies, direct, (0.0015,) * 3, 0, 8, 0.0003, 0.002, 4)
+    assert result.bound == pytest.approx(0.002 + 2.2 * 0.040)
+    report = ServedReport("net", CallMode(2, 2, 8), 1000, (result,))
+    assert report.to_json()["results"][0]["p99_bound"] == result.bound
+    table = served_table([report])
+    shown = dict(zip(table.header, table.rows[0], strict=True))
+    assert shown["it / best mode (95 %)"].startswith("0.83")
+    assert (shown["delay + 2.2 batches ms"], shown["p99 / that"]) == ("90.00", "0.91")
+    assert shown["clients' CPU ms"] == "0.30"
+    assert "2 streams of 1 thread, 8 rows a call" in table.notes[0]
 
 
 @pytest.fixture
@@ -121,8 +147,9 @@ def test_other_answers_are_noticed(canned, tmp_path):
     address, answers = canned
     answers += [http(b"one"), http(b"one"), http(b"two"), http(b"busy", "429 Too Many")]
     (tmp_path / "request").write_bytes(b"any")
-    client = served_load.Client(address, b"any")
-    client.work(threading.Barrier(1), 3600)
+    with (tmp_path / "request").open("rb") as request:
+        client = served_load.Client(address, request.fileno())
+        client.work(threading.Barrier(1), 3600)
     assert isinstance(client.error, ConnectionResetError)
     assert client.kinds == [served_load.Kind(b"one", 2), served_load.Kind(b"two")]
     assert (client.others, client.failed) == (0, [429])

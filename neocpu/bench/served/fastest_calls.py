@@ -1,0 +1,87 @@
+"""How direct calls of an artifact do the most rows a second: on how many streams, by which plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from neocpu.bench.engines.contenders import OWN, Contender, ContenderProcess
+from neocpu.bench.engines.inputs_file import save_inputs
+from neocpu.bench.throughput.modes import default_counts
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
+from neocpu.tensor_spec import TensorSpec, random_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class CallMode:
+    """How an artifact is called.
+
+    Attributes
+    ----------
+    threads : int
+        In all.
+    streams : int
+        Calls at once, which share the threads.
+    rows : int
+        Of a call, for each of which a request asks.
+    """
+
+    threads: int
+    streams: int = 1
+    rows: int = 1
+
+    @property
+    def threads_each(self) -> int:
+        """Threads of one call."""
+        return max(1, self.threads // self.streams)
+
+    def contender(self, artifact: Path) -> Contender:
+        """Return it as a contender; where calls are made at once, it times them together."""
+        return Contender("direct", OWN, artifact, self.streams if self.streams > 1 else None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        streams = f"{plural(self.streams, 'stream')} of {plural(self.threads_each, 'thread')}"
+        return f"{streams}, {plural(self.rows, 'row')} a call"
+
+
+def fastest_calls(
+    artifact: Path,
+    plans: Mapping[int, Sequence[TensorSpec]],
+    threads: int,
+    folder: Path,
+    on_progress: ProgressCallback = silent,
+) -> CallMode:
+    """Try each plan of a set of batches on 1, 2, 4, … streams and one for each thread.
+
+    Parameters
+    ----------
+    plans : mapping of int to sequence of TensorSpec
+        Inputs by the rows of a call.
+    threads : int
+        In all.
+    folder : Path
+        For inputs.
+
+    Raises
+    ------
+    ContenderError
+        If the artifact does not run.
+    """
+    modes = [CallMode(threads, one, rows) for rows in plans for one in default_counts(threads)]
+    seconds: dict[CallMode, float] = {}
+    for number, mode in enumerate(modes):
+        on_progress(Progress("best mode", number, len(modes)))
+        archive = folder / f"inputs-{mode.rows}.npz"
+        save_inputs(archive, random_inputs(plans[mode.rows], seed=0))
+        contender = Contender(str(mode), OWN, artifact, mode.streams)
+        with ContenderProcess(contender, threads, archive) as process:
+            (each,) = process.run(1, 1)  # a mean of several, as of all calls at once
+            seconds[mode] = each / mode.rows
+    return min(seconds, key=lambda mode: seconds[mode])
