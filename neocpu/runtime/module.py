@@ -247,6 +247,23 @@ class Module(Unpicklable):
         """
         return self._named_call(inputs, out)()
 
+    def run_plan(self, number: int, inputs: Sequence[AnyArray]) -> tuple[AnyArray, ...]:
+        """Run the plan of one of `signatures`; a call may do its batch by others.
+
+        Parameters
+        ----------
+        number : int
+            Which of them.
+        inputs : sequence of array
+            In graph order, with the signature's shapes.
+
+        Raises
+        ------
+        UsageError, ArtifactError
+            As for a call.
+        """
+        return self._usable().run(number, inputs)
+
     def submit(self, inputs: Any, out: Any = None) -> Future[Any]:
         """Queue a call and return at once.
 

@@ -25,8 +25,13 @@ MAX_EVENTS: Final = 1_000_000
 """Of all rounds with a trace: those of long loops are fewer, or take gigabytes."""
 
 
-def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
+def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, Any]:
     """Run an artifact on random inputs, first as it is and then with a trace.
+
+    Parameters
+    ----------
+    number : int
+        Of a set of shapes, which of them; each of its plans has calls of its own.
 
     Returns
     -------
@@ -36,11 +41,13 @@ def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
         (``"pages"``).
     """
     with load(path, threads) as module:
-        inputs = list(random_inputs(module.inputs, seed=0).values())
+        inputs = list(random_inputs(module.signatures[number].inputs, seed=0).values())
+        counts = [len(each.calls) for each in module.metadata.each]
+        own = slice(sum(counts[:number]), sum(counts[: number + 1]))
 
         def run() -> float:
             begin = time.perf_counter()
-            module(inputs)
+            module.run_plan(number, inputs)
             return time.perf_counter() - begin
 
         for _ in range(WARMUP):
@@ -56,12 +63,14 @@ def measure(path: str, threads: int, rounds: int) -> dict[str, Any]:
         instrumented = [run() for _ in range(rounds)]
         timeline = module.stop_trace()
         pages = held_pages(path, module.metadata.arena_bytes)
+        found = times_of(timeline)
     return {
         "pages": pages,
         "seconds": statistics.median(plain),
         "fastest": min(plain),
         "instrumented": statistics.median(instrumented),
-        **times_of(timeline),
+        **found,
+        **{name: found[name][own] for name in ("calls", "times")},
     }
 
 
@@ -92,8 +101,8 @@ def times_of(timeline: Timeline) -> dict[str, Any]:
 
 def main() -> None:
     """Print what `measure` returns."""
-    path, threads, rounds = sys.argv[1:]
-    print(json.dumps(measure(path, int(threads), int(rounds))))
+    path, *numbers = sys.argv[1:]
+    print(json.dumps(measure(path, *map(int, numbers))))
 
 
 if __name__ == "__main__":

@@ -245,6 +245,7 @@ def measure_profile(
     limits: Limits,
     rounds: int = ROUNDS,
     on_progress: ProgressCallback = silent,
+    number: int = 0,
 ) -> ProfileReport:
     """Time every operator of an artifact in a process of its own.
 
@@ -254,6 +255,8 @@ def measure_profile(
         Of the artifact's header: what its kernels compute.
     limits : Limits
         Their number of threads is the one used.
+    number : int
+        Of a set of shapes, which of them the plan is of.
 
     Raises
     ------
@@ -263,7 +266,7 @@ def measure_profile(
     on_progress(Progress("profile", detail=plural(limits.threads, "thread")))
     measured = measure_in_process(
         "neocpu.bench.profile.call_times",
-        (artifact, limits.threads, rounds),
+        (artifact, limits.threads, rounds, number),
         ArtifactError,
         doing=f"profiling {artifact.name}",
         cannot=f"cannot profile {artifact.name}",

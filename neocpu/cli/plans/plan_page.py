@@ -92,12 +92,9 @@ def measured_profile(
     from neocpu.runtime.module import load
 
     loaded = read_header(artifact)
-    if loaded.others:
-        raise UsageError(
-            f"--profile cannot tell the plans of {artifact} apart: it is compiled for "
-            f"{loaded.set_text}; compile for one of them"
-        )
-    if loaded.calls != header.calls or loaded.target != header.target:
+    same = (one.inputs == header.inputs and one.calls == header.calls for one in loaded.each)
+    number = next((number for number, one in enumerate(same) if one), None)
+    if number is None or loaded.target != header.target:
         raise UsageError(
             f"--profile runs what this host loads of {artifact}, which is for {loaded.target}: "
             "leave --variant out"
@@ -105,5 +102,7 @@ def measured_profile(
     load(artifact, header.threads).close()  # refused at once where this host cannot run it
     with terminal.progress() as on_progress:
         limits = limits or measure_limits(header.threads, on_progress)
-        found = measure_profile(artifact, header.plan, limits, on_progress=on_progress)
+        found = measure_profile(
+            artifact, header.plan, limits, on_progress=on_progress, number=number
+        )
     return found.to_json()

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from neocpu.cli.main import main
+from neocpu.runtime.artifact import read_header
 from tests.neocpu.shape_sets.conftest import SHAPES, Network
 
 
@@ -50,6 +51,17 @@ def test_run_takes_what_is_in_the_set(run: Any, sized: Network, tmp_path: Path):
     report = json.loads(out)
     assert report["inputs"][0]["shape"] == [2, 3, 16, 5]
     assert report["outputs"][0]["shape"] == [2, 5, 16, 5]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_any_plan_of_a_set_is_profiled(run: Any, sized: Network, number: int):
+    given = ("--shape", f"x:{','.join(map(str, SHAPES[number]['x']))}")
+    code, out, err = run("explain", sized.path, *given, "--html", "p.html", "--profile", "--json")
+    assert code == 0, err
+    measured = json.loads(out)["profile"]["operators"]
+    plan = read_header(sized.path).each[number]
+    assert {one["kernel"] for one in measured} == {*(name for name, _ in plan.calls), "runtime"}
+    assert all(one["seconds"] > 0 for one in measured if one["kernel"] != "runtime")
 
 
 def test_other_shapes_are_refused(run: Any, sized: Network, tmp_path: Path):
