@@ -15,7 +15,7 @@ from neocpu.report_pages.scheme_words import TEMPLATES, WORDS
 from neocpu.runtime.header import ArtifactHeader
 
 SCRIPTS: Final = (
-    *("report", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
+    *("report", "picked", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
     *("pages", "search", "roofline", "trace", "main"),
 )
 """Scripts of this page alone, in the order in which they use each other."""

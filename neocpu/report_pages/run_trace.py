@@ -22,6 +22,8 @@ _CLOSE: Final = 500
 
 Span: TypeAlias = tuple[int, int, int]
 """Position of the call; begin and end, in nanoseconds since the run began."""
+Pause: TypeAlias = tuple[int, int]
+"""Begin and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,15 @@ class ThreadTime:
         0 is the one that made the run.
     tasks : tuple of Span
         Parts of parallel loops.
+    waits : tuple of Pause
+        When the first one waits for others to end a loop. Others wait whenever they do nothing.
     busy, waiting : int
         Nanoseconds. The first thread has what lies between kernels besides.
     """
 
     thread: int
     tasks: tuple[Span, ...]
+    waits: tuple[Pause, ...]
     busy: int
     waiting: int
 
@@ -50,6 +55,7 @@ class ThreadTime:
             "busy_ns": self.busy,
             "waiting_ns": self.waiting,
             "tasks": _flat(self.tasks),
+            "waits": _flat(self.waits),
         }
 
 
@@ -212,13 +218,15 @@ def _threads(
             ends[loop] = max(end, ends.get(loop, 0))
             parts.setdefault(thread, []).append((loop, begin, end))
     own = {loop: end for loop, _, end in parts[0]}
-    waiting = sum(end - own.get(loop, begins[loop]) for loop, end in ends.items())
+    pauses = [(own.get(loop, begins[loop]), end) for loop, end in ends.items()]
+    waiting = sum(end - begin for begin, end in pauses)
     computing = sum(end - begin for begin, end, _ in kernels) - waiting
+    waits = tuple((b - run[0], e - run[0]) for b, e in sorted(pauses) if b < e)
     for thread, mine in sorted(parts.items()):
         busy = sum(end - begin for _, begin, end in mine)
         times = (busy, run[1] - run[0] - busy) if thread else (computing, waiting)
         spans = ((kernels[made][2], b - run[0], e - run[0]) for (made, _), b, e in _joined(mine))
-        yield ThreadTime(thread, tuple(spans), *times)
+        yield ThreadTime(thread, tuple(spans), () if thread else waits, *times)
 
 
 def _joined(parts: Iterable[_Part]) -> list[_Part]:
@@ -232,5 +240,5 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
     return found
 
 
-def _flat(spans: Iterable[Span]) -> list[int]:
+def _flat(spans: Iterable[tuple[int, ...]]) -> list[int]:
     return [number for span in spans for number in span]

@@ -1,6 +1,7 @@
 """The pages that documents link to: `make pages` writes docs/pages/ and docs/page.png.
 
-`PROFILE=no make pages` leaves out what is measured of whole networks, where the machine is busy.
+`PROFILE=no make pages` leaves out what is measured of whole networks, where the machine is busy;
+`python -m tests.pages --redraw` measures nothing: today's scripts draw what the pages have.
 
 With names of files, `python -m tests.pages FILE.html...` says what a browser takes to show them.
 """
@@ -16,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "neocpu" / "cli"))
 import browser
 
 from tests.pages.page_times import page_times
+from tests.pages.redrawn import redrawn
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "pages"
@@ -34,8 +36,17 @@ def main() -> None:
     parser.add_argument(
         "files", nargs="*", type=Path, help="pages to measure; without any, all are written first"
     )
-    named = parser.parse_args().files
-    if not named:
+    parser.add_argument(
+        "--redraw",
+        action="store_true",
+        help="draw all anew, of what they have, and compile nothing",
+    )
+    given = parser.parse_args()
+    named = given.files
+    if given.redraw:
+        for path in PAGES.glob("*.html"):
+            path.write_text(redrawn(path))
+    elif not named:
         write()
     if browser.CHROMIUM is None:
         sys.exit(browser.NEEDED.kwargs["reason"])
@@ -52,7 +63,10 @@ def write() -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     for name in NETWORKS:
         neocpu("compile", name, "-o", f"{name}.so")
-        neocpu("explain", f"{name}.so", "--html", PAGES / f"{name}.html", *PROFILE)
+        run = ("--trace", f"{name}.json") if PROFILE else ()
+        if run:
+            neocpu("run", f"{name}.so", "--repeat", "50", *run)
+        neocpu("explain", f"{name}.so", "--html", PAGES / f"{name}.html", *PROFILE, *run)
     # Both by the same records: predictions are of the same costs.
     neocpu("compile", "resnet50", "--opt", "conv-layout", "-o", "conv-layout.so")
     change = PAGES / "resnet50-layouts.html"

@@ -1,32 +1,19 @@
 """The pages that documents link to, in a browser: large networks, with today's scripts."""
 
-import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import browser
 
-from neocpu.report_pages.page import page_text
 from tests.pages.__main__ import NETWORKS, PAGES
 from tests.pages.page_times import PageTimes, page_times
+from tests.pages.redrawn import redrawn
 
 ROOT = Path(__file__).parents[2]
 REPORTS = {f"{name}.html" for name in NETWORKS}
 VIEWS = ("flame", "arena", "live", "weights", "plan", "dots", "list", "tiles")
 MOST = 3_000_000
 """Bytes of a page."""
-
-
-def drawn_anew(path: Path, folder: Path) -> Path:
-    """Return the page of the same data as it is made today."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text())
-    assert found
-    data: dict[str, Any] = json.loads(found[1])
-    fresh: Any = SimpleNamespace(name=data["name"], to_json=lambda: data)
-    (folder / path.name).write_text(page_text(fresh))
-    return folder / path.name
 
 
 def test_documents_link_to_all_of_them_and_they_are_small() -> None:
@@ -42,7 +29,8 @@ def test_documents_link_to_all_of_them_and_they_are_small() -> None:
 def test_every_view_of_large_networks(tmp_path: Path) -> None:
     with browser.browser() as page:
         for name in sorted(REPORTS):
-            took = page_times(page, drawn_anew(PAGES / name, tmp_path))
+            (tmp_path / name).write_text(redrawn(PAGES / name))
+            took = page_times(page, tmp_path / name)
             assert took.interactive >= took.paint > 0
             page.look_well(1400)
             boxes = page.value("document.querySelectorAll('#graph .node').length")
@@ -63,13 +51,14 @@ def test_every_view_of_large_networks(tmp_path: Path) -> None:
 
 
 @browser.NEEDED
-def test_every_other_page() -> None:
+def test_every_other_page(tmp_path: Path) -> None:
     with browser.browser() as page:
         for path in sorted(PAGES.iterdir()):
             if path.name in REPORTS:
                 continue
+            (tmp_path / path.name).write_text(redrawn(path))
             for width in (1400, 390):
-                page.open(path, width)
+                page.open(tmp_path / path.name, width)
                 page.look_well(width)
 
 

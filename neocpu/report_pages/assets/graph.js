@@ -7,6 +7,8 @@ const boxed = nodes.filter((node) => !passed.has(node.id));
 function look(view) {
   graph.view = view;
   graph.svg.setAttribute("viewBox", view.join(" "));
+  // What is too small to be read is a blur, and slow.
+  graph.svg.classList.toggle("far", scale() > 3.5);
 }
 function zoom(factor, x = null, y = null) {
   const [left, top, width, height] = graph.view;
@@ -22,11 +24,13 @@ function centre([x, y], near) {
   look([x - (w * s) / 2, y - (h * s) / 2, w * s, h * s]);
 }
 function start() {
-  // All of a long chain is a thread on a screen: the beginning says more, from where one can go on.
+  // All of a large one is too small to be read: the beginning says more, from where one can go on.
   const { clientWidth: w, clientHeight: h } = graph.svg;
-  const s = Math.max(Math.min(graph.all[2] / w, 1.6), 1);
-  const first = graph.places.reduce((a, b) => (b && (!a || b[1] < a[1]) ? b : a), null);
-  look([first[0] - (w * s) / 2, -20, w * s, h * s]);
+  const narrow = w < 600, s = narrow ? 1 : 1.6;
+  look(graph.all);
+  if (scale() <= s) return;
+  const [x] = graph.places.reduce((a, b) => (b && (!a || b[0] + b[1] < a[0] + a[1]) ? b : a), null);
+  look([Math.max(narrow ? -Infinity : -20, x - (w * s) / 2), -50, w * s, h * s]);
 }
 
 function box(node, [x, y]) {
@@ -59,9 +63,9 @@ function paint() {
     ...(graph.colour === "time" ? [swatch("little time", "hsl(50 90% 88%)"), swatch("most time", "hsl(5 90% 55%)")] : []),
     ...(passed.size ? [swatch(`${passed.size} layout transforms, ${duration([...passed].reduce((sum, id) => sum + nodes[id].us, 0))} in all`, "var(--cost)")] : []));
 }
-function arranged({ data: { left, width, height, places, lines } }) {
+function arranged({ data: { width, height, places, lines } }) {
   at("waiting").remove();
-  graph.all = [left - 20, -20, width + 40, height + 40];
+  graph.all = [-20, -50, width + 40, height + 100];
   const layer = draw("g", {}, ...edges.flatMap((edge, i) => line(edge, lines[i])));
   boxed.forEach((node, i) => {
     graph.places[node.id] = places[i];

@@ -1,6 +1,6 @@
 // Arranges the network, apart from the page so that it never waits: it is told nodes, with their
 // sizes, and edges, and answers with where they are.
-const PIECE = 120;
+const ACROSS = 264, DOWN = 96, SHAPE = 1.4;
 
 // The longest way to each node.
 function ranksOf(count, edges) {
@@ -18,54 +18,68 @@ function ranksOf(count, edges) {
   return ranks;
 }
 
-// Where all goes through one node the network is cut: a whole one of 1000 nodes is too deep for the
-// library's recursion, and its time grows faster than what it arranges. Each piece but the first
-// begins with the node that the one before ends with.
-function piecesOf(count, edges) {
-  const ranks = ranksOf(count, edges), depth = ranks.reduce((a, b) => Math.max(a, b), 0);
-  const sizes = new Array(depth + 1).fill(0), crossing = Array.from({ length: depth + 1 }, () => new Set());
-  for (const rank of ranks) sizes[rank] += 1;
+// A long network is folded into columns, which together are about as wide as a screen: a whole one is
+// a thread on it, and beyond some hundred nodes too deep for the library's recursion. Columns end where
+// few tensors go on into the next one.
+function columnsOf(ranks, edges) {
+  const depth = ranks.reduce((a, b) => Math.max(a, b), 0);
+  const crossing = Array.from({ length: depth + 1 }, () => new Set());
   for (const [s, d] of edges) for (let rank = ranks[s]; rank < ranks[d]; rank += 1) crossing[rank].add(s);
-  const pieces = [];
-  let first = 0, size = 0, gate = null;
-  for (let rank = 0; rank <= depth; rank += 1) {
-    size += sizes[rank];
-    const [only] = crossing[rank];
-    const cut = rank < depth && size >= PIECE && crossing[rank].size === 1 && ranks[only] === rank;
-    if (!cut && rank < depth) continue;
-    pieces.push({ first, last: rank, gate, ids: [] });
-    [first, size, gate] = [rank + 1, 0, only];
+  const sizes = new Array(depth + 1).fill(0);
+  for (const rank of ranks) sizes[rank] += 1;
+  // Between what ranks have on average and what the widest has.
+  const width = (ACROSS * (ranks.length / (depth + 1) + Math.max(...sizes))) / 2 + 60;
+  const high = Math.max(8, Math.sqrt(((depth + 1) * width) / (SHAPE * DOWN)));
+  const rows = Math.ceil((depth + 1) / Math.ceil((depth + 1) / high));
+  const columns = [];
+  for (let first = 0, above = []; first <= depth;) {
+    const ends = Array.from({ length: rows }, (_, i) => first + Math.ceil(rows * 0.6) + i);
+    const cost = (rank) => 4 * crossing[rank].size + Math.abs(rank - first + 1 - rows);
+    const last = depth - first < rows * 1.25 ? depth : ends.filter((rank) => rank < depth).reduce((a, b) => (cost(b) < cost(a) ? b : a));
+    const below = [...crossing[last]];
+    columns.push({ first, last, above, below });
+    [first, above] = [last + 1, below];
   }
-  const pieceOf = (rank) => pieces.find((piece) => rank <= piece.last);
-  ranks.forEach((rank, id) => pieceOf(rank).ids.push(id));
-  for (const piece of pieces) if (piece.gate !== null) piece.ids.push(piece.gate);
-  return { pieces, pieceOfEdge: ([, d]) => pieceOf(ranks[d]) };
+  return columns;
 }
 
-function arrange(nodes, ids, edges) {
+// Arranges a column; what comes into it or leaves it does so at points of its own, above and below.
+function arrange({ first, last, above, below }, nodes, ranks, edges) {
   const graph = new dagre.graphlib.Graph();
+  const began = (s) => (ranks[s] < first ? `above ${s}` : String(s));
   // Other rankers cost seconds on 700 nodes, and the order of calls is nearly the ranks anyway.
   graph.setGraph({ nodesep: 24, ranksep: 46, ranker: "longest-path" });
-  for (const id of ids) graph.setNode(String(id), { ...nodes[id] });
-  for (const [s, d] of edges) graph.setEdge(String(s), String(d), {});
+  nodes.forEach((node, id) => { if (ranks[id] >= first && ranks[id] <= last) graph.setNode(String(id), { ...node }); });
+  for (const s of above) graph.setNode(`above ${s}`, { width: 1, height: 1 });
+  for (const s of below) graph.setNode(`below ${s}`, { width: 1, height: 1 });
+  const connect = (s, end, rank) => graph.setEdge(began(s), end, { minlen: ranks[s] < first ? rank - first + 1 : 1 });
+  for (const [s, d] of edges) connect(s, String(d), ranks[d]);
+  for (const s of below) connect(s, `below ${s}`, last + 1);
   dagre.layout(graph);
-  return graph;
+  return { place: (name) => graph.node(name), way: (s, end) => graph.edge(began(s), end).points, size: graph.graph() };
+}
+
+// The way from the foot of a column to the head of the next one, between the two.
+function led([x, y], [toX, toY], foot, lane, number) {
+  const [low, high] = [foot + 12 + 6 * number, toY - 14 - 6 * number];
+  return [[x, y], [x, low], [lane + 8 * number, low], [lane + 8 * number, high], [toX, high], [toX, toY]];
 }
 
 onmessage = ({ data: { nodes, edges } }) => {
-  const { pieces, pieceOfEdge } = piecesOf(nodes.length, edges);
-  const places = [], lines = [];
-  let [left, right, bottom] = [0, 0, 0];
-  for (const piece of pieces) {
-    const inside = edges.map((edge, i) => [edge, i]).filter(([edge]) => pieceOfEdge(edge) === piece);
-    const graph = arrange(nodes, piece.ids, inside.map(([edge]) => edge));
-    const from = piece.gate === null ? null : graph.node(String(piece.gate));
-    const [dx, dy] = from ? [places[piece.gate][0] - from.x, places[piece.gate][1] - from.y] : [0, 0];
-    const moved = ({ x, y }) => [x + dx, y + dy];
-    for (const id of piece.ids) places[id] = moved(graph.node(String(id)));
-    for (const [[s, d], i] of inside) lines[i] = graph.edge(String(s), String(d)).points.map(moved);
-    const { width, height } = graph.graph();
-    [left, right, bottom] = [Math.min(left, dx), Math.max(right, dx + width), Math.max(bottom, dy + height)];
+  const ranks = ranksOf(nodes.length, edges);
+  const places = [], lines = [], ways = new Map();
+  let [right, bottom, foot] = [0, 0, 0];
+  for (const column of columnsOf(ranks, edges)) {
+    const inside = edges.map((edge, i) => [...edge, i]).filter(([, d]) => ranks[d] >= column.first && ranks[d] <= column.last);
+    const { place, way, size } = arrange(column, nodes, ranks, inside);
+    const left = right + (column.above.length ? 60 + 8 * column.above.length : 0);
+    const moved = ({ x, y }) => [x + left, y];
+    column.above.forEach((s, i) => ways.set(s, [...ways.get(s), ...led(ways.get(s).at(-1), moved(place(`above ${s}`)), foot, right + 20, i)]));
+    const before = (s) => (ranks[s] < column.first ? ways.get(s) : []);
+    nodes.forEach((_, id) => { if (place(String(id))) places[id] = moved(place(String(id))); });
+    for (const [s, d, i] of inside) lines[i] = [...before(s), ...way(s, String(d)).map(moved)];
+    for (const s of column.below) ways.set(s, [...before(s), ...way(s, `below ${s}`).map(moved)]);
+    [right, bottom, foot] = [left + size.width, Math.max(bottom, size.height), size.height];
   }
-  postMessage({ left, width: right - left, height: bottom, places, lines });
+  postMessage({ width: right, height: bottom, places, lines });
 };

@@ -11,6 +11,7 @@ function showTiles() {
   ].filter(Boolean));
   at("list").append(...terms(report.facts));
 }
+listenPicked();
 showTiles();
 showGraph();
 requestAnimationFrame(() => setTimeout(() => { showTime(); showMemory(); showPages(); showSearch(); showRoofline(); showTrace(); document.documentElement.dataset.drawn = "yes"; }));

@@ -3,15 +3,17 @@ function arenaPicture({ bytes, blocks }) {
   const W = Math.max(at("arena").clientWidth, 300), H = 260, LEFT = 62, BELOW = 22;
   const x = (call) => LEFT + (call / calls) * (W - LEFT);
   const y = (offset) => (H - BELOW) * (1 - offset / bytes);
-  const svg = draw("svg", { class: "picture", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Arena of ${size(bytes)} over ${calls} calls` });
+  const svg = draw("svg", { class: "picture", viewBox: `0 0 ${W} ${H}` });
+  const parts = [];
   for (const [offset, length, first, last] of blocks) {
     const node = nodes[first];
-    svg.append(draw("rect", { x: x(first), y: y(offset + length), width: Math.max(x(last + 1) - x(first) - 0.5, 0.5), height: Math.max(y(offset) - y(offset + length) - 0.5, 0.5), fill: colour("group", node.group), onclick: () => choose(first) },
-      draw("title", {}, `${size(length)} at ${size(offset)}, from ${node.name} to ${nodes[last].name}`)));
+    const shape = draw("rect", { x: x(first), y: y(offset + length), width: Math.max(x(last + 1) - x(first) - 0.5, 0.5), height: Math.max(y(offset) - y(offset + length) - 0.5, 0.5), fill: colour("group", node.group) });
+    svg.append(shape);
+    parts.push({ shape, tip: `${size(length)} at ${size(offset)}, made by ${node.name}, needed until ${nodes[last].name}`, id: first });
   }
   for (const part of [0, 0.5, 1]) svg.append(draw("text", { class: "axis", x: LEFT - 6, y: Math.max(y(bytes * part), 12), "text-anchor": "end" }, size(bytes * part)));
   svg.append(draw("text", { class: "axis", x: LEFT, y: H - 6 }, "first call"), draw("text", { class: "axis", x: W, y: H - 6, "text-anchor": "end" }, `call ${calls}`));
-  return svg;
+  return pickable(svg, `Arena of ${size(bytes)} over ${calls} calls`, parts);
 }
 function liveBytes(blocks) {
   // Tensors that are joined where they lie overlap, and count once.
@@ -30,7 +32,7 @@ function showMemory() {
   if (!blocks.length) at("arena").append("Nothing lies between the kernels.");
   else {
     at("arena").append(arenaPicture(report.arena));
-    plot(at("live"), {
+    plot(at("live"), "Bytes in use", {
       height: 180,
       scales: { x: { time: false }, y: { range: (_, __, most) => [0, Math.max(most, bytes / 1e6)] } },
       axes: [{ label: "call" }, { label: "MB in use" }],
@@ -40,6 +42,6 @@ function showMemory() {
   }
   const heavy = kernels.filter((node) => node.weights).sort((a, b) => b.weights - a.weights);
   const shown = heavy.slice(0, 15), rest = heavy.slice(15);
-  const others = rest.length ? [[`${rest.length} more`, rest.reduce((sum, node) => sum + node.weights, 0)]] : [];
-  at("weights").append(heavy.length ? bars([...shown.map((node) => [chooser(node.id), node.weights]), ...others], size) : "No kernel reads weights.");
+  at("weights").append(heavy.length ? bars(shown.map((node) => [chooser(node.id), node.weights]), size) : "No kernel reads weights.");
+  if (rest.length) at("weights").append(make("p", { class: "hint" }, `${rest.length} more read ${size(rest.reduce((sum, node) => sum + node.weights, 0))} together.`));
 }

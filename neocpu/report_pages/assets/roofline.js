@@ -16,6 +16,8 @@ function roofsOf(limits) {
 }
 function bends(limits) { return limits ? [limits.dram, limits.cache_read].filter(Boolean).map((bytes) => limits.flops / bytes) : []; }
 
+const decades = (_, splits) => splits.map((value) => (value && Math.abs(Math.log10(value) % 1) < 1e-9 ? value : null));
+
 function roofText(dots) {
   if (!dots.length) return "No operator here multiplies.";
   const what = "Each dot is an operator: the further right, the more it computes per byte it reads or writes; the higher, the faster it computes. ";
@@ -46,15 +48,17 @@ function showRoofline() {
     return best;
   };
   const shown = (text) => (_, value, __, i) => (value === null || value === undefined || i === null || i === undefined ? "" : text(value, i));
-  const made = plot(at("dots"), {
+  const made = plot(at("dots"), "Roofline", {
     height: 340,
     // The nearest dot, not the nearest line across.
     cursor: { dataIdx: nearest },
     scales: { x: { time: false, distr: 3 }, y: { distr: 3 } },
-    axes: [{ label: "operations per byte" }, { label: "GFLOP/s" }],
+    axes: [{ label: "operations per byte", grid: { filter: decades } }, { label: "GFLOP/s", grid: { filter: decades } }],
     series: [{ label: "operator", value: shown((_, i) => points[i].node?.name ?? "") },
       ...groups.map((bound) => ({ label: bound ? `limited ${LIMITED[bound]}` : "GFLOP/s", stroke: BOUNDS[bound], paths: () => null, value: shown((y) => `${y.toPrecision(3)} GFLOP/s`), points: { show: true, size: 8, fill: `${BOUNDS[bound]}88` } })),
       ...roofs.map(({ label, stroke, dash }) => ({ label, stroke, dash, width: 2, points: { show: false }, spanGaps: true, value: shown((y) => `${y.toPrecision(3)} GFLOP/s`) }))],
   }, data);
-  made.over.addEventListener("click", () => { const i = nearest(made); if (i !== null && points[i].node) choose(points[i].node.id); });
+  const pick = () => { const i = nearest(made); if (i !== null) choose(points[i].node.id); };
+  made.over.addEventListener("click", pick);
+  at("dots").addEventListener("keydown", (event) => { if (event.key === "Enter") pick(); });
 }

@@ -8,24 +8,27 @@ function flame(us, title) {
   const total = sum(kernels.filter((node) => us(node)));
   const ordered = [...groups].map(([kind, list]) => [kind, list.sort((a, b) => us(b) - us(a)), sum(list)]).sort((a, b) => b[2] - a[2]);
   const W = at("flame").clientWidth || 1000;
-  const svg = draw("svg", { class: "picture", viewBox: `0 0 ${W} 82`, role: "img", "aria-label": `${title}: ${duration(total)}` });
+  const svg = draw("svg", { class: "picture", viewBox: `0 0 ${W} 82` });
   svg.append(draw("text", { x: 0, y: 13 }, `${title}: ${duration(total)} in kernels`));
   let x = 0;
-  const bar = (left, top, width, fill, text, tip, attributes) => {
-    svg.append(draw("rect", { x: left, y: top, width: Math.max(width - 0.6, 0.2), height: 28, fill, ...attributes }, draw("title", {}, tip)));
+  const parts = [];
+  const bar = (left, top, width, fill, text, tip, id) => {
+    const shape = draw("rect", { x: left, y: top, width: Math.max(width - 0.6, 0.2), height: 28, fill, opacity: id === null ? 1 : 0.85 });
+    svg.append(shape);
+    parts.push({ shape, tip, id });
     if (width > 34) svg.append(draw("text", { class: "on", x: left + 4, y: top + 18 }, short(text, Math.floor(width / 7))));
   };
   for (const [kind, list, took] of ordered) {
-    bar(x, 20, (took / total) * W, colour("group", kind), `${kind} ${percent(took / total)}`, `${kind}: ${duration(took)}, ${percent(took / total)}`, {});
+    bar(x, 20, (took / total) * W, colour("group", kind), `${kind} ${percent(took / total)}`, `${kind}: ${duration(took)}, ${percent(took / total)}, in ${list.length === 1 ? "one call" : `${list.length} calls`}`, null);
     let left = x;
     for (const node of list) {
       const width = (us(node) / total) * W;
-      bar(left, 51, width, colour("group", kind), node.name, `${node.name}: ${duration(us(node))}\n${node.work}`, { onclick: () => choose(node.id), opacity: 0.85 });
+      bar(left, 51, width, colour("group", kind), node.name, `${node.name} · ${node.work} · ${title.toLowerCase()} ${duration(us(node))}, ${percent(us(node) / total)}`, node.id);
       left += width;
     }
     x += (took / total) * W;
   }
-  return svg;
+  return pickable(svg, `${title}: ${duration(total)}`, parts);
 }
 
 const COLUMNS = [
@@ -36,9 +39,10 @@ const COLUMNS = [
   ["predicted", (node) => node.predicted_us ?? 0, (node) => duration(node.predicted_us), "number"],
   ...(profile ? [
     ["measured", (node) => node.measured, (node) => duration(node.measured), "number"],
-    ["measured / predicted", (node) => node.measured / (node.predicted_us || Infinity), (node) => (node.predicted_us ? (node.measured / node.predicted_us).toFixed(2) : ""), "number"],
+    ["measured / predicted", (node) => node.measured / (node.predicted_us || Infinity), (node) => (node.predicted_us ? (node.measured / node.predicted_us).toFixed(2) : ""), "number optional"],
     ["limited by", (node) => node.timed.bound, null, "optional tight"],
   ] : []),
+  ["weights", (node) => node.weights, (node) => (node.weights ? size(node.weights) : ""), "number optional"],
   ["share", (node) => node.us, (node) => percent(node.us / totalUs), "number"],
   ["source", (node) => (node.operator ?? node.move)?.cost_source ?? "", null, "optional"],
 ];
@@ -52,7 +56,7 @@ function showTable(column, down) {
     if (!rows.has(node.id)) rows.set(node.id, make("tr", {}, ...COLUMNS.map(([, plain, shown, style]) => make("td", { class: style ?? null }, (shown ?? plain)(node)))));
     body.append(rows.get(node.id));
   }
-  const heads = COLUMNS.map(([name, , , style]) => (style === "number" ? { name, numeric: true } : { name, style, numeric: false }));
+  const heads = COLUMNS.map(([name, , , style]) => ({ name, style, numeric: Boolean(style?.startsWith("number")) }));
   putSorted(at("table"), body, heads, column, down, showTable);
 }
 function showTime() {

@@ -1,4 +1,4 @@
-// Curves, with the spread of what was measured; by keyboard, arrows read them place by place.
+// Curves, with the spread of what was measured.
 const COLOURS = ["#2f80ed", "#e07020", "#2a9d5c", "#a05bd1", "#d1495b", "#7a8797", "#c9a400", "#00a3a3"];
 const LOOKS = {
   line: (stroke) => ({ stroke, width: 2, points: { show: true, size: 6 } }),
@@ -25,15 +25,11 @@ function spreads(lines) {
     u.ctx.restore();
   });
 }
-function readable(u, place) {
-  place.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
-    const last = u.data[0].length - 1;
-    const i = Math.max(0, Math.min(last, (u.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step));
-    u.setCursor({ left: u.valToPos(u.data[0][i], "x"), top: 20 });
-    event.preventDefault();
-  });
+// Ticks of the horizontal axis: no fractions of what is counted, and on a logarithmic axis where values are.
+const WHOLE = [1, 2, 5].flatMap((digit) => [1, 10, 100, 1e3, 1e4, 1e5].map((ten) => digit * ten)).sort((a, b) => a - b);
+function ticks(along, logarithmic) {
+  if (!along.every(Number.isInteger)) return {};
+  return logarithmic && along.length <= 12 ? { splits: () => along, filter: (_, splits) => splits } : { incrs: WHOLE };
 }
 function curve(chart, place) {
   if (!chart.along.length) { place.append(`${chart.title}: nothing was measured.`); return; }
@@ -42,21 +38,20 @@ function curve(chart, place) {
   const shown = (value) => written(value, unit);
   const all = lines.flatMap(({ values, low, high }) => [...values, ...low, ...high]).filter((value) => value !== null);
   const [lowest, highest] = [Math.min(...all), Math.max(...all, 0)];
-  const u = plot(place, {
+  plot(place, `${title}: ${lines.map(({ label }) => label).join(", ")}`, {
     title, height: 300,
     scales: { x: { time: false, distr: log_x ? 3 : 1 }, y: { distr: log_y ? 3 : 1, ...(log_y ? {} : { range: [Math.min(lowest, 0) * 1.05, most ?? (highest * 1.05 || 1)] }) } },
-    axes: [{ label: across }, { label: up, size: 70, values: (_, splits) => splits.map(shown) }],
+    axes: [{ label: across, ...ticks(along, log_x) }, { label: up, size: 70, values: (_, splits) => splits.map(shown) }],
     series: [{ label: across, value: (_, x, __, i) => (i === null || i === undefined ? "" : names[i] ?? String(x)) },
       ...lines.map(({ label, look }, i) => ({ label, spanGaps: look !== "line", value: (_, y) => shown(y), ...LOOKS[look](COLOURS[i % COLOURS.length]) }))],
     hooks: { draw: [spreads(lines)] },
   }, [along, ...lines.map(({ values }) => positive(values, log_y))]);
   place.querySelector(".u-title").style.fontSize = "1rem";
-  readable(u, place);
 }
 // Drawn once it is part of the page, for it is as wide as its place.
 const later = [];
 function chartPlace(chart) {
-  const place = make("div", { class: "chart", tabindex: 0, role: "img", "aria-label": `${chart.title}: ${chart.lines.map(({ label }) => label).join(", ")}; arrow keys read it` });
+  const place = make("div", { class: "chart" });
   later.push(() => curve(chart, place));
   return place;
 }

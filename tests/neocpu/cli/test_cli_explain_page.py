@@ -259,7 +259,22 @@ def test_in_a_browser(cli: Cli, artifact: Path) -> None:
             page.value("document.querySelector('#table th button').focus()")
             page.press("Enter")
             assert page.value("document.activeElement.textContent") == "operator ▴"
+            # A picture's parts are picked by keyboard too, and said wherever one is.
+            said = "document.getElementById('picked-text').textContent"
+            page.value("document.querySelector('#flame svg').focus()")
+            page.press("ArrowRight")
+            page.press("ArrowRight")
+            assert " · predicted " in page.value(said)
+            assert page.value("document.querySelectorAll('#flame .picked').length") == 1
+            page.value("document.getElementById('picked-next').click()")
+            page.value("document.querySelector('#arena svg').focus()")
+            page.press("ArrowRight")
+            assert ", needed until " in page.value(said)
+            page.press("Escape")
+            assert page.value(said) == ""
             page.value("document.querySelector('#lanes canvas').focus()")
+            page.press("ArrowDown")
+            assert " · kernels: " in page.value(said)
             for key in ("+", "ArrowRight", "-", "0"):
                 page.press(key)
             assert page.complaints == []

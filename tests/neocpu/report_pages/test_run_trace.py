@@ -47,6 +47,7 @@ def test_who_computes_and_who_waits(small, tmp_path):
     # The caller ends its tasks at 500 and waits for the other until 900.
     assert (caller.thread, caller.busy, caller.waiting) == (0, 100 + 800 - 400, 400)
     assert (other.thread, other.busy, other.waiting) == (1, 760, 240)
+    assert (caller.waits, other.waits) == (((500, 900),), ())
     # Two tasks with 10 ns between them are one to look at.
     assert caller.tasks == ((1, 130, 500),)
     assert other.tasks == ((1, 140, 900),)
