@@ -25,6 +25,7 @@ EPILOG = """\b
 Examples:
   neocpu explain resnet50.so --sort
   neocpu explain resnet50.so --html resnet50.html --profile
+  neocpu explain resnet50.so --html resnet50.html --measured profile.json
   neocpu explain resnet50.so --html resnet50.html --trace timeline.json
   neocpu explain untuned.so tuned.so --html change.html
   neocpu explain resnet50-fat.so --variant avx512
@@ -55,6 +56,12 @@ Examples:
     help="With --html or OTHER.so: run here what is explained, and show what each operator takes.",
 )
 @click.option(
+    "--measured",
+    type=options.PATH,
+    metavar="FILE.json",
+    help="With --html: show what neocpu bench profile ARTIFACT --json measured, here or elsewhere.",
+)
+@click.option(
     "--trace",
     type=options.PATH,
     metavar="FILE.json",
@@ -72,6 +79,7 @@ def command(
     transforms: bool,
     html: Path | None,
     profile: bool,
+    measured: Path | None,
     trace: Path | None,
 ) -> None:
     """Show the plan of ARTIFACT: schemes and layouts per operator, what each takes, the search.
@@ -83,15 +91,20 @@ def command(
     from neocpu.runtime.artifact import read_header
 
     if other is not None:
-        if transforms or trace is not None:
-            raise UsageError("--transforms and --trace show one artifact: drop OTHER.so, or them")
+        if transforms or trace is not None or measured is not None:
+            raise UsageError(
+                "--transforms, --measured and --trace show one artifact: drop OTHER.so, or them"
+            )
         files = (artifact, other)
         explain_change(terminal, files, variant, shapes, html, profile=profile, sort=sort)
         return
     if profile and html is None:
         raise UsageError("what --profile measures is shown on a page: add --html FILE")
-    if trace is not None and html is None:
-        raise UsageError("what --trace has is shown on a page: add --html FILE")
+    for option, file in (("--measured", measured), ("--trace", trace)):
+        if file is not None and html is None:
+            raise UsageError(f"what {option} has is shown on a page: add --html FILE")
+    if profile and measured is not None:
+        raise UsageError("--profile measures, and --measured was measured: drop one of them")
     every = read_header(artifact, variant)
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
@@ -104,6 +117,7 @@ def command(
                 *(terminal, artifact, header, others, html),
                 variant=variant,
                 profile=profile,
+                measured=measured,
                 trace=trace,
             )
         if html is None or terminal.json:

@@ -109,8 +109,8 @@ class Row:
 
     @property
     def share_of_bound(self) -> float:
-        """How much of what the nearest limit allows is reached."""
-        return self.least / self.seconds
+        """How much of what the nearest limit allows is reached; 0 of what no run made."""
+        return self.least / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ def write_page(
     *,
     variant: str | None = None,
     profile: bool = False,
+    measured: Path | None = None,
     trace: Path | None = None,
 ) -> dict[str, Any]:
     """Write the page of an artifact, and say so; return what it shows besides the plan, as JSON.
@@ -39,6 +40,8 @@ def write_page(
         Which one that is.
     profile : bool
         Whether to run it first, and show what each operator takes.
+    measured : Path or None
+        A profile of it, to be shown instead.
     trace : Path or None
         A timeline of it, to be shown.
 
@@ -46,7 +49,7 @@ def write_page(
     ------
     UsageError
         If that cannot be written or is one of the other files, the profile would be of another part
-        of the artifact, or the timeline is of another one.
+        of the artifact, or the one that is given or the timeline is of another one.
     ArtifactError
         If it does not run.
     """
@@ -55,18 +58,35 @@ def write_page(
     from neocpu.report_pages.run_trace import read_trace
     from neocpu.runtime.artifact import ArtifactFile
 
-    check_page_file(destination, (artifact, trace))
+    check_page_file(destination, (artifact, measured, trace))
     file = ArtifactFile(artifact)
     part = file.loadable or file.variants[0] if variant is None else file.variant(variant)
     timeline = None if trace is None else read_trace(trace, artifact, header, part.header)
-    measured = measured_profile(terminal, artifact, header) if profile else None
-    loops = hot_loops(artifact, part)
-    data = page_data(header, plan_fields(header, others), measured, loops, timeline)
+    times, where = None, list[tuple[str, str]]()
+    if measured is not None:
+        times, where = _saved_profile(terminal, measured, artifact, header)
+    elif profile:
+        times = measured_profile(terminal, artifact, header)
+    fields = [*plan_fields(header, others), *where]
+    data = page_data(header, fields, times, hot_loops(artifact, part), timeline)
     write_page_file(terminal, destination, page_text(data))
     return {
-        **({} if measured is None else {"profile": measured}),
+        **({} if times is None else {"profile": times}),
         **({} if timeline is None else {"trace": timeline.to_json()}),
     }
+
+
+def _saved_profile(
+    terminal: Terminal, path: Path, artifact: Path, header: ArtifactHeader
+) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
+    """Return a profile as JSON, and as a fact where that was, which is said if it is elsewhere."""
+    from neocpu.bench.profile.saved_profile import read_profile
+    from neocpu.bench.results.machine import describe
+
+    found = read_profile(path, artifact, header)
+    if found.cpu != (here := describe().cpu):
+        terminal.note(f"{path} was measured on another machine: {found.cpu}; this is {here}")
+    return found.profile.to_json(), [("measured", f"on {found.cpu}, {found.date}")]
 
 
 def measured_profile(

@@ -13,6 +13,7 @@ from command_line import Cli
 
 from neocpu.bench.limits import roofline
 from neocpu.bench.limits.roofline import Limits
+from neocpu.bench.profile import network_profiles
 from neocpu.building.link import write_artifact
 from neocpu.report_pages.arena_picture import arena_blocks
 from neocpu.report_pages.page import ASSETS, SCRIPTS, page_data, page_text
@@ -172,6 +173,43 @@ def test_measured_beside_predicted(cli: Cli, artifact: Path) -> None:
     assert data["profile"]["pages"].keys() <= {"weights", "arena"}
     for held in data["profile"]["pages"].values():
         assert 0 <= held["huge"] <= held["resident"] <= held["mapped"]
+
+
+def test_what_was_measured_elsewhere(
+    cli: Cli, artifact: Path, linear: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        network_profiles, "measure_limits", lambda threads, _: Limits(threads, 1e11, 1e10)
+    )
+    saved = json.loads(cli("bench", "profile", artifact, "--json").out)
+    saved["machine"]["cpu"] = "Abacus 3"
+    del saved["results"][0]["profile"]["classes"]  # what follows from the rest
+    Path("p.json").write_text(json.dumps(saved))
+    given = ("--html", "page.html", "--measured", "p.json")
+    outcome = cli("explain", artifact, *given, "--json")
+    assert "p.json was measured on another machine: Abacus 3; this is" in outcome.err
+    measured, profile = json.loads(outcome.out)["profile"], saved["results"][0]["profile"]
+    for one, other in zip(measured["operators"], profile["operators"], strict=True):
+        assert {**one, "sequence": other["sequence"]} == other
+    assert measured["limits"]["flops"] == 1e11
+    data = data_in(Path("page.html"))
+    assert data["profile"] == measured
+    assert dict(data["facts"])["measured"].startswith("on Abacus 3, 20")
+    Path("page.html").unlink()
+    outcome = cli("explain", linear.path, *given)
+    assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
+    assert "p.json is of another artifact: " in outcome.error
+    profile["operators"][0]["seconds"] = float("inf")
+    for damaged in ("", "[1]", '{"results": 5}', "[" * 100_000, json.dumps(saved)):
+        Path("p.json").write_text(damaged)
+        outcome = cli("explain", artifact, *given)
+        assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
+        assert "p.json is no profile of neocpu" in outcome.error
+    assert "cannot read" in cli("explain", artifact, *given[:3], "none.json").error
+    assert "add --html FILE" in cli("explain", artifact, "--measured", "p.json").error
+    assert "drop one" in cli("explain", artifact, *given, "--profile").error
+    assert "drop OTHER.so" in cli("explain", artifact, artifact, "--measured", "p.json").error
+    assert not Path("page.html").exists()
 
 
 def test_a_run_in_time(cli: Cli, artifact: Path, linear: Any) -> None:
