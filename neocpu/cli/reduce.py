@@ -85,6 +85,7 @@ def command(
     from neocpu.cli.array_files.arrays import read_archive, write_archive
     from neocpu.cli.reduction.reduced_files import ReducedFiles
     from neocpu.foundation.files import check_destination
+    from neocpu.foundation.progress import Progress
     from neocpu.frontend.shapes import real_inputs, tensor_spec
     from neocpu.reduction.checks import parse_check
     from neocpu.reduction.reduce_model import reduce_model
@@ -105,6 +106,7 @@ def command(
         inputs |= read_archive(archive, specs)
     write = files.writer(terminal)
     with terminal.progress() as report:
+        report(Progress("reduce", detail="running the whole model, for what its tensors are"))
         graph, name = WholeGraph.of(whole, inputs), files.model.stem
         found = reduce_model(
             graph, asked, name, budget=budget, on_progress=report, on_smaller=write

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -176,6 +177,8 @@ def _differ(case: Case) -> None:
 
 
 def _race(case: Case, seconds: float) -> str | None:
+    if find_spec("onnxruntime") is None:
+        raise UsageError("--check slower needs ONNX Runtime: pip install onnxruntime")
     with TemporaryFolder("reduce") as folder:
         model = Path(folder, "model.onnx")
         model.write_bytes(case.model.SerializeToString())
@@ -183,12 +186,21 @@ def _race(case: Case, seconds: float) -> str | None:
         command += ["--vs", "onnxruntime", "--rounds", "4", "--json", "--quiet"]
         code, printed = _run(command, seconds)
     if code != 0:
-        return _ending(code, seconds)
+        refused = code is not None and printed
+        return f"cannot be raced: {_refusal(printed)}" if refused else _ending(code, seconds)
     (result,) = json.loads(printed)["results"]
     ratio = result["ratio"]
     if ratio is None or ratio["value"] > SLOWER or ratio["high"] > 1:
         return None
     return f"slower: takes {1 / ratio['value']:.2f} times as long as ONNX Runtime"
+
+
+def _refusal(printed: bytes) -> str:
+    """Return why ``neocpu bench`` measured nothing, of its JSON document."""
+    document = json.loads(printed)
+    if failures := document.get("failures"):
+        return str(failures[0]["reason"])
+    return str(document["error"]["message"])
 
 
 CHECKS: Final[Mapping[str, Check]] = {

@@ -10,6 +10,7 @@ from tvm import te
 from neocpu import CustomOperator, register_operator
 from neocpu.cli.array_files.arrays import write_archive
 from neocpu.foundation.errors import UsageError
+from neocpu.reduction import checks
 from neocpu.reduction.checks import CHECKS, alike, parse_check
 from neocpu.reduction.reduce_model import reduce_model
 from neocpu.reduction.whole_graph import Case, WholeGraph
@@ -119,3 +120,15 @@ def test_a_model_that_does_not_compile_is_reduced():
 def test_what_compiles_and_agrees():
     for name in ("does-not-compile", "differs"):
         assert CHECKS[name].find(case_of("Relu"), 120) is None
+
+
+def test_what_cannot_be_raced_is_not_slower(monkeypatch):
+    case = case_of("Relu", "Odd", domain="test.even")
+    case.model.opset_import.append(helper.make_opsetid("test.even", 1))
+    found = CHECKS["slower"].find(case, 120)
+    assert found is not None
+    assert found.startswith("cannot be raced: ")
+    assert "Odd" in found
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="pip install onnxruntime"):
+        CHECKS["slower"].find(case_of("Relu"), 120)
