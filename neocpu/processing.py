@@ -246,6 +246,20 @@ class Processing:
             None if nms is None else Suppression.parse(nms),
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the arguments of `parse` that make it."""
+        words: dict[str, Any] = {"outputs": dict(self.outputs)}
+        if (asked := self.picture) is not None:
+            size = f"{asked.height}x{asked.width}"
+            parts = (_BYTES, asked.layout, *filter(None, [asked.colours]), size)
+            words |= {"input": f"{asked.name}={':'.join(parts)}", "bgr": self.bgr}
+            words |= {"mean": list(self.mean), "std": list(self.std)}
+        if (how := self.resize) is not None:
+            words["resize"] = f"{how.height}x{how.width}:{how.fit}:{how.sampling}"
+        if (boxes := self.suppression) is not None:
+            words["nms"] = f"yolo:{boxes.score!r}:{boxes.overlap!r}"
+        return words
+
     def __bool__(self) -> bool:
         return bool(self.picture or self.outputs or self.suppression)
 

@@ -308,6 +308,7 @@ class Builder:
             report,
             calibration=self.calibration,
             processing=model.loaded.notes,
+            processing_options=asked.to_json() if (asked := model.loaded.processing) else None,
             rules=model.source.fired,
             disabled_rules=self.disabled_rules,
             streams=self.streams,

@@ -47,7 +47,8 @@ def command(
     Every tensor of the model that is in the artifact is compared: as it comes out of a run, which
     tells how errors grow, and with all tensors before it exact, which tells what its operator does
     itself. Named is the first operator that errs more than its way to compute may; the exit code is
-    6 then. Shapes are the artifact's: --shape is for inputs that compile made constants, and says
+    6 then. Of many tensors those are listed where errors have grown, or are too large: -v lists
+    all. Shapes are the artifact's: --shape is for inputs that compile made constants, and says
     which of a set of shapes it is.
     """
     collect_rarely()
@@ -63,16 +64,20 @@ def command(
     asked = InputShapes.parse(shapes)
     specs = read_header(artifact).of(asked.by_name).inputs
     given = ComparisonInputs(None if inputs is None else read_archive(inputs, specs), seed)
-    if is_artifact(model):
-        found = compare_artifacts(model, artifact, given, shapes=asked, threads=threads)
-    else:
-        found = compare_with_model(model, artifact, given, shapes=asked, threads=threads)
+    with terminal.progress() as report:
+        if is_artifact(model):
+            found = compare_artifacts(model, artifact, given, shapes=asked, threads=threads)
+        else:
+            found = compare_with_model(
+                *(model, artifact, given), shapes=asked, threads=threads, on_progress=report
+            )
     document = found.to_json()
     if html is not None:
         from neocpu.result_pages.divergence_page import divergence_page
 
         write_page_file(terminal, html, divergence_page(document))
-    terminal.result(document, lambda: show_divergence(found))
+    every = terminal.verbose > 0
+    terminal.result(document, lambda: show_divergence(found, every=every))
     if found.first is None:
         return 0
     return terminal.fail(str(found.first), AccuracyError.exit_code)

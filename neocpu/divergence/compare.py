@@ -23,12 +23,14 @@ from neocpu.divergence.reference_tensors import (
     tensor_names,
 )
 from neocpu.divergence.report import ComparedTensor, Divergence
-from neocpu.divergence.tensor_errors import UNSETTLED, bound_of, norm_error, where_of
+from neocpu.divergence.tensor_errors import DIRECT, UNSETTLED, bound_of, norm_error, where_of
 from neocpu.divergence.watched_model import SeenRun, WatchedModel
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
+from neocpu.reference.oracles import Truth
 from neocpu.reference.verdict import REFERENCE, ROUNDING
 from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
@@ -83,6 +85,7 @@ def compare_with_model(
     *,
     shapes: InputShapes = NO_SHAPES,
     threads: int | None = None,
+    on_progress: ProgressCallback = silent,
 ) -> Divergence:
     """Compare an artifact's tensors with what the model that it was compiled from says.
 
@@ -92,13 +95,15 @@ def compare_with_model(
         Or the name of a built-in network.
     shapes : InputShapes
         What ``compile`` was given, of inputs that are values; and which plan of a set of shapes.
+    on_progress : callable
+        Is told of a reference that takes long.
 
     Raises
     ------
     UsageError
         If the artifact is compiled from another model, or inputs do not fit.
     AccuracyError
-        If the reference cannot run the model.
+        If nothing can run the model.
     ArtifactError, TargetError, ModelError, UnsupportedError
     """
     with WatchedModel(artifact, threads, shapes.by_name) as watched:
@@ -107,10 +112,10 @@ def compare_with_model(
         known = tensor_names(loaded)
         names = {value.name for value in watched.values} & known
         free = watched.run(given)  # inputs that do not fit are found before the reference runs
-        expected = expected_tensors(loaded, names, given)
-        truth = _Truth(os.fspath(model), REFERENCE, expected, len(known))
+        found = expected_tensors(loaded, names, given, on_progress)
+        truth = _Truth.of(os.fspath(model), found, len(known))
         common = _common(watched, truth)
-        nodes = NodesBetween(loaded.original.graph, {value.name for value in common})
+        nodes = NodesBetween(loaded.original.graph, {value.name for value in common}, known)
         return _diverging(watched, truth, common, given, free, inputs, nodes)
 
 
@@ -183,6 +188,15 @@ class _Truth:
     count: int
     bounds: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, model: str, found: Truth, count: int) -> _Truth:
+        """Return what an oracle says of a model that has so many tensors."""
+        oracle = found.oracle
+        if oracle.name == REFERENCE:
+            return cls(model, oracle.name, found.outputs, count)
+        bounds = dict.fromkeys(found.outputs, DIRECT)  # it computes in float32 itself
+        return cls(model, f"{oracle.name} ({oracle.reason})", found.outputs, count, bounds)
+
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
@@ -251,9 +265,15 @@ def _counted(header: ArtifactHeader) -> frozenset[str]:
 
 
 def _fits(shape: tuple[int, ...], value: ModelValue, counted: bool) -> bool:
-    if not counted:
-        return shape == value.shape
-    return shape[1:] == value.shape[1:] and shape[0] <= value.shape[0]
+    """Whether a tensor has the model's shape, or more rows: as many as a run may select."""
+    if len(shape) != len(value.shape):
+        return False
+    larger = [
+        axis for axis, (n, most) in enumerate(zip(shape, value.shape, strict=True)) if n != most
+    ]
+    if counted and larger not in ([], [0]):
+        return False
+    return len(larger) < 2 and all(shape[axis] < value.shape[axis] for axis in larger)
 
 
 def _nothing_common(watched: WatchedModel, truth: _Truth) -> UsageError:
@@ -297,7 +317,7 @@ def _diverging(
         watched.run(inputs, exact),
         watched.run(_nudged(inputs, rng), _nudged(exact, rng)),
     )
-    arrays = [rows_in_order(_all(run, counted), expected, groups) for run in runs]
+    arrays = [rows_in_order(_all(run, counted, expected), expected, groups) for run in runs]
     tensors = tuple(_compared(watched, truth, common, arrays, nodes))
     if not tensors:
         raise _nothing_common(watched, truth)
@@ -338,10 +358,17 @@ def _compared(
         )
 
 
-def _all(run: SeenRun, counted: Collection[str]) -> dict[str, Array]:
-    """Return what is seen of a run; of outputs whose rows are counted, those rows."""
+def _all(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
+    """Return what is seen of a run: of tensors with rows to spare, those rows that count."""
     rows = {name: run.outputs[name] for name in counted}
-    return {**run.outputs, **run.tensors, **rows}
+    seen = {name: _first_rows(array, expected.get(name)) for name, array in run.tensors.items()}
+    return {**run.outputs, **seen, **rows}
+
+
+def _first_rows(array: Array, like: Array | None) -> Array:
+    if like is None or like.ndim != array.ndim:
+        return array
+    return array[tuple(map(slice, like.shape))]
 
 
 def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:

@@ -7,26 +7,34 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 
 from neocpu import models
 from neocpu.building.fat_file import MAGIC
-from neocpu.foundation.errors import AccuracyError, UsageError
+from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import duration, plural
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.shapes import dims_text, real_inputs
-from neocpu.frontend.source import first_line, read_model
+from neocpu.frontend.source import read_model
 from neocpu.input_shapes import InputShapes
+from neocpu.processing import NO_PROCESSING, Processing
 from neocpu.quantiser.observation import with_outputs
 from neocpu.read_model import load_for_import
-from neocpu.reference.runner import run_reference
+from neocpu.reference.oracles import Truth, find_truth
+from neocpu.reference.predicted_time import predicted_seconds
+from neocpu.reference.runner import image_count
+from neocpu.reference.verdict import REFERENCE
 from neocpu.runtime.header import ArtifactHeader
 
 Array: TypeAlias = npt.NDArray[Any]
 
 _STARTS: Final = (b"\x7fELF", MAGIC)
 """What an artifact's file begins with."""
+
+LONG: Final = 1.0
+"""Seconds from which people are told what takes them."""
 
 MOST_NODES: Final = 12
 """Of those between two tensors that are named."""
@@ -64,16 +72,22 @@ def load_like(
     ModelError, UnsupportedError
         As `neocpu.compile`.
     """
-    taken = {spec.name: spec.shape for spec in header.inputs}
+    processing = _processing_of(path, header)
+    # The size of pictures is the artifact's affair; how many they are, the model's as well.
+    pictures = {spec.name: spec.shape for spec in header.inputs if spec.picture is not None}
+    taken = {s.name: s.shape for s in header.inputs} | {**shapes.by_name}
+    by_name = {name: shape for name, shape in taken.items() if name not in pictures}
+    several = [shape[0] for shape in pictures.values() if shape[0] > 1]
     if not (isinstance(model, str) and models.is_name(model)):
         proto = read_model(model)
         _require_inputs(proto, model, path, header, shapes)
         given: Any = proto
     else:
         given = model
-        if list(taken) != ["input"] or len(taken["input"]) != 4:
+        if [(spec.name, len(spec.shape)) for spec in header.inputs] != [("input", 4)]:
             raise UsageError(_other(path, header, f"{model} takes input: float32[N, 3, H, W]"))
-    loaded = load_for_import(given, replace(shapes, by_name={**taken, **shapes.by_name}))
+    asked = replace(shapes, by_name=by_name, batch=next(iter(several), None))
+    loaded = load_for_import(given, asked, processing)
     specs = (*loaded.inputs, *loaded.outputs)
     theirs = (*header.inputs, *header.outputs)
     for own, other in zip(specs, theirs, strict=False):
@@ -83,6 +97,26 @@ def load_like(
         count = len(loaded.outputs)
         raise UsageError(_other(path, header, f"{os.fspath(model)} has {count} outputs"))
     return loaded
+
+
+def _processing_of(path: str, header: ArtifactHeader) -> Processing:
+    """Return what an artifact does before and after its model.
+
+    Raises
+    ------
+    ArtifactError
+        If it says nothing that this version understands.
+    """
+    given = header.plan.get("processing_options")
+    if given is None and not header.plan.get("processing"):
+        return NO_PROCESSING
+    try:
+        return Processing.parse(**given)
+    except (AttributeError, TypeError, UsageError) as error:
+        raise ArtifactError(
+            f"{path} does not say how it prepares pictures ({error}); compile the model again with "
+            "this version of neocpu"
+        ) from error
 
 
 def _require_inputs(
@@ -97,7 +131,7 @@ def _require_inputs(
     for name in {spec.name for spec in header.inputs}.symmetric_difference(own):
         whose = os.fspath(model) if name in own else path
         raise UsageError(_other(path, header, f"{whose} alone has an input '{name}'"))
-    for spec in header.inputs:
+    for spec in (each for each in header.inputs if each.picture is None):
         dims = own[spec.name].type.tensor_type.shape.dim
         fits = len(dims) == len(spec.shape) and all(
             dim.dim_value in (0, -1, extent) or (axis == 0 and dim.dim_value == 1)
@@ -117,36 +151,44 @@ def _other(path: str, header: ArtifactHeader, what: str, theirs: str = "") -> st
 
 
 def tensor_names(loaded: LoadedModel) -> frozenset[str]:
-    """Return the names of all that a model computes, but for what control flow has within."""
-    graph = loaded.original.graph
-    return frozenset(name for node in graph.node for name in node.output if name)
+    """Return the names of all that a model computes of its inputs' data: constants are none.
+
+    Nor are sizes that are known once shapes are, and what control flow has within.
+    """
+    given, left = (
+        {name for node in each.graph.node for name in node.output if name}
+        for each in (loaded.original, loaded.simplified)
+    )
+    return frozenset(given & left)
 
 
 def expected_tensors(
-    loaded: LoadedModel, names: Collection[str], inputs: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Return what tensors of a model are, in float64 where it computes in float32.
+    loaded: LoadedModel,
+    names: Collection[str],
+    inputs: Mapping[str, Array],
+    on_progress: ProgressCallback = silent,
+) -> Truth:
+    """Return what tensors of a model are, by the most exact oracle that can run it.
 
     Parameters
     ----------
     names : collection of str
         Besides the model's outputs.
+    on_progress : callable
+        Is told of what takes long.
 
     Raises
     ------
     AccuracyError
-        If the reference cannot run the model.
+        If nothing can run the model.
     """
     outputs = [spec.name for spec in loaded.outputs]
     seen = with_outputs(loaded.original, outputs, sorted(names))
-    try:
-        with np.errstate(all="ignore"):  # overflow and what follows from it is the model's
-            return run_reference(seen, inputs, double=True)
-    except Exception as error:  # an evaluator raises whatever numpy does
-        raise AccuracyError(
-            f"numpy cannot tell what the tensors of this model are ({first_line(error)}); compare "
-            "its artifact with another one, as of --opt nchw"
-        ) from error
+    seconds = predicted_seconds(seen, image_count(seen, inputs), loaded.shapes)
+    if seconds >= LONG:
+        told = f"{plural(len(names), 'tensor')} in {REFERENCE}, about {duration(seconds)}"
+        on_progress(Progress("compare", detail=told))
+    return find_truth(seen, inputs, "compare its artifact with another one, as of --opt nchw")
 
 
 class NodesBetween:
@@ -157,10 +199,14 @@ class NodesBetween:
     graph : GraphProto
     seen : collection of str
         The tensors.
+    computed : collection of str
+        All tensors whose makers are worth naming: `tensor_names`.
     """
 
-    def __init__(self, graph: onnx.GraphProto, seen: Collection[str]) -> None:
-        self._seen = frozenset(seen)
+    def __init__(
+        self, graph: onnx.GraphProto, seen: Collection[str], computed: Collection[str]
+    ) -> None:
+        self._seen, self._computed = frozenset(seen), frozenset(computed)
         self._makers = {name: node for node in graph.node for name in node.output if name}
 
     def of(self, name: str) -> tuple[str, ...]:
@@ -170,9 +216,11 @@ class NodesBetween:
         waiting = [name]
         while waiting and len(found) < MOST_NODES:
             node = self._makers.get(waiting.pop(0))
-            if node is None or node.op_type == "Constant" or node.output[0] in met:
+            if node is None or node.output[0] in met:
                 continue
             met.add(node.output[0])
+            if self._computed.isdisjoint(node.output):
+                continue
             found.append(_described(node))
             waiting += [read for read in node.input if read not in self._seen]
         return tuple(found)

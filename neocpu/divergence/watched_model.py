@@ -137,7 +137,7 @@ class WatchedModel:
             By name.
         given : mapping of str to array
             What takes the place of tensors of these names, once they are seen: what comes after
-            reads them.
+            reads them. Of a tensor that has more rows, that of the first ones.
 
         Raises
         ------
@@ -204,7 +204,8 @@ class WatchedModel:
             self._seen[value.name] = _decoded(value, _memory(value, arena).copy())
         for value in due:
             if (other := self._given.get(value.name)) is not None:
-                _memory(value, arena)[...] = _encoded(value, other)
+                whole = _over(self._seen[value.name], other)
+                _memory(value, arena)[...] = _encoded(value, whole)
 
 
 def _seen_values(path: str, header: ArtifactHeader) -> list[ModelValue]:
@@ -234,10 +235,21 @@ def _memory(value: ModelValue, arena: int) -> Array:
     return np.ndarray(value.stored_shape, kind, memory)
 
 
+def _over(array: Array, first: Array) -> Array:
+    """Return an array whose first rows, or all, are others."""
+    if array.shape == first.shape:
+        return first
+    whole = array.copy()
+    whole[tuple(map(slice, first.shape))] = first
+    return whole
+
+
 def _decoded(value: ModelValue, stored: Array) -> Array:
     """Return a tensor as the model has it, of what is stored."""
     if value.block > 1:
         stored = DataLayout(value.block).unpack(stored, value.shape[1])
+    if value.order:
+        stored = np.take(stored, np.argsort(value.order), axis=1)
     if value.dtype == BFLOAT16:
         return from_bits(stored)
     if value.scale:
@@ -247,6 +259,8 @@ def _decoded(value: ModelValue, stored: Array) -> Array:
 
 def _encoded(value: ModelValue, array: Array) -> Array:
     """Return what is stored of a tensor that is as the model has it."""
+    if value.order:
+        array = np.take(array, value.order, axis=1)
     if value.scale:
         levels = np.iinfo(value.dtype)
         whole = np.rint(array / value.scale) + value.zero

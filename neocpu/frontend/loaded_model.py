@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx
 
+from neocpu.processing import NO_PROCESSING, Processing
 from neocpu.tensor_spec import TensorSpec, group_rows
 
 
@@ -33,8 +34,10 @@ class LoadedModel:
         where all do.
     sample : onnx.ModelProto or None
         The model as given, if that is of one image and was changed to take a batch.
+    processing : Processing
+        What is done before and after the model.
     notes : tuple of str
-        What to tell of processing before and after the model.
+        What to tell of that.
     shapes : mapping of str to tuple of int
         What the simplified model's tensors are known to have; most are also the original's.
     """
@@ -47,6 +50,7 @@ class LoadedModel:
     outputs: tuple[TensorSpec, ...]
     row_counts: tuple[int | None, ...]
     sample: onnx.ModelProto | None = None
+    processing: Processing = NO_PROCESSING
     notes: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ from tvm.ir import Call, Var
 
 from neocpu.passes.rules.channel_order import is_channelwise, is_dense_conv, reordered
 from neocpu.passes.rules.rule import FunctionRule, Kind
-from neocpu.passes.values.held_values import REORDERED
+from neocpu.passes.values.held_values import REORDERED, channel_orders
 from neocpu.relax_utils import (
     Expr,
     bindings,
@@ -311,10 +311,13 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     block = relax.DataflowBlock(emitted)
     body = relax.SeqExpr([block], func.body.body)
     rebuilt = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-    moved = {root for root, order in orders.items() if order != sorted(order)}
-    names = {str(each.var.name) for each in emitted if maps.root_of(each.var) in moved}
-    reordered_before = map(str, (func.attrs or {}).get(REORDERED, ()))
-    rebuilt = rebuilt.with_attr(REORDERED, sorted(names.union(reordered_before)))
+    told = dict(channel_orders(func))
+    for each in emitted:
+        order = orders.get(maps.root_of(each.var), [])
+        if order != sorted(order):
+            before = told.get(str(each.var.name), range(len(order)))
+            told[str(each.var.name)] = tuple(before[place] for place in order)
+    rebuilt = rebuilt.with_attr(REORDERED, {name: list(order) for name, order in told.items()})
     return relax.analysis.remove_all_unused(rebuilt)
 
 

@@ -65,8 +65,12 @@ class _Candidate:
     single: Callable[[Noise | None], Outputs | None]
 
 
-def find_truth(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Truth:
-    """Run a model with the best oracle that can.
+def find_truth(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    instead: str = "pass --no-verify to compile it unchecked",
+) -> Truth:
+    """Run a model with the best oracle that can; what to do instead is said where none can.
 
     Raises
     ------
@@ -87,7 +91,7 @@ def find_truth(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Truth:
     )
     raise AccuracyError(
         f"nothing can tell what this model computes ({_joined(reasons)}), so nothing was checked "
-        f"or written: {more}pass --no-verify to compile it unchecked"
+        f"or written: {more}{instead}"
     )
 
 

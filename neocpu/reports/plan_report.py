@@ -97,6 +97,8 @@ class PlanReport:
         Of a float32 model that was compiled with calibration data.
     processing : tuple of str
         What is done before and after the model.
+    processing_options : mapping or None
+        How that was asked for: `Processing.to_json`. None where nothing is.
     rules : mapping of str to int
         How often each rule for graphs was applied.
     disabled_rules : frozenset of str
@@ -124,6 +126,7 @@ class PlanReport:
     outcome: Outcome = field(default_factory=Outcome)
     calibration: CalibrationReport | None = None
     processing: tuple[str, ...] = ()
+    processing_options: Mapping[str, Any] | None = None
     rules: Mapping[str, int] = field(default_factory=dict)
     disabled_rules: frozenset[str] = frozenset()
     kernels: tuple[KernelReport, ...] = ()
@@ -172,6 +175,7 @@ class PlanReport:
             "weights": dict(self.weights),
             "calibration": None if self.calibration is None else self.calibration.to_json(),
             "processing": list(self.processing),
+            "processing_options": self.processing_options and dict(self.processing_options),
             "rules": {
                 "applied": dict(sorted(self.rules.items(), key=lambda item: (-item[1], item[0]))),
                 "disabled": sorted(self.disabled_rules),

@@ -33,6 +33,8 @@ class ModelValue:
         What its kernel errs at most, as a multiple of direct summation in float32.
     scale, zero : float, int
         What stored integers stand for: ``(stored - zero) * scale``. A scale of 0 means themselves.
+    order : tuple of int
+        The model's channel that each place has; empty where they are in order.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ModelValue:
     error_factor: float = 1.0
     scale: float = 0.0
     zero: int = 0
+    order: tuple[int, ...] = ()
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -83,7 +86,9 @@ class ModelValue:
             tuple(map(_natural, shape)),
             **_known(*more),
         )
-        if dtype not in DTYPES or (value.block > 1 and len(value.shape) != 4):
+        channels = (*value.shape[1:2], *range(len(value.order)))  # how many, and their numbers
+        in_order = not value.order or (len(value.order), *sorted(value.order)) == channels
+        if dtype not in DTYPES or (value.block > 1 and len(value.shape) != 4) or not in_order:
             raise ValueError(f"not a tensor: {data!r}")
         return value
 
@@ -126,5 +131,6 @@ _MORE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "error_factor": float,
     "scale": float,
     "zero": _natural,
+    "order": lambda channels: tuple(map(_natural, channels)),
 }
 """How that is read of a tensor which is mostly as usual."""

@@ -1,5 +1,7 @@
 """What is said of processing, parsed: and every way to say it wrong."""
 
+import json
+
 import pytest
 
 from neocpu.foundation.errors import UsageError
@@ -30,6 +32,20 @@ def test_nothing_is_nothing():
     assert Processing.parse(outputs={"y": "top5"})
     assert Processing.parse(input=PICTURES).mean == (0.0,)
     assert Processing.parse(input=PICTURES, mean=0.5).mean == (0.5,)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"outputs": {"y": "top5", "z": "argmax"}},
+        {"input": "a:b=c=480x640:gray:nchw:u8", "resize": "224x160:letterbox:pillow", "bgr": True},
+        {"input": "x=7x9", "mean": (0.1, 0.2, 0.3), "std": 1 / 3, "nms": "yolo:1e-5:0.45"},
+    ],
+)
+def test_what_was_asked_for_is_kept_as_json(given):
+    asked = Processing.parse(**given)
+    assert Processing.parse(**json.loads(json.dumps(asked.to_json()))) == asked
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from neocpu.cli.terminal import echo, print_fields, print_table
 from neocpu.divergence.report import ComparedTensor, Divergence
 from neocpu.divergence.tensor_errors import Part, Where
+from neocpu.foundation.units import plural
 
 _NODES: Final = 3
 """Of an operator, that a line of the table names."""
+_FEW: Final = 30
+"""Tensors that are all listed."""
+_WRONG: Final = 10
+"""Of many, how many wrong ones are."""
 
 
-def show_divergence(found: Divergence) -> None:
-    """Print a line for each tensor, and where the first one that is wrong errs."""
+def show_divergence(found: Divergence, *, every: bool) -> None:
+    """Print how errors grow, tensor by tensor, and where the first one that is wrong errs.
+
+    Parameters
+    ----------
+    every : bool
+        Whether each tensor has a line; else, of many, those where there is something to see.
+    """
     broken = sum(not tensor.kept for tensor in found.tensors)
     last = found.tensors[-1]
     first = "none breaks its own bound"
@@ -30,6 +42,7 @@ def show_divergence(found: Divergence) -> None:
         ]
     )
     echo()
+    shown = found.tensors if every else tuple(_telling(found.tensors))
     print_table(
         ("tensor", "operator", "in", "computes", "error", "own error", "may err", ""),
         [
@@ -43,10 +56,12 @@ def show_divergence(found: Divergence) -> None:
                 f"{tensor.bound:.1e}",
                 "" if tensor.kept else "wrong",
             )
-            for tensor in found.tensors
+            for tensor in shown
         ],
         right=("error", "own error", "may err"),
     )
+    if left := len(found.tensors) - len(shown):
+        echo(f"and {plural(left, 'tensor')} between them, whose errors grew less: -v lists all")
     echo()
     print_table(
         ("own error, of what it may", "operators"),
@@ -56,6 +71,18 @@ def show_divergence(found: Divergence) -> None:
     if found.first is not None and found.first.where is not None:
         echo()
         _show_where(found.first, found.first.where)
+
+
+def _telling(tensors: Sequence[ComparedTensor]) -> Iterator[ComparedTensor]:
+    """Yield those where the error has grown by a quarter since, the first wrong ones, the last."""
+    reached, wrong = 0.0, 0
+    for number, tensor in enumerate(tensors, 1):
+        wrong += not tensor.kept
+        grown = tensor.error > 1.25 * reached
+        named = not tensor.kept and wrong <= _WRONG
+        if grown or named or number == len(tensors) or len(tensors) <= _FEW:
+            reached = max(reached, tensor.error)
+            yield tensor
 
 
 def _nodes_text(tensor: ComparedTensor) -> str:

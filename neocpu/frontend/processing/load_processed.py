@@ -59,7 +59,8 @@ def load_processed(
         loaded = load_model(answered, shapes)
         notes += told
     stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
-    loaded = replace(loaded, name=stem or loaded.name, notes=tuple(notes))
+    name = stem or loaded.name
+    loaded = replace(loaded, name=name, processing=processing, notes=tuple(notes))
     return loaded if prefix is None else _with_pictures(loaded, prefix)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +18,8 @@ from neocpu.runtime.model_values import ModelValue
 from neocpu.schedules.vocabulary.format import Format
 
 REORDERED: Final = "neocpu.reordered"
-"""Attribute of ``main``: names of feature maps whose channels are in another order."""
+"""Attribute of ``main``: of feature maps whose channels are in another order, by their names, the
+model's channel that each place has."""
 
 RENAMED: Final = "neocpu.renamed"
 """Attribute of ``main``: variables by name, and what the model calls those it calls otherwise."""
@@ -45,6 +46,8 @@ class HeldValue:
         What integers stand for.
     error_factor : float
         What its kernel errs at most, as a multiple of direct summation in float32.
+    order : tuple of int
+        The model's channel that each place has; empty where they are in order.
     """
 
     name: str
@@ -53,6 +56,7 @@ class HeldValue:
     form: Format | None = None
     grid: Grid | None = None
     error_factor: float = 1.0
+    order: tuple[int, ...] = ()
 
     def at(self, place: HeldPlace) -> ModelValue | None:
         """Return it as artifacts tell of it; None if what lies there is something else."""
@@ -66,6 +70,7 @@ class HeldValue:
             self.error_factor,
             0.0 if self.grid is None else self.grid.scale,
             0 if self.grid is None else self.grid.zero,
+            self.order,
         )
         of_its_type = self.form is None or self.form.dtype == value.dtype
         return value if of_its_type and value.end == place.placement.end else None
@@ -98,14 +103,19 @@ def renamed_by(main: relax.Function) -> Mapping[str, str]:
     return {str(ours): str(name) for ours, name in (main.attrs or {}).get(RENAMED, {}).items()}
 
 
+def channel_orders(main: relax.Function) -> Mapping[str, tuple[int, ...]]:
+    """Return the model's channel that each place has, of reordered feature maps, by their names."""
+    told = (main.attrs or {}).get(REORDERED, {})
+    return {str(name): tuple(map(int, order)) for name, order in told.items()}
+
+
 def of_the_model(values: Iterable[HeldValue | None], main: relax.Function) -> tuple[HeldValue, ...]:
     """Return those values that are the model's, as it calls them: names of our own are none."""
-    reordered: Container[str] = set(map(str, (main.attrs or {}).get(REORDERED, ())))
-    renamed = renamed_by(main)
+    orders, renamed = channel_orders(main), renamed_by(main)
     return tuple(
-        replace(value, name=renamed.get(value.name, value.name))
+        replace(value, name=renamed.get(value.name, value.name), order=orders.get(value.name, ()))
         for value in values
-        if value is not None and not _NUMBERED.fullmatch(value.name) and value.name not in reordered
+        if value is not None and not _NUMBERED.fullmatch(value.name)
     )
 
 

@@ -86,6 +86,41 @@ def network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
+def shuffled_network() -> onnx.ModelProto:
+    """Return two units of ShuffleNet-v2's, whose channels stay where they are."""
+    rng, nodes, arrays = np.random.default_rng(0), [], {}
+
+    def node(kind: str, inputs: list[str], outputs: list[str], **attributes: object) -> str:
+        nodes.append(helper.make_node(kind, inputs, outputs, name=f"n_{outputs[0]}", **attributes))
+        return outputs[0]
+
+    def conv(x: str, y: str, outputs: int, inputs: int) -> str:
+        shape = (outputs, inputs, 1, 1)
+        arrays[f"w_{y}"] = (rng.standard_normal(shape) / np.sqrt(inputs)).astype(np.float32)
+        node("Conv", [x, f"w_{y}"], [f"{y}_conv"])
+        return node("Relu", [f"{y}_conv"], [y])
+
+    arrays["parts"] = np.array([1, 2, 10, 7, 7], np.int64)
+    arrays["whole"] = np.array([1, 20, 7, 7], np.int64)
+    last = conv("x", "first", 20, 3)
+    for unit in "ab":
+        node("Split", [last], [f"{unit}_kept", f"{unit}_half"], axis=1, num_outputs=2)
+        own = conv(conv(f"{unit}_half", f"{unit}_one", 10, 10), f"{unit}_two", 10, 10)
+        both = node("Concat", [f"{unit}_kept", own], [f"{unit}_both"], axis=1)
+        split = node("Reshape", [both, "parts"], [f"{unit}_split"])
+        turned = node("Transpose", [split], [f"{unit}_turned"], perm=[0, 2, 1, 3, 4])
+        last = node("Reshape", [turned, "whole"], [f"{unit}_mixed"])
+    conv(last, "y", 8, 20)
+    graph = helper.make_graph(
+        nodes,
+        "shuffled",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 7, 7])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 7, 7])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
 class Planter:
     """A copy of an artifact that is changed, and sealed again."""
 

@@ -1,6 +1,7 @@
 """``neocpu compare``."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +14,13 @@ from page_sections import parts_in
 from planted_network import Planter, network
 
 from neocpu.cli.main import main
-from neocpu.divergence import compare
+from neocpu.cli.plans.divergence_text import show_divergence
+from neocpu.divergence import compare, reference_tensors
 from neocpu.divergence.compare import ComparisonInputs, compare_with_model
+from neocpu.divergence.report import ComparedTensor, Divergence
 from neocpu.divergence.tensor_errors import norm_error, where_of
 from neocpu.divergence.watched_model import WatchedModel
+from neocpu.reference import onnxruntime_oracle, oracles
 from neocpu.runtime.model_values import ModelValue
 from neocpu.runtime.module import load
 
@@ -241,3 +245,69 @@ def test_errors() -> None:
     assert norm_error(counts, np.where(counts < 3, 0, counts)) == pytest.approx(0.2)
     assert norm_error(np.float32([1e-42, 0]), np.float32([0, 0])) == 0
     assert norm_error(np.float32([1e30, 0]), np.float32([1e30, 0])) == 0
+
+
+def test_what_numpy_cannot_run(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: object, **how: object) -> None:
+        raise NotImplementedError("no such operator")
+
+    monkeypatch.setattr(oracles, "run_reference", refused)
+    code, out, _ = compared(capfd, folder, "net.onnx", "net.so")
+    assert code == 0
+    assert "truth        ONNX Runtime 1." in out
+    assert "(numpy: no such operator)" in out
+    assert compared(capfd, folder, "net.onnx", "wrong.so")[0] == 6
+    monkeypatch.setattr(onnxruntime_oracle, "run_onnxruntime", refused)
+    code, _, err = compared(capfd, folder, "net.onnx", "net.so")
+    assert code == 6
+    assert "compare its artifact with another one" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_what_takes_long_is_told(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference_tensors, "predicted_seconds", lambda *_: 75.0)
+    _, _, err = compared(capfd, folder, "net.onnx", "net.so")
+    assert re.fullmatch(r"neocpu: compare \d+ tensors in numpy in float64, about 75.*\n", err)
+
+
+def test_pictures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = folder / "pictures.so"
+    how = ["--input", "x=u8:nhwc:bgr:31x37", "--resize", "20x20:crop", "--mean", "0.4,0.5,0.6"]
+    how += ["--threads", "1", "--batch", "2", "--no-verify", "--quiet"]
+    assert main(["compile", str(folder / "net.onnx"), "-o", str(path), *how]) == 0
+    code, out, _ = compared(capfd, folder, "net.onnx", path, "--json")
+    assert code == 0
+    tensors = [one["name"] for one in json.loads(out)["tensors"]]
+    assert {"clipped", "stream", "y"} <= {*tensors}
+    planter = Planter(path)
+    planter.tell({"processing_options": {"input": "x=u8:nhwc:31x37", "resize": 5}})
+    planter.write(folder / "odd.so")
+    planter = Planter(path)
+    planter.tell({"processing_options": None})
+    planter.write(folder / "older.so")
+    for name in ("odd.so", "older.so"):
+        code, _, err = compared(capfd, folder, "net.onnx", name)
+        assert code == 8
+        assert "does not say how it prepares pictures" in err
+        assert len(err.splitlines()) == 1
+
+
+def test_of_many_tensors_those_are_listed_that_tell_something(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def tensor(number: int, error: float, own: float) -> ComparedTensor:
+        return ComparedTensor(f"t{number}", (2,), "op", "op", "fp32", (), error, own, 1e-5)
+
+    errors = [1e-7 * 1.1 ** (number // 40) for number in range(200)]
+    tensors = [tensor(*each, 2e-6) for each in enumerate(errors)]
+    tensors[50] = tensor(50, 1.1e-7, 2e-5)
+    found = Divergence("a.so", "m", "numpy", "random", tuple(tensors), 300)
+    for every, listed in ((False, [0, 50, 160, 199]), (True, [*range(200)])):
+        show_divergence(found, every=every)
+        out = capfd.readouterr().out
+        assert [int(number) for number in re.findall(r"(?m)^ *t(\d+) ", out)] == listed
+        assert ("and 196 tensors between them" in out) != every

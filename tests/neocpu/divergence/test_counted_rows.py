@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import neocpu
 from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model
@@ -13,6 +13,8 @@ from neocpu.divergence.counted_rows import rows_in_order
 from tests.neocpu.test_detection import NAMES, detector
 
 RNG = np.random.default_rng(0)
+INPUTS = ComparisonInputs()
+NAMED = {"w_first": "stage", "w_last": "refined", "iou": "found"}
 EXPECTED = {"boxes": RNG.standard_normal((200, 4)), "labels": RNG.integers(0, 9, 200)}
 
 
@@ -67,3 +69,29 @@ def test_of_two_artifacts_too(folder: Path) -> None:
     found = compare_artifacts(folder / "net.so", folder / "wrong.so", ComparisonInputs())
     assert "boxes" in {each.name for each in found.tensors if not each.kept}
     assert {*NAMES} <= {each.name for each in found.tensors}
+
+
+@pytest.mark.parametrize("wrong", ["w_first", "w_last", "iou"])
+def test_what_is_computed_of_selected_rows(tmp_path: Path, wrong: str) -> None:
+    """The operator among them that is wrong is named, or the one that selects them."""
+    model = detector()
+    for names, output in ((("boxes", "w_first"), "stage"), (("turned", "w_last"), "refined")):
+        model.graph.node.append(helper.make_node("MatMul", names, [output]))
+        if output == "stage":
+            model.graph.node.append(helper.make_node("Cos", ["stage"], ["turned"]))
+    weights = {"w_first": RNG.standard_normal((4, 37)), "w_last": RNG.standard_normal((37, 3))}
+    tensors = [numpy_helper.from_array(a.astype("float32"), n) for n, a in weights.items()]
+    model.graph.initializer.extend(tensors)
+    refined = helper.make_tensor_value_info("refined", onnx.TensorProto.FLOAT, ["n", 3])
+    model.graph.output.append(refined)
+    onnx.save(model, tmp_path / "net.onnx")
+    for name in ("net", "wrong"):
+        if name == "wrong":
+            tensor = next(each for each in model.graph.initializer if each.name == wrong)
+            tensor.CopyFrom(numpy_helper.from_array(0.8 * numpy_helper.to_array(tensor), wrong))
+        with neocpu.compile(model, threads=1, verify=False) as compiled:
+            compiled.export(tmp_path / f"{name}.so")
+        found = compare_with_model(tmp_path / "net.onnx", tmp_path / f"{name}.so", INPUTS)
+        assert {"stage", "refined"} <= {each.name for each in found.tensors}
+        bad = [each.name for each in found.tensors if not each.kept]
+        assert bad[:1] == ([] if name == "net" else [NAMED[wrong]])

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import quantised_models
-from planted_network import EPSILON, LIMIT, SLOPE, Planter, network
+from planted_network import EPSILON, LIMIT, SLOPE, Planter, network, shuffled_network
 
 import neocpu
 from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model
@@ -150,6 +150,21 @@ def test_nothing_is_wrong(folder: Path, name: str) -> None:
     assert report.tensors[-1].name == "y"
     # Relax has underscores in place of dots.
     assert name != "net" or "both.parts" in [each.name for each in report.tensors]
+
+
+def test_where_channels_are_in_another_order(folder: Path) -> None:
+    onnx.save(shuffled_network(), folder / "order.onnx")
+    with neocpu.compile(str(folder / "order.onnx"), threads=1, verify=False) as compiled:
+        compiled.export(folder / "order.so")
+    planter = Planter(folder / "order.so")
+    assert any(value.order for value in planter.values.values())
+    right = found(folder, "order", "order")
+    assert right.first is None
+    assert {"first", "a_one", "a_two", "b_one", "b_two"} <= {each.name for each in right.tensors}
+    next_channels(planter.weights("b_two")[WEIGHTS])
+    planter.write(folder / "wrong.so")
+    report = found(folder, "order")
+    assert [each.name for each in report.tensors if not each.kept] == ["b_two"]
 
 
 def test_beside_another_artifact(folder: Path) -> None:

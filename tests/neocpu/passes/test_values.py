@@ -13,9 +13,9 @@ from neocpu.building.pipeline import Dump, begin_build, lower
 from neocpu.passes.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
 from neocpu.passes.values.held_values import (
     RENAMED,
-    REORDERED,
     HeldPlace,
     HeldValue,
+    channel_orders,
     of_the_model,
 )
 from neocpu.planning.quantised.grids import Grid
@@ -63,7 +63,7 @@ def test_it_has_a_place():
     assert {place.placement.shape for place in places.values()} == {(2, 2, 8)}
 
 
-def test_reordered_channels_are_not_the_models():
+def test_reordered_channels_are_told():
     def body(bb, x):
         names = iter(("a", "a_relu"))
         for _ in range(2):
@@ -75,10 +75,13 @@ def test_reordered_channels_are_not_the_models():
 
     main = ABSORB_CHANNEL_SHUFFLES(relax_modules.module(body, (1, 4, 3, 3)))["main"]
     values = [HeldValue(name, name, (1, 4, 3, 3)) for name in ("a", "joined", "lv3", "gv")]
-    assert "joined" in main.attrs[REORDERED]
-    assert [value.name for value in of_the_model([*values, None], main)] == ["a"]
+    orders = channel_orders(main)
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders.values())
+    found = {value.name: value.order for value in of_the_model([*values, None], main)}
+    assert found == {"a": (), "joined": orders["joined"]}
+    assert found["joined"] != (0, 1, 2, 3)
     main = main.with_attr(RENAMED, {"a": "a.b"})
-    assert [value.name for value in of_the_model(values, main)] == ["a.b"]
+    assert [value.name for value in of_the_model(values, main)] == ["a.b", "joined"]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,7 @@ def test_reordered_channels_are_not_the_models():
             (1, 2, 1, 1, 4),
         ),
         (HeldValue("rows", "b", (3, 4)), (12,)),
+        (HeldValue("turned", "b", (1, 3, 2, 1), order=(2, 0, 1)), (1, 3, 2, 1)),
     ],
 )
 def test_values_are_told_in_json(value, stored):
@@ -112,6 +116,8 @@ def test_values_are_told_in_json(value, stored):
         *(None, 3, [], ["a", 1, 0], ["a", -1, 0, "float32", [1]], ["a", 1, 0.5, "float32", [1]]),
         *(["a", 1, 0, "complex64", [1]], ["a", 1, 0, "float32", [1], {"block": 8}]),
         *(["a", 1, 0, "float32", ["1"]], ["a", 1, 0, "float32", [1], {"zero": "x"}]),
+        *(["a", 1, 0, "float32", [1, 2], {"order": order}] for order in ([0, 0], [0], 5)),
+        ["a", 1, 0, "float32", [2], {"order": [0, 1]}],
     ],
 )
 def test_what_is_no_value_is_refused(wrong):
