@@ -23,7 +23,7 @@ from tvm.ir import Call, GenericConst, GlobalVar, Var
 
 from neocpu.foundation.host import usable_cpus
 from neocpu.passes.apart.kernel_rows import KernelRows
-from neocpu.passes.apart.operators import RULES, cut_axes
+from neocpu.passes.apart.operators import RULES, cut_axes, is_elementwise
 from neocpu.passes.apart.part import MixedError, Part, Shape, find_part
 from neocpu.passes.apart.picked import (
     Counted,
@@ -223,7 +223,11 @@ class _Proof:
             digest = tensors[0].digest
         else:
             what = _what(call) if kernel is None else _said(kernel, site)
-            digest = _hash(op_name(call), what, *((t.digest, t.of_one) for t in tensors))
+            name, shapes = op_name(call) or "", [t.of_one for t in tensors]
+            if is_elementwise(name):
+                shapes = _without_ones(shapes)
+            read = zip((t.digest for t in tensors), shapes, strict=True)
+            digest = _hash(name, what, *read)
         if not isinstance(call.ty, relax.TupleType):
             return self._tensor(digest, made[0], site.result)
         return tuple(
@@ -291,6 +295,18 @@ def _moved(call: Call, tensor: _Tensor) -> str:
         return tensor.digest
     places = [sorted(axes).index(axis) for axis in axes]
     return _hash("permute", places, [extents[axis] for axis in sorted(axes)], tensor.digest)
+
+
+def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
+    """Return shapes that are broadcast, without the axes in which all have one element.
+
+    Of one row a graph may have fewer of these: it is added to a constant before or after it gets
+    an axis of its own.
+    """
+    rank = max(map(len, shapes), default=0)
+    whole = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    kept = [axis for axis in range(rank) if any(shape[axis] != 1 for shape in whole)]
+    return [tuple(shape[axis] for axis in kept) for shape in whole]
 
 
 def _what(call: Call) -> str:

@@ -51,6 +51,18 @@ class Case:
 
 IMAGE = "float[n,6,5,7]"
 APART = {
+    "windows under a mask": Case(
+        "w = Reshape (x, flat) t = Transpose <perm = [0, 2, 1]> (w) p = MatMul (w, t) "
+        "q = Reshape (p, four) m = Add (q, mask) r = Reshape (m, three) "
+        "s = Softmax <axis = -1> (r) v = MatMul (s, w) y = Reshape (v, back)",
+        given={
+            "flat": numbers(-1, 2, 6),
+            "four": numbers(-1, 2, 2, 2),
+            "mask": weights(1, 2, 2, 2),
+            "three": numbers(-1, 2, 2),
+            "back": numbers(-1, 4, 6),
+        },
+    ),
     "elementwise": Case(
         "a = Relu (x) b = Mul (a, w) y = Where (m, b, x)",
         given={
