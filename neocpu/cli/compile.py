@@ -176,8 +176,8 @@ def command(
     wait_idly()
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
-    read = (Path(model), *databases, *calibration_options.files(others["calibrate"]))
-    check_destination(path, others=read)
+    data = calibration_options.files(others["calibrate"])
+    check_destination(path, others=(model, *databases, *data))
     if (
         fat
         and click.get_current_context().get_parameter_source("target") != ParameterSource.DEFAULT

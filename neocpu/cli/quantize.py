@@ -128,7 +128,7 @@ def command(
     import_little()
     wait_idly()
     path = output if output is not None else Path(f"{Path(model).stem}.int8.onnx")
-    read = (Path(model), *calibration_options.files(calibrate))
+    read = (model, *calibration_options.files(calibrate))
     check_destination(path, others=read)
     check_destination(histograms, "--histograms", (*read, path))
     if histograms is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -107,9 +106,9 @@ def calibrate(*, required: bool) -> Callable[[Command], Command]:
     )
 
 
-def files(source: str | None) -> tuple[Path, ...]:
+def files(source: str | None) -> tuple[str, ...]:
     """Return what ``--calibrate`` may say of a file: its path, perhaps with a function after it."""
-    return () if source is None else (Path(source), Path(source.rpartition(":")[0]))
+    return () if source is None else (source, source.rpartition(":")[0])
 
 
 def data(command: Command) -> Command:

@@ -144,6 +144,10 @@ class TestOptions:
         assert f"{onnx_file} would be written over" in outcome.error
         assert compile_calls == []
 
+    def test_output_may_be_called_as_a_network(self, cli: Cli, compile_calls: list[Any]) -> None:
+        assert cli("compile", "resnet50", "-o", "resnet50").error.endswith("stop")
+        assert len(compile_calls) == 1
+
     def test_interrupted_while_tuning(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
