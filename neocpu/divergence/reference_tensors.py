@@ -107,7 +107,7 @@ def _processing_of(path: str, header: ArtifactHeader) -> Processing:
     ArtifactError
         If it says nothing that this version understands.
     """
-    given = header.plan.get("processing_options")
+    given: Any = header.plan.get("processing_options")
     if given is None and not header.plan.get("processing"):
         return NO_PROCESSING
     try:

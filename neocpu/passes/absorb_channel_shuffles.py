@@ -315,8 +315,8 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     for each in emitted:
         order = orders.get(maps.root_of(each.var), [])
         if order != sorted(order):
-            before = told.get(str(each.var.name), range(len(order)))
-            told[str(each.var.name)] = tuple(before[place] for place in order)
+            known_order = told.get(str(each.var.name), tuple(range(len(order))))
+            told[str(each.var.name)] = tuple(known_order[place] for place in order)
     rebuilt = rebuilt.with_attr(REORDERED, {name: list(order) for name, order in told.items()})
     return relax.analysis.remove_all_unused(rebuilt)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httptools
 import orjson
@@ -60,7 +60,7 @@ class BoundedProtocol(asyncio.BufferedProtocol):
         self._connection = Connection(*arguments, **options)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._connection.connection_made(transport)
+        self._connection.connection_made(cast(asyncio.Transport, transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
