@@ -56,6 +56,11 @@ class Side:
         """Microseconds of a run: the sum of all steps."""
         return sum(step.us for step in self.steps)
 
+    @property
+    def convolutions_in(self) -> dict[str, int]:
+        """How many convolutions compute in which numbers."""
+        return dict(Counter(step.precision for step in self.steps if step.kind == "conv2d"))
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         plan = self.header.plan
@@ -70,6 +75,7 @@ class Side:
             "predicted_us": sum(step.predicted_us for step in self.steps),
             "measured_us": sum(measured) if measured else None,
             "operators": planned(self.steps),
+            "convolutions_in": self.convolutions_in,
             "calls": len(self.header.calls),
             "transforms": sum(step.times for step in moves),
             "transforms_us": sum(step.us for step in moves),
@@ -238,10 +244,13 @@ def _fusions(before: Step, after: Step) -> Iterator[tuple[str, str]]:
     if before.kind == TRANSFORM:
         return
     counts = [Counter(_fused(step.workload)) for step in (before, after)]
-    for name in (counts[1] - counts[0]).elements():
-        yield "fusion", f"{name} fused"
-    for name in (counts[0] - counts[1]).elements():
-        yield "fusion", f"{name} no longer fused"
+    for word, more in (
+        ("fused", counts[1] - counts[0]),
+        ("no longer fused", counts[0] - counts[1]),
+    ):
+        if more:
+            names = (f"{count} {name}" if count > 1 else name for name, count in more.items())
+            yield "fusion", f"{word}: {', '.join(names)}"
     if bare(before.workload) != bare(after.workload):
         yield "workload", f"computes {bare(after.workload)}, before {bare(before.workload)}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from neocpu.plan_changes.plan_change import REASONS, Change, PlanChange, changed
@@ -22,12 +22,15 @@ from neocpu.result_pages.parts import (
 from neocpu.result_pages.result_page import result_page
 
 COLUMNS = (
-    *(Column("operator", "name"), Column("why"), Column("what changed")),
-    *(Column("before", "us"), Column("after", "us"), Column("bought", "gain")),
+    *(Column("operator", "name"), Column("before", "us"), Column("after", "us")),
+    *(Column("bought", "gain"), Column("what changed"), Column("why", "text", True)),
     *(Column("computes", "text", True), Column("found by", "text", True)),
 )
 
 _WHEN: Final = ("before", "after")
+
+SMALL: Final = 0.01
+"""Share of a run below which an algorithm's bar is one of the rest."""
 
 
 def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> str:
@@ -65,7 +68,11 @@ def plan_change_sections(
 def _hint(found: PlanChange) -> str:
     measured = found.before.to_json()["measured_us"] is not None
     what = "measured inside the running network" if measured else "predicted when it was compiled"
-    return f"Times are of one run, as {what}; what was bought is what a run takes less."
+    text = f"Times are of one run, as {what}; what was bought is what a run takes less."
+    if found.before.convolutions_in != found.after.convolutions_in:
+        files = f"{found.before.label} {found.after.label}"
+        text += f" How far apart their outputs are: neocpu compare {files}."
+    return text
 
 
 def _totals(found: PlanChange) -> list[Part]:
@@ -83,6 +90,7 @@ def _totals(found: PlanChange) -> list[Part]:
         ),
         Tile(before["weight_bytes"], "bytes", "of weights before, packed"),
         Tile(after["weight_bytes"], "bytes", "of weights after"),
+        *_numbers(found),
     )
     reasons = tuple((REASONS[name], count, us) for name, (count, us) in found.by_reason.items())
     columns = (Column("why", "name"), Column("steps", "count"), Column("bought", "gain"))
@@ -96,23 +104,37 @@ def _kinds(found: PlanChange) -> Bars:
         for step in side.steps:
             template = str((step.scheme or {}).get("template", step.kind))
             taken[algorithm(template)][number] += step.us
-    order = sorted(taken.items(), key=lambda each: -max(each[1]))
+    least = SMALL * max(found.before.us, found.after.us)
+    large = {kind: both for kind, both in taken.items() if max(both) >= least}
+    rest = zip(*(both for kind, both in taken.items() if kind not in large), strict=True)
+    order = sorted(large.items(), key=lambda each: -max(each[1]))
     bars = (
         (f"{kind}, {when}", us)
-        for kind, both in order
-        for when, us in zip(_WHEN, both, strict=True)
+        for kind, both in (*order, ("the rest", tuple(map(sum, rest))))
+        for when, us in zip(_WHEN, both, strict=False)
+        if us
     )
     return Bars("Where the time goes", "us", tuple(bars))
+
+
+def _numbers(found: PlanChange) -> Iterator[Tile]:
+    """Yield in which numbers convolutions compute, if that changed."""
+    before, after = (
+        ", ".join(f"{count} {name}" for name, count in side.convolutions_in.items()) or "none"
+        for side in (found.before, found.after)
+    )
+    if before != after:
+        yield Tile(after, "text", f"convolutions after; before {before}")
 
 
 def _row(change: Change) -> tuple[Cell, ...]:
     return (
         change.step.name,
-        change.reason,
-        "; ".join(change.words),
         change.before_us,
         change.after_us,
         change.bought_us,
+        "; ".join(change.words),
+        change.reason,
         change.step.workload,
         change.pair.by,
     )

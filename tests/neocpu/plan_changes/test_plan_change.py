@@ -119,7 +119,7 @@ def test_why_and_what_it_bought() -> None:
         "algorithm": ("algorithm", ("direct → winograd",)),
         "layout": ("layout", ("writes NCHW16c → NCHW32c",)),
         "integers": ("precision", ("fp32 → int8", "direct → winograd")),
-        "fused": ("fusion", ("add fused",)),
+        "fused": ("fusion", ("fused: add",)),
         "known": ("cost", ("as before; measured, was estimated",)),
         "fused_add": ("gone", ("gone",)),
         "NCHW16c → NCHW32c": ("transforms", ("3 → 1 times",)),
@@ -131,6 +131,8 @@ def test_why_and_what_it_bought() -> None:
     assert [change.step.name for change in changed(found)][:2] == ["integers", "algorithm"]
     document = found.to_json()
     assert document["before"]["predicted_us"] == 94
+    assert document["before"]["convolutions_in"] == {"fp32": 7}
+    assert document["after"]["convolutions_in"] == {"fp32": 6, "int8": 1}
     assert document["after"]["transforms"] == 1
     assert document["steps"][1]["before"]["scheme"] == DIRECT
 
