@@ -220,12 +220,15 @@ class _Operators:
             self._rounding = DEFAULT_MAX_ERROR
         self._kernels = [kernel for kernel, _ in watched.header.calls]
         self._operators = list(operators_in_turn(watched.header.plan, self._kernels))
+        self._instead = watched.instead
 
     def of(self, value: ModelValue) -> _Operator:
         """Return what makes a tensor; an output that is an input or a constant is copied."""
         if value.calls == 0:
             return _Operator("copy", "", Precision.FP32, 0.0)
-        kernel, operator = self._kernels[value.calls - 1], self._operators[value.calls - 1]
+        last = value.calls - 1
+        call = next((one for one in self._instead[last] if self._operators[one]), last)
+        kernel, operator = self._kernels[call], self._operators[call]
         precision = str(operator.get("precision", Precision.FP32))
         rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
         rounding = self._rounding if rounds else 0.0
@@ -361,13 +364,13 @@ def _compared(
 def _all(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
     """Return what is seen of a run: of tensors with rows to spare, those rows that count."""
     rows = {name: run.outputs[name] for name in counted}
-    seen = {name: _first_rows(array, expected.get(name)) for name, array in run.tensors.items()}
-    return {**run.outputs, **seen, **rows}
+    tensors = {name: run.tensors[name] for name in expected if name in run.tensors}
+    seen = {name: _first_rows(array, expected[name]) for name, array in tensors.items()}
+    made = {name: array for name, array in seen.items() if array.shape == expected[name].shape}
+    return {**run.outputs, **made, **rows}
 
 
-def _first_rows(array: Array, like: Array | None) -> Array:
-    if like is None or like.ndim != array.ndim:
-        return array
+def _first_rows(array: Array, like: Array) -> Array:
     return array[tuple(map(slice, like.shape))]
 
 

@@ -72,6 +72,8 @@ class WatchedModel:
         As it would be of that plan alone.
     values : tuple of ModelValue
         The tensors of the model that are seen in every run, in order: none within a loop.
+    instead : list of tuple of int
+        Of each call, those of which a run makes one: itself, and the other branch's.
 
     Raises
     ------
@@ -108,7 +110,9 @@ class WatchedModel:
         self._calls = {
             size * start: call for call, start in enumerate(starts) if call < len(counts)
         }
+        self.instead: Final = _instead(self.header)
         self._first: int | None = None
+        self._made, self._next = set[int](), 0
         self._given, self._seen = NOTHING, dict[str, Array]()
         self._finding: BaseException | None = None
         self._workspaces = Workspaces()
@@ -147,6 +151,7 @@ class WatchedModel:
         signature = self._session.signatures.all[self._number]
         _, arrays = check_named(SignatureSet([signature]), inputs)
         self._given, self._seen = given, {}
+        self._made, self._next = set(), 0
         places = [_aside(spec) for spec in self.header.outputs]
         try:
             results = self._session.run(self._number, arrays, places)
@@ -166,15 +171,23 @@ class WatchedModel:
         """Make a call instead of the library, which takes no exceptions."""
         try:
             name = kernel.contents.name.decode()
+            call = self._position(ctypes.addressof(arguments.contents), name)
+            self._look_until(call, call, arguments)  # what is made without calls that are left out
             if kernel.contents.call(arguments) != 0:
                 raise MemoryError(f"kernel {name} failed")
-            call = self._position(ctypes.addressof(arguments.contents), name)
-            if due := self._due.get(call):
-                self._look(due, self._arena(call, arguments))
+            self._made.add(call)
+            self._look_until(call + 1, call, arguments)
         except BaseException as error:
             self._finding = error
             return -1
         return 0
+
+    def _look_until(self, end: int, call: int, arguments: Any) -> None:
+        """Look at what is there once so many calls were made, or left out; a loop begins again."""
+        for number in range(self._next, end):
+            if due := self._due.get(number):
+                self._look(due, self._arena(call, arguments))
+        self._next = end
 
     def _position(self, address: int, kernel: str) -> int:
         """Return which of the program's calls has its arguments there: they lie one after another.
@@ -200,12 +213,50 @@ class WatchedModel:
 
     def _look(self, due: list[ModelValue], arena: int) -> None:
         """Keep what lies in the arena, then put there what is given: some lie within others."""
-        for value in due:
-            self._seen[value.name] = _decoded(value, _memory(value, arena).copy())
-        for value in due:
-            if (other := self._given.get(value.name)) is not None:
-                whole = _over(self._seen[value.name], other)
-                _memory(value, arena)[...] = _encoded(value, whole)
+        found = [(v, _decoded(v, _memory(v, arena).copy())) for v in due]
+        for value, array in found:
+            if value.calls - 1 in self._made:
+                self._seen[value.name] = array
+            elif rows := self._made_rows(value):
+                self._seen[value.name] = array[:rows]
+        for value, array in found:
+            if value.name in self._seen and (other := self._given.get(value.name)) is not None:
+                _memory(value, arena)[...] = _encoded(value, _over(array, other))
+
+    def _made_rows(self, value: ModelValue) -> int:
+        """Return how many rows are made of a tensor whose last call a run left out.
+
+        Of what data select parts are made one after another, as many as a run needs, each by one
+        branch or the other. A tensor of one part may be that of the branch that was left out.
+        """
+        header, start = self.header, value.offset
+        first = len(header.inputs) + len(header.weights)
+        places = dict(enumerate(header.activations, first))
+        rest = end = value.end
+        for call in reversed(range(value.calls)):
+            part = places.get(header.calls[call][1][-1])
+            if part is not None and part.end == rest and part.offset >= start:
+                if (part.offset, part.end) == (start, value.end):
+                    return 0
+                rest = part.offset
+                end = end if self._made.intersection(self.instead[call]) else rest
+        made = end - start if rest == start else 0
+        return value.shape[0] * made // (value.end - start) if value.shape else 0
+
+
+def _instead(header: ArtifactHeader) -> list[tuple[int, ...]]:
+    """Return of each call those that write the same tensor under the same condition, or unless."""
+    reasons = {
+        call: frozenset((each.count, each.unless))
+        for each in header.repeats
+        if each.limit == 1
+        for call in range(each.first, each.end)
+    }
+    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+    keys = [(tensors[-1], str(reasons.get(c, c))) for c, (_, tensors) in enumerate(header.calls)]
+    for call, key in enumerate(keys):
+        groups[key].append(call)
+    return [tuple(groups[key]) for key in keys]
 
 
 def _seen_values(path: str, header: ArtifactHeader) -> list[ModelValue]:

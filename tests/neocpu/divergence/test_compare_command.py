@@ -217,8 +217,9 @@ def test_rows_that_count_by_mistake() -> None:
     header = SimpleNamespace(
         plan={}, calls=(), inputs=(), weights=(), activations=(), returns=(), outputs=()
     )
+    instead: list[tuple[int, ...]] = []
     value = ModelValue("rows", 0, 0, "float32", (3, 2))
-    watched = SimpleNamespace(header=header, values=[value], path="wrong.so")
+    watched = SimpleNamespace(header=header, values=[value], path="wrong.so", instead=instead)
     runs = [{"rows": fewer}] * 3
     truth = compare._Truth("net.onnx", "reference", {"rows": right}, 1)
     (found,) = compare._compared(watched, truth, [value], runs, None)
@@ -311,3 +312,43 @@ def test_of_many_tensors_those_are_listed_that_tell_something(
         out = capfd.readouterr().out
         assert [int(number) for number in re.findall(r"(?m)^ *t(\d+) ", out)] == listed
         assert ("and 196 tensors between them" in out) != every
+
+
+def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
+    rng, nodes = np.random.default_rng(0), []
+    weights = {name: rng.standard_normal((16, 16)).astype(np.float32) for name in "abcd"}
+    nodes.append(helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0))
+    nodes.append(helper.make_node("Greater", ["total", "zero"], ["positive"]))
+    for part in ("ab", "cd"):
+        branches = {}
+        for name, branch in zip(part, ("then", "else"), strict=True):
+            value = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [4, 16])
+            product = helper.make_node("MatMul", ["x", name], [f"{name}_y"])
+            branches[f"{branch}_branch"] = helper.make_graph([product], branch, [], [value])
+        nodes.append(
+            helper.make_node("If", ["positive"], [part], name=f"choose_{part}", **branches)
+        )
+    nodes.append(helper.make_node("Concat", ["ab", "cd"], ["both"], axis=0))
+    nodes.append(helper.make_node("Softmax", ["both"], ["y"]))
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 16])
+        for name, rows in (("x", 4), ("y", 8))
+    ]
+    opset = [helper.make_opsetid("", 18)]
+    for file in ("right", "wrong"):
+        arrays = {"zero": np.float32(0), **weights}
+        arrays |= {"d": 2 * weights["d"]} if file == "wrong" else {}
+        tensors = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()]
+        graph = helper.make_graph(nodes, "branches", values[:1], values[1:], tensors)
+        model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+        onnx.save(model, tmp_path / f"{file}.onnx")
+        options = ["--no-verify", "--quiet", "--threads", "1", "-o", str(tmp_path / f"{file}.so")]
+        assert main(["compile", str(tmp_path / f"{file}.onnx"), *options]) == 0
+    for sign, bad in ((1, []), (-1, ["both"])):
+        inputs = ComparisonInputs({"x": sign * np.ones((4, 16), np.float32)})
+        for file in ("right", "wrong"):
+            found = compare_with_model(tmp_path / "right.onnx", tmp_path / f"{file}.so", inputs)
+            wrong = [tensor for tensor in found.tensors if not tensor.kept]
+            assert [tensor.name for tensor in wrong] == (bad if file == "wrong" else [])
+            assert all(tensor.operator.startswith("dense") for tensor in wrong)
+            assert "both" in {tensor.name for tensor in found.tensors}
