@@ -109,8 +109,11 @@ class TensorSpec:
 
 
 def shapes_text(specs: Sequence[TensorSpec]) -> str:
-    """Return what tells signatures apart, as ``x[1,3,224,224] y[1,5]``."""
-    return " ".join(f"{spec.name}[{','.join(map(str, spec.shape))}]" for spec in specs)
+    """Return what tells signatures apart, as ``x[1,3,224,224] y[up to 8,5]``."""
+    return " ".join(
+        f"{spec.name}[{'up to ' if spec.bounded else ''}{','.join(map(str, spec.shape))}]"
+        for spec in specs
+    )
 
 
 def group_rows(row_counts: Sequence[int | None]) -> tuple[tuple[int, ...], ...]:

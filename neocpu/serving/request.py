@@ -226,7 +226,9 @@ def _signature(entries: object, signatures: Sequence[Signature]) -> int:
     ]
     for number, each in enumerate(signatures):
         specs = {spec.name: spec for spec in each.inputs}
-        if all(name in specs and _fits(specs[name], shape) for name, shape in given):
+        if not specs.keys() >= {name for name, _ in given}:
+            return 0  # of any of them; the name is what is wrong
+        if all(_fits(specs[name], shape) for name, shape in given):
             return number
     shown = "; ".join(shapes_text(each.inputs) for each in signatures[:SHOWN])
     declared = " ".join(f"{brief(name)}: {brief(shape)}" for name, shape in given[:SHOWN])

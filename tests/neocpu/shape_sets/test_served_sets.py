@@ -66,9 +66,17 @@ def test_batches_that_no_plan_is_for(server, sized):
         np.testing.assert_allclose(found["mean"], mean, rtol=1e-4, atol=1e-4)
 
 
+def test_other_names_are_refused_by_name(server):
+    with pytest.raises(RequestError, match="the model has no input 'z', only x"):
+        parse(server, image(1, 3, 9, 7), name="z")
+
+
 @pytest.mark.parametrize("shape", [[1, 3, 9, 8], [3, 9, 7], [], "x", None, [1, 3, 9, 7.5]])
 def test_other_shapes_are_refused_with_the_set(server, shape):
-    with pytest.raises(RequestError, match=r"the model takes x\[.*7,9\]"):
+    takes = (
+        r"the model takes x\[up to 6,.*7,9\]" if server.limits.batching else r"takes x\[1,.*7,9\]"
+    )
+    with pytest.raises(RequestError, match=takes):
         parse(server, image(1, 3, 9, 7), shape=shape)
 
 
