@@ -222,7 +222,7 @@ def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Plan
         simplified = builder.read(
             partial(load_for_import, model, options.shapes, options.processing), keep=False
         )
-        planned = builder.plan(simplified, options.accuracy.admissions[:1])
+        planned = builder.plan(simplified, options.accuracy.admissions[:1], compares=False)
     assert planned is not None  # no plan was tried before
     return planned.report
 

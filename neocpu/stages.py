@@ -270,6 +270,8 @@ class Builder:
         admissions: Sequence[Admission],
         tried: Collection[PlanKey] = (),
         agreed: LayoutPlan | None = None,
+        *,
+        compares: bool = True,
     ) -> Planned | None:
         """Rewrite a model by the first plan that is none of ``tried``; None if all are.
 
@@ -279,6 +281,8 @@ class Builder:
             What plans are made with, in turn.
         agreed : LayoutPlan, optional
             What `plan_together` chose with the first of them: it is taken.
+        compares : bool
+            Whether the report is to tell what less optimisation of layouts would cost.
         """
         mod, network = model.source.take()
         with self.clock.phase("search"):
@@ -288,9 +292,11 @@ class Builder:
                 if agreed is None
                 else (self._costs(admissions[0]), agreed)
             )
-        if chosen is None:
-            return None
-        costs, plan = chosen
+            if chosen is None:
+                return None
+            costs, plan = chosen
+            compares = compares and agreed is None
+            levels = self.options.levels(network, costs) if compares else {}
         with self.clock.phase("rewrite"):
             rewritten = on_deep_stack(apply_plan, mod, plan, costs, self.generations.outline)
             self.dump.module("rewrite", rewritten.mod)
@@ -312,6 +318,7 @@ class Builder:
             rules=model.source.fired,
             disabled_rules=self.disabled_rules,
             streams=self.streams,
+            levels=levels,
         )
         return Planned(
             *(model.loaded, costs.admission, _key(plan), rewritten.mod, [*rewritten.weights]),

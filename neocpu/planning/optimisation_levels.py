@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -69,8 +69,6 @@ class LayoutPlan:
         Whether every convolution's result goes back to NCHW (level ``conv-layout``).
     offer : Offer or None
         What it was chosen from; None of plans that several shapes share weights in.
-    levels : mapping of str to float
-        Seconds of the plans of the other levels, of one of the last level.
     """
 
     network: Network
@@ -79,7 +77,6 @@ class LayoutPlan:
     opt: OptLevel
     via_nchw: bool = False
     offer: Offer | None = None
-    levels: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def weight_bytes(self) -> int:

@@ -116,12 +116,13 @@ class PlanOptions:
             plan = plan_within(limit, fixed_weights, partial(solve, keeps=False))
         if not plan.search.proven:
             _log.warning("the layout plan is %s", plan.search.verdict)
-        return replace(plan, levels=self._levels(choosing, costs))
+        return plan
 
-    def _levels(self, choosing: Network, costs: CostModel) -> dict[str, float]:
+    def levels(self, network: Network, costs: CostModel) -> dict[str, float]:
         """Return seconds of the plans that optimise layouts less, whatever their weights take."""
         if self.opt is not OptLevel.GLOBAL:
             return {}
+        choosing = network.computing(self.precision, costs.target)
         (*_, bandwidth) = costs.target.bandwidths
 
         @functools.cache

@@ -255,7 +255,6 @@ def report_of(
         tuple(ops),
         rewritten.transforms,
         weights,
-        levels=plan.levels,
     )
 
 

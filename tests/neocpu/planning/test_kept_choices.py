@@ -71,6 +71,7 @@ def test_plans_keep_them_but_for_the_prices_that_a_limit_tries(keep):
     network, costs = extract(build(body, *shapes)), cost_model(keep=keep)
     options = PlanOptions.parse("global", "auto", None)
     options.plan(network, costs, 0)
+    options.levels(network, costs)
     kept = set(keep.kept)
     # With folds, and without for what the other levels would cost.
     assert sum(subject.startswith("choices") for subject in kept) == 2 * len(
