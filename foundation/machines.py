@@ -13,6 +13,9 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 
 MIB: Final = 1 << 20
 
+CREW: Final = 8
+"""Threads whose tasks the pool counts off one number (core/src/pool.c)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -37,7 +40,8 @@ class Machine:
         Bytes per second that a core reads from memory, all that share an L3, and the whole machine.
         Of several sockets that is one socket's memory: weights lie where they were first touched.
     fork, fork_core : float
-        Seconds it takes to enter and leave a parallel loop, and how much longer for each core.
+        Seconds it takes to enter and leave a parallel loop, and how much longer for each core that
+        waits for a line which another one has.
     peer_core : float
         Bytes per second that a core reads, or writes over, of what another one's L2 holds, which
         share an L3.
@@ -74,9 +78,12 @@ class Machine:
     def fork_seconds(self, cores: int) -> float:
         """Return what entering and leaving a parallel loop takes: nothing on one core.
 
-        The first core writes a line of each other's, and each counts its tasks off one number.
+        The first core writes what the others read, those of a crew at a time. Each of a crew counts
+        its tasks off one number, and each crew its own off another.
         """
-        return self.fork + cores * self.fork_core if cores > 1 else 0.0
+        crews = math.ceil(cores / CREW)
+        waiting = min(cores, CREW) + 2 * (crews - 1)
+        return self.fork + waiting * self.fork_core if cores > 1 else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, which a file may have that `find_machine` reads."""

@@ -23,6 +23,8 @@ enum { LINE = 128 };
 enum { SHARE = 8 };
 /* A range of tasks has two of 16 bits. */
 enum { MAX_TASKS = 0xffff };
+/* Threads whose tasks are counted off one number, where each waits for the line of all before. */
+enum { CREW = 8 };
 /* Bytes of a copy that are a task: some microseconds. */
 enum { COPY_PART = 64 << 10 };
 
@@ -37,9 +39,11 @@ static const uint64_t JOIN_PATIENCE_NS = 30000, LOOK_NS = 5000;
 /* So long it waits busily at all. */
 static const uint64_t JOIN_LIMIT_NS = 1000000;
 
-/* Tasks [next, end) of a launch, in one word: launch << 32 | next << 16 | end. */
+/* Tasks [next, end) of a launch, in one word: launch << 32 | next << 16 | end. Who takes the first
+ * one writes the whole share; before, it is as an earlier launch has left it. */
 typedef struct share {
   _Alignas(LINE) atomic_uint_fast64_t range;
+  _Alignas(LINE) atomic_int left; /* of a crew's first: tasks of its shares that are not done */
 } share;
 
 typedef struct member {
@@ -82,9 +86,9 @@ struct nc_pool {
   atomic_int stopped;
   _Atomic(nc_loop *) loop;
   _Atomic(void *) data;
-  atomic_int tasks;
+  atomic_uint_fast64_t job; /* the last launch << 32 | its tasks */
   atomic_int cpu; /* where the first thread was when it launched */
-  _Alignas(LINE) atomic_int left; /* tasks that are not done */
+  _Alignas(LINE) atomic_int left; /* crews whose tasks are not done */
   atomic_int joining;             /* whether the first thread sleeps until they are */
   atomic_int failed;
   _Alignas(LINE) atomic_int asleep;
@@ -124,13 +128,28 @@ static void wake(void *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-/* Take the first task of a share of its owner's, or the last one; return whether there was one. */
-static int take(share *from, uint32_t launch, int last, int *task) {
+/* Where a share of so many tasks begins, one of so many shares. */
+static int begin_of(int share, int tasks, int sharers) {
+  return (int)((int64_t)tasks * share / sharers);
+}
+
+/* Take the first task of one's own share, or the last one of another's; return whether there was
+ * one. */
+static int take(nc_pool *pool, uint_fast64_t job, int owner, int last, int *task) {
+  share *from = &pool->shares[owner];
+  const int tasks = (int)(job & UINT32_MAX), sharers = tasks < pool->size ? tasks : pool->size;
   uint_fast64_t range = atomic_load_explicit(&from->range, memory_order_acquire);
   for (;;) {
-    const unsigned next = range >> 16 & 0xffff, end = range & 0xffff;
-    if (range >> 32 != launch || next >= end) return 0;
-    const uint_fast64_t rest_of_it = last ? range - 1 : range + (1 << 16);
+    uint_fast64_t now = range;
+    if (now >> 32 != job >> 32) {
+      /* Nobody has begun it yet, or the job is over: then it has been begun before, and changes. */
+      if (atomic_load_explicit(&pool->job, memory_order_acquire) != job) return 0;
+      now = job >> 32 << 32 | (uint_fast64_t)begin_of(owner, tasks, sharers) << 16 |
+            (uint_fast64_t)begin_of(owner + 1, tasks, sharers);
+    }
+    const unsigned next = now >> 16 & 0xffff, end = now & 0xffff;
+    if (next >= end) return 0;
+    const uint_fast64_t rest_of_it = last ? now - 1 : now + (1 << 16);
     if (atomic_compare_exchange_weak_explicit(&from->range, &range, rest_of_it,
                                               memory_order_acq_rel, memory_order_acquire)) {
       *task = (int)(last ? end - 1 : next);
@@ -139,27 +158,39 @@ static int take(share *from, uint32_t launch, int last, int *task) {
   }
 }
 
-/* Do the tasks of a launch that are left: one's own, then others'. */
-static void work(nc_pool *pool, int index, uint32_t launch) {
-  int done = 0, task;
-  atomic_store(&pool->members[index].working, 1);
-  if (index > 0) pool->members[index].workspaces.used = 0; /* what a task that failed has left */
-  for (int i = 0; i < pool->size; ++i) {
-    const int owner = (index + i) % pool->size;
-    while (take(&pool->shares[owner], launch, i > 0, &task)) {
+/* Count off tasks of a share that are done. */
+static void count_off(nc_pool *pool, int owner, int done) {
+  atomic_int *left = &pool->shares[owner / CREW * CREW].left;
+  if (atomic_fetch_sub(left, done) == done && atomic_fetch_sub(&pool->left, 1) == 1 &&
+      atomic_load(&pool->joining)) {
+    wake(&pool->left, 1);
+  }
+}
+
+/* Do the tasks of the last launch that are left: one's own, then others'. */
+static void work(nc_pool *pool, int index) {
+  const uint_fast64_t job = atomic_load_explicit(&pool->job, memory_order_acquire);
+  const int tasks = (int)(job & UINT32_MAX), sharers = tasks < pool->size ? tasks : pool->size;
+  member *me = &pool->members[index];
+  if (index > 0) me->workspaces.used = 0; /* what a task that failed has left */
+  for (int i = 0; i < sharers; ++i) {
+    const int owner = (index + i) % sharers;
+    int done = 0, task;
+    atomic_store_explicit(&me->working, 1, memory_order_release);
+    while (take(pool, job, owner, owner != index, &task)) {
       /* Having taken one, the launch cannot end before it is done: all of this is its own. */
       nc_loop *loop = atomic_load_explicit(&pool->loop, memory_order_relaxed);
       void *data = atomic_load_explicit(&pool->data, memory_order_relaxed);
-      nc_parallel parallel = {NULL, atomic_load_explicit(&pool->tasks, memory_order_relaxed)};
+      nc_parallel parallel = {NULL, tasks};
       if (loop(task, &parallel, data) != 0) {
         atomic_store_explicit(&pool->failed, 1, memory_order_relaxed);
       }
       ++done;
     }
-  }
-  atomic_store(&pool->members[index].working, 0);
-  if (done > 0 && atomic_fetch_sub(&pool->left, done) == done && atomic_load(&pool->joining)) {
-    wake(&pool->left, 1);
+    atomic_store_explicit(&me->working, 0, memory_order_release);
+    if (done > 0) count_off(pool, owner, done);
+    /* To look through all shares takes long where there are many. */
+    if (atomic_load_explicit(&pool->left, memory_order_relaxed) == 0) return;
   }
 }
 
@@ -238,7 +269,7 @@ static void *serve(void *data) {
     state = await_launch(self, state);
     if (atomic_load(&pool->stopped)) return NULL;
     leave_first(self);
-    work(pool, self->index, state >> 1);
+    work(pool, self->index);
     if (atomic_exchange(&self->fetched, 0)) make_way(self);
   }
 }
@@ -311,21 +342,21 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
                           (UINT32_MAX >> 1);
   atomic_store_explicit(&pool->loop, loop, memory_order_relaxed);
   atomic_store_explicit(&pool->data, data, memory_order_relaxed);
-  atomic_store_explicit(&pool->tasks, tasks, memory_order_relaxed);
   atomic_store_explicit(&pool->cpu, sched_getcpu(), memory_order_relaxed);
-  atomic_store_explicit(&pool->left, tasks, memory_order_relaxed);
-  /* The shares of those that get none stay as they are: of an earlier launch, and empty. */
   const int sharers = tasks < pool->size ? tasks : pool->size;
-  for (int i = 0; i < sharers; ++i) {
-    const uint64_t first = (uint64_t)tasks * (unsigned)i / (unsigned)sharers;
-    const uint64_t end = (uint64_t)tasks * (unsigned)(i + 1) / (unsigned)sharers;
-    atomic_store_explicit(&pool->shares[i].range, (uint64_t)launch << 32 | first << 16 | end,
-                          memory_order_release);
+  int crews = 0;
+  for (int first = 0; first < sharers; first += CREW, ++crews) {
+    const int end = first + CREW < sharers ? first + CREW : sharers;
+    const int own = begin_of(end, tasks, sharers) - begin_of(first, tasks, sharers);
+    atomic_store_explicit(&pool->shares[first].left, own, memory_order_relaxed);
   }
+  atomic_store_explicit(&pool->left, crews, memory_order_relaxed);
+  atomic_store_explicit(&pool->job, (uint_fast64_t)launch << 32 | (unsigned)tasks,
+                        memory_order_release);
   atomic_store(&pool->state, launch << 1 | 1);
   if (atomic_load(&pool->asleep) > 0) wake(&pool->state, tasks - 1);
   busy = 1;
-  work(pool, 0, launch);
+  work(pool, 0);
   busy = 0;
   join(pool);
   return atomic_exchange_explicit(&pool->failed, 0, memory_order_relaxed) ? -1 : 0;

@@ -17,7 +17,13 @@ def test_cores_share_caches_and_memory():
     assert ZEN4.memory_rate(8) == ZEN4.memory_l3
     assert ZEN4.memory_rate(64) == ZEN4.memory_all
     assert ZEN4.cache_rate(64) == 8 * ZEN4.l3_all
-    assert ZEN4.fork_seconds(1) == 0.0 < ZEN4.fork_seconds(2) < ZEN4.fork_seconds(64)
+
+
+def test_cores_wait_for_lines_that_others_have():
+    lines = replace(ZEN4, fork=0.0, fork_core=1.0)
+    # Those of a crew for one after another, and crews for each other: to begin and to end.
+    waiting = {1: 0, 2: 2, 8: 8, 9: 10, 16: 10, 64: 22}
+    assert {cores: lines.fork_seconds(cores) for cores in waiting} == waiting
 
 
 @pytest.mark.parametrize("name", MACHINES)

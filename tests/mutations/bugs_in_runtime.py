@@ -36,8 +36,8 @@ BUGS = (
     Bug(
         "C: a task that was taken over is done by its owner too",
         "core/src/pool.c",
-        "const uint_fast64_t rest_of_it = last ? range - 1 : range + (1 << 16);",
-        "const uint_fast64_t rest_of_it = last ? range : range + (1 << 16);",
+        "const uint_fast64_t rest_of_it = last ? now - 1 : now + (1 << 16);",
+        "const uint_fast64_t rest_of_it = last ? now : now + (1 << 16);",
         ("tests/neocpu/bundle/test_native_threads.py",),
     ),
     Bug(

@@ -7,7 +7,7 @@ from neocpu.models.network_builder import NetworkBuilder
 
 def _loops(folder, threads):
     """Return the parallel loops of a short kernel, planned for so many threads of a Zen 4."""
-    net = NetworkBuilder("short", (1, 32, 24, 24), seed=0)
+    net = NetworkBuilder("short", (1, 32, 16, 16), seed=0)
     model = net.finish(net.relu(net.input, "r"))
     path = folder / f"{threads}.so"
     with neocpu.compile(

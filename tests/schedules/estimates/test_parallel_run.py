@@ -77,8 +77,8 @@ def test_seconds_are_shares_and_what_is_lost(threads):
     assert set(predicted.lost) == set(LIMITS)
     assert min(predicted.lost.values()) >= 0
     # Only threads that get a task are waited for: in a loop that is entered twice, five at most.
-    entered = 2 * min(5, threads) + threads + min(16, threads)
-    assert predicted.lost["fork-join"] == pytest.approx(1e-6 * entered)
+    forks = [MACHINE.fork_seconds(min(count, threads)) for count in (5, 5, threads, 16)]
+    assert predicted.lost["fork-join"] == pytest.approx(sum(forks))
 
 
 def test_what_limits_a_call_is_told_apart():
