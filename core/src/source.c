@@ -26,12 +26,21 @@ neocpu_status nc_source_start_check(nc_source *source, int threads) {
 }
 
 neocpu_status nc_source_copy_weights(nc_source *source, nc_pool *pool) {
+  const nc_program *program = &source->artifact.header.programs[0];
+  const uint8_t *from = source->artifact.weights;
   const size_t size = source->artifact.weights_size;
+  size_t done = 0;
   if (size == 0) return NEOCPU_OK;
   source->copy = nc_memory_map(size);
   if (source->copy == NULL) return nc_memory_missing(size);
   nc_pool_enter(pool);
-  nc_pool_copy(pool, source->copy, source->artifact.weights, size);
+  /* One after another: where threads have channels each, each copies those that it will read. */
+  for (size_t i = 0; i <= program->weight_count; ++i) {
+    const size_t end = i < program->weight_count ? program->weights[i].offset : size;
+    if (end <= done || end > size) continue;
+    nc_pool_copy(pool, (char *)source->copy + done, from + done, end - done);
+    done = end;
+  }
   nc_pool_leave(pool);
   return NEOCPU_OK;
 }

@@ -25,8 +25,8 @@ neocpu_status nc_source_open(const nc_file *file, nc_source **source);
 /* Check the weights on so many threads from now on, beside the caller. Called once at most. */
 neocpu_status nc_source_start_check(nc_source *source, int threads);
 
-/* Copy the weights to huge pages of this process, by the threads of a pool: on a machine of several
- * nodes each page lies with the thread that writes it first. Called once at most. */
+/* Copy the weights to huge pages of this process, each by all threads of a pool: on a machine of
+ * several nodes a page lies with the thread that writes it first. Called once at most. */
 neocpu_status nc_source_copy_weights(nc_source *source, nc_pool *pool);
 
 /* Where kernels read the weights; they only read. */
