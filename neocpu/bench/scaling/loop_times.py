@@ -33,8 +33,12 @@ from neocpu.tensor_spec import random_inputs
 
 ROUNDS: Final = 20
 FEWEST_ROUNDS: Final = 5
+SHORTEST: Final = 1.5
+"""Seconds that rounds are to take at least: what disturbs a short one disturbs its neighbours."""
 LONGEST: Final = 20.0
 """Seconds after which rounds are no more than the fewest."""
+RUNS: Final = 6
+"""Of a round, as many times as one on one thread takes, or less."""
 TIMEOUT: Final = 600.0
 
 
@@ -90,7 +94,8 @@ def measure(path: Path, rounds: int, threads: int) -> dict[str, Any]:
         gc.collect()
         gc.disable()
         alone, timeline = _traced(one, inputs)
-        rounds = min(rounds, max(FEWEST_ROUNDS, int(LONGEST / (alone * 6))))
+        rounds = max(rounds, int(SHORTEST / (alone * RUNS)))
+        rounds = min(rounds, max(FEWEST_ROUNDS, int(LONGEST / (alone * RUNS))))
         traced = min(rounds, max(1, MAX_EVENTS // len(timeline.events)))
         plain, callers, timelines = [], [], []
         for number in range(rounds):

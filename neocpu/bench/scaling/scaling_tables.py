@@ -23,8 +23,9 @@ METHOD: Final = (
     "what is measured is, without what calling it from Python takes. "
     "What it takes on several is predicted: its busiest thread has as many of its tasks as the "
     "pool deals out, it is no faster than its bytes come from the machine's caches and memory, and "
-    "entering and leaving it takes longer with each thread. Calls that are launched together have "
-    "one pool of tasks, the longest first. Code for another CPU is timed here, "
+    "entering and leaving it takes longer with each thread. How fast cores read from memory is "
+    "measured where the machine is one of this CPU. Calls that are launched together have one pool "
+    "of tasks, the longest first. Code for another CPU is timed here, "
     "and taken to be slower there as multiply-adds are."
 )
 

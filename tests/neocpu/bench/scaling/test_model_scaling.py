@@ -9,6 +9,7 @@ from page_sections import parts_in
 from synthetic import MACHINE as HERE
 
 import neocpu
+from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.results import chart
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.scaling import model_scaling, scaling_tables
@@ -24,6 +25,7 @@ from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
 from neocpu.schedules.vocabulary.target import host_target
 
 MACHINE = replace(MACHINES["znver4"], fork=0.0, fork_core=1e-6)
+LIMITS = {1: Limits(1, MACHINE.flops, 30e9), 2: Limits(2, 2 * MACHINE.flops, 45e9)}
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,7 @@ def compiled(monkeypatch):
 
     monkeypatch.setattr(model_scaling, "compile_in_child", compile_in_child)
     monkeypatch.setattr(model_scaling, "measure_run", measure)
+    monkeypatch.setattr(model_scaling, "measure_limits", lambda threads, _: LIMITS[threads])
     monkeypatch.setattr(model_scaling, "usable_cores", lambda: 2)
     monkeypatch.setattr(model_scaling, "read_header", lambda _: type("Header", (), {"name": "net"}))
     return made
@@ -97,6 +100,8 @@ def test_each_number_of_threads_is_compiled_for_and_measured_where_there_are_cpu
     assert compiled == [(1, None), (2, None), (4, None)]
     assert [step.measured for step in found.steps] == [0.6e-3, None]
     assert found.alone == pytest.approx(1.1e-3)
+    here = found.request.machine
+    assert (here.memory_core, here.memory_l3, here.memory_all) == (30e9, 45e9, MACHINE.memory_all)
     two, four = found.steps
     assert two.predicted.seconds == pytest.approx(0.6e-3 + 0.1e-3 + 2e-6)
     assert two.error == pytest.approx(0.702 / 0.6 - 1)
@@ -106,9 +111,10 @@ def test_each_number_of_threads_is_compiled_for_and_measured_where_there_are_cpu
 
 
 def test_another_cpu_is_compiled_for_and_nothing_measured(compiled, monkeypatch):
-    limits = type("Limits", (), {"flops": 2 * MACHINE.flops})
+    limits = replace(LIMITS[1], flops=2 * MACHINE.flops)
     monkeypatch.setattr(model_scaling, "measure_limits", lambda *_: limits)
     found = _predicted(is_host=False)
+    assert found.request.machine == MACHINE
     assert compiled == [(1, "znver4"), (2, "znver4"), (4, "znver4")]
     assert [step.measured for step in found.steps] == [None, None]
     assert found.alone == pytest.approx(2.2e-3)
@@ -161,7 +167,6 @@ def test_the_machine_has_to_be_known_and_large_enough(monkeypatch):
 def test_the_command_writes_a_document_with_a_chart(compiled, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("neocpu.bench.results.machine.describe", lambda: HERE)
-    monkeypatch.setattr(model_scaling, "measure_limits", lambda *_: MACHINE)
     assert main(["bench", "scaling", "net.onnx", "--threads", "2", "--machine", "none"]) == 2
     assert "no machine 'none'" in capsys.readouterr().err
     arguments = ["net.onnx", "--threads", "2,4", "--machine", "icelake-server", "-o", "s.md"]
@@ -181,7 +186,7 @@ def test_the_command_writes_a_document_with_a_chart(compiled, monkeypatch, tmp_p
     assert [row[0] for row in parts_in(Path("s.html"), "table")[0]["rows"]] == ["2", "4"]
 
 
-def test_a_model_that_fails_is_reported(monkeypatch):
+def test_a_model_that_fails_is_reported(compiled, monkeypatch):
     def fail(*_, **__):
         raise ModelError("no model")
 
