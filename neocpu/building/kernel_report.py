@@ -56,6 +56,10 @@ class KernelReport:
         What its loops do in a call, where these told the seconds.
     skippable : float
         Of the seconds, those of calls that data may make needless.
+    images : int
+        Images that the tasks of its loops go through one after another; 1 if they do not.
+    largest : tuple of float
+        Of each parallel loop, how many times the mean of all tasks the largest one is.
     """
 
     name: str
@@ -70,6 +74,8 @@ class KernelReport:
     streamed: float = 0.0
     work: KernelWork = ()
     skippable: float = 0.0
+    images: int = 1
+    largest: tuple[float, ...] = ()
 
     def to_json(self, total: float) -> dict[str, Any]:
         """JSON form; the cost is in microseconds, ``share`` of a run of ``total`` seconds."""
@@ -80,6 +86,8 @@ class KernelReport:
             "cost_us": self.seconds * 1e6,
             "cost_source": self.source,
             "share": self.seconds / total,
+            "images": self.images,
+            "largest": [round(each, 4) for each in self.largest],
         }
 
 
@@ -162,6 +170,10 @@ def kernel_reports(
             seconds = work_seconds(work[name], network.warm, network.threads)
             kind = known[name].kind if name in known else OTHER
             report = KernelReport(name, kind, calls, calls * seconds, ESTIMATED, work=work[name])
-        reports.append(replace(report, skippable=report.seconds * by_data[name] / calls))
+        needless = report.seconds * by_data[name] / calls
+        nests = [nest for nest in work[name] if nest.forks]
+        images = min((nest.images for nest in nests), default=1)
+        largest = tuple(nest.largest for nest in nests)
+        reports.append(replace(report, skippable=needless, images=images, largest=largest))
     between = RUN_SECONDS + counted.total() * CALL_SECONDS + input_bytes / COPY_RATE
     return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, ESTIMATED))

@@ -85,14 +85,14 @@ class Indices:
         loops : mapping of Var to int
             Which iteration each loop is in; the first one where nothing is said.
         """
-        return self._reader(expr)(loops)
+        return self.reader(expr)(loops)
 
     def offset(self, shape: Any, indices: Any) -> Reader:
         """Return which element of a tensor is accessed; None if data decide it."""
         if not all(isinstance(extent, tirx.IntImm) for extent in shape):
             return _unknown
         axes = [
-            (int(extent), self._reader(index)) for extent, index in zip(shape, indices, strict=True)
+            (int(extent), self.reader(index)) for extent, index in zip(shape, indices, strict=True)
         ]
 
         def read(loops: Mapping[Var, int]) -> Number | None:
@@ -106,7 +106,8 @@ class Indices:
 
         return read
 
-    def _reader(self, expr: Any) -> Reader:
+    def reader(self, expr: Any) -> Reader:
+        """Return what computes an index; of vectors, where they begin."""
         if (compute := BINARY.get(type(expr))) is not None:
             return self._computed(compute, (expr.a, expr.b))
         if isinstance(expr, tirx.IntImm):
@@ -116,25 +117,25 @@ class Indices:
         if isinstance(expr, Var):
             if (read := self._readers.get(expr)) is None:
                 bound = self._bound.get(expr)
-                read = _of_loop(expr) if bound is None else self._reader(bound)
+                read = _of_loop(expr) if bound is None else self.reader(bound)
                 self._readers[expr] = read
             return read
         if isinstance(expr, tirx.Cast):
             whole = str(expr.ty).startswith(("int", "uint"))
             return self._computed(int if whole else float, (expr.value,))
         if isinstance(expr, tirx.Broadcast):
-            return self._reader(expr.value)
+            return self.reader(expr.value)
         if isinstance(expr, tirx.Ramp):
-            return self._reader(expr.base)
+            return self.reader(expr.base)
         if isinstance(expr, tirx.Select):
-            return self._reader(expr.true_value)
+            return self.reader(expr.true_value)
         if isinstance(expr, Call):
             compute = _CALLS.get(str(getattr(expr.op, "name", "")))
             return _unknown if compute is None else self._computed(compute, expr.args)
         return _unknown
 
     def _computed(self, compute: Callable[..., Any], operands: Any) -> Reader:
-        readers = [self._reader(operand) for operand in operands]
+        readers = [self.reader(operand) for operand in operands]
 
         def read(loops: Mapping[Var, int]) -> Number | None:
             values = [reader(loops) for reader in readers]

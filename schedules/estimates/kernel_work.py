@@ -50,6 +50,10 @@ class LoopWork:
         Bytes that it fetches into L1.
     again : float
         Bytes that it fetches into L2 more than once, where it comes back to what this has lost.
+    images : int
+        Images that its tasks go through one after another; 1 if they do not.
+    largest : float
+        How many times the mean of all tasks the largest one is.
     """
 
     tasks: float
@@ -58,17 +62,20 @@ class LoopWork:
     size: float
     from_l2: float
     again: float
+    images: int = 1
+    largest: float = 1.0
 
     def to_json(self) -> list[Any]:
         """Return it as numbers."""
         numbers = (self.size, self.from_l2, self.again, *self.cycles)
-        return [self.tasks, self.forks, *(round(number, 1) for number in numbers)]
+        rounded = (round(number, 1) for number in numbers)
+        return [self.tasks, self.forks, self.images, self.largest, *rounded]
 
     @classmethod
     def of_json(cls, numbers: Sequence[float]) -> LoopWork:
         """Return what `to_json` made numbers of."""
-        tasks, forks, size, from_l2, again, *cycles = map(float, numbers)
-        return cls(tasks, forks, tuple(cycles), size, from_l2, again)
+        tasks, forks, images, largest, size, from_l2, again, *cycles = map(float, numbers)
+        return cls(tasks, forks, tuple(cycles), size, from_l2, again, int(images), largest)
 
 
 KernelWork = tuple[LoopWork, ...]

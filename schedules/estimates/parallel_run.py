@@ -3,9 +3,11 @@
 A kernel's loop ends with its busiest thread: of ``n`` tasks, ``ceil(n / threads)``. Entering and
 leaving it takes longer with every thread. What lies between the loops takes as long as on one
 thread. Meanwhile its bytes come from memory and from L3, which several cores have to share, and
-feature maps that one thread finds in its own L2 are on several in those of all. Of computing and
-these ways the longest hides most of the others, as estimates have it. That a thread's caches hold
-more of a smaller part is left out.
+feature maps that one thread finds in its own L2 are on several in those of all. Where tasks go
+through the images of a batch one after another, a thread has the same ones in each kernel: their
+maps come from those few that share them, and weights go to every L3. Of computing and these ways
+the longest hides most of the others, as estimates have it. That a thread's caches hold more of a
+smaller part is left out.
 """
 
 from __future__ import annotations
@@ -46,11 +48,25 @@ class LoopTime:
         On one thread, of all times that a run enters it.
     entered : int
         How often that is.
+    largest : float
+        How many times the mean of all iterations the largest one takes.
     """
 
     iterations: int
     seconds: float
     entered: int = 1
+    largest: float = 1.0
+
+    def busiest_part(self, threads: int) -> float:
+        """Return which part of the loop its busiest thread computes.
+
+        Its iterations lie side by side: they are no more than those of another thread by as much as
+        one of them may be.
+        """
+        if threads == 1 or self.iterations == 0:
+            return busiest_part(self.iterations, threads)
+        more = (self.largest - 1) / self.iterations
+        return min(1.0, busiest_part(self.iterations, threads) + more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,8 @@ class CallTime:
     weights, others : int
         Bytes of the weights that it reads, and of all else that it reads and writes, each time.
     times : int
+    images : int
+        Images that its tasks go through one after another; 1 if they do not.
     """
 
     name: str
@@ -76,6 +94,7 @@ class CallTime:
     weights: int = 0
     others: int = 0
     times: int = 1
+    images: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,38 +183,98 @@ def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
     run : RunTime
         On one thread of that machine, of kernels that were compiled for so many threads.
     """
-    weights = sum(call.weights for call in run.calls)
-    kept = kept_share(weights, machine.l3 * machine.caches(threads))
     between = CallTime(RUNTIME, RUNTIME, run.between)
-    calls = [_predict_call(call, machine, threads, kept) for call in (*run.calls, between)]
+    ways = _Ways(machine, threads, sum(call.weights for call in run.calls))
+    images = [1, *(call.images for call in run.calls)]  # of the call before each
+    calls = [
+        _predict_call(call, ways, before)
+        for call, before in zip((*run.calls, between), images, strict=True)
+    ]
     for first, count in run.launches if threads > 1 else ():
         together = run.calls[first : first + count]
-        calls[first : first + count] = _predict_launch(together, machine, threads, kept)
+        calls[first : first + count] = _predict_launch(together, ways)
     return ParallelRun(threads, tuple(calls))
 
 
-def _predict_call(call: CallTime, machine: Machine, threads: int, kept: float) -> ParallelCall:
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """The ways of bytes to so many threads of a machine, in a run of a network.
+
+    Attributes
+    ----------
+    weights : int
+        Bytes of all of the network's.
+    """
+
+    machine: Machine
+    threads: int
+    weights: int
+
+    def moving_seconds(self, call: CallTime) -> tuple[float, float]:
+        """Return what a call's bytes take to come, from memory and from L3.
+
+        L3 keeps some of the network's weights from one run to the next. Where tasks go through the
+        images, each needs all weights: every L3 has a copy.
+        """
+        machine, caches = self.machine, self.machine.caches(self.threads)
+        copies = caches if call.images > 1 else 1
+        kept = kept_share(self.weights, machine.l3 * caches / copies)
+        memory, cache = (share * call.weights * copies for share in (1 - kept, kept))
+        if call.others > machine.l3 * caches:
+            memory += call.others
+        elif call.others > machine.l2 * self.threads:
+            cache += call.others
+        return (
+            call.times * memory / machine.memory_rate(self.threads),
+            call.times * cache / machine.cache_rate(self.threads),
+        )
+
+    def fetching_seconds(self, call: CallTime, images: int = 1) -> float:
+        """Return what feature maps that caches hold take to come from those of other cores.
+
+        Any core that has a part in an image had a line last, written or to be written over, as
+        likely as any other; those of another L3 have it over memory's way.
+
+        Parameters
+        ----------
+        images : int
+            That the call and the one before it both go through one after another.
+        """
+        machine, threads = self.machine, self.threads
+        if call.others > machine.l3 * machine.caches(threads):
+            return 0.0
+        cores = math.ceil(threads / images)
+        caches = machine.caches(cores)
+        near, far = 1 / caches - 1 / cores, 1 - 1 / caches
+        if call.others > machine.l2 * threads:
+            near = 0.0  # in L3
+        fetched = near / (threads * machine.peer_core) + far / machine.memory_rate(threads)
+        return call.times * call.others * fetched
+
+
+def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
+    """Return what a call takes after one that goes through so many images one after another."""
+    machine, threads = ways.machine, ways.threads
     lost: dict[Limit, float] = dict.fromkeys(LIMITS, 0.0)
     alone = max(0.0, call.seconds - math.fsum(loop.seconds for loop in call.loops))
     lost["one thread"] = alone * (1 - 1 / threads)
     busy = 0.0
     for loop in call.loops:
-        part = busiest_part(loop.iterations, threads)
+        part = loop.busiest_part(threads)
         few = 0 < loop.iterations < threads
         lost["few tasks" if few else "uneven tasks"] += loop.seconds * (part - 1 / threads)
         # Threads that get no task hold nobody up; a loop of one is entered like any other code.
         sharers = min(loop.iterations or threads, threads)
         lost["fork-join"] += loop.entered * machine.fork_seconds(sharers)
         busy += loop.seconds * part
-    moving = _moving_seconds(call, machine, threads, kept)
-    share = _computing_share(call, _moving_seconds(call, machine, 1, kept))
-    ways = share * (busy + alone), *moving
+    share = _computing_share(call, replace(ways, threads=1).moving_seconds(call))
+    parts = share * (busy + alone), *ways.moving_seconds(call)
     # That one thread took no longer for all of it tells how fast its bytes come at least.
-    together = min(call.seconds, overlapped(*ways))
+    together = min(call.seconds, overlapped(*parts))
     lost["bandwidth"] = max(0.0, together - busy - alone)
     if call.loops:
-        fetched = _fetching_seconds(call, machine, threads)
-        lost["other cores"] = overlapped(*ways, fetched) - overlapped(*ways)
+        fetched = ways.fetching_seconds(call, min(before, call.images))
+        lost["other cores"] = overlapped(*parts, fetched) - overlapped(*parts)
     return ParallelCall(call, call.seconds / threads + math.fsum(lost.values()), lost)
 
 
@@ -213,11 +292,10 @@ def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
     return max(0.0, computing) / call.seconds
 
 
-def _predict_launch(
-    calls: Sequence[CallTime], machine: Machine, threads: int, kept: float
-) -> Iterator[ParallelCall]:
+def _predict_launch(calls: Sequence[CallTime], ways: _Ways) -> Iterator[ParallelCall]:
     """Yield what calls take that are launched together: of that, each has its part of the work."""
-    pieces = [_piece(call, machine, threads, kept) for call in calls]
+    machine, threads = ways.machine, ways.threads
+    pieces = [_piece(call, ways) for call in calls]
     seconds = launch_seconds(pieces, machine, threads)
     tasks = sum(piece.tasks for piece in pieces)
     fork = machine.fork_seconds(min(tasks, threads))
@@ -233,53 +311,14 @@ def _predict_launch(
         yield ParallelCall(call, seconds * part, lost)
 
 
-def _piece(call: CallTime, machine: Machine, threads: int, kept: float) -> Piece:
-    ways = (
-        *_moving_seconds(call, machine, threads, kept),
-        _fetching_seconds(call, machine, threads),
-    )
-    moving = min(call.seconds, math.fsum(ways))
+def _piece(call: CallTime, ways: _Ways) -> Piece:
+    moving = math.fsum((*ways.moving_seconds(call), ways.fetching_seconds(call)))
+    moving = min(call.seconds, moving)
     if len(call.loops) != 1:
         return Piece(1, call.seconds, 0.0, moving)
     (loop,) = call.loops
     alone = max(0.0, call.seconds - loop.seconds)
-    return Piece(task_count(loop.iterations, threads), loop.seconds, alone, moving)
-
-
-def _moving_seconds(
-    call: CallTime, machine: Machine, threads: int, kept: float
-) -> tuple[float, float]:
-    """Return what a call's bytes take to come, once each, from memory and from L3.
-
-    Parameters
-    ----------
-    kept : float
-        Which share of the network's weights L3 keeps from one run to the next.
-    """
-    shared = machine.l3 * machine.caches(threads)
-    memory, cache = (1 - kept) * call.weights, kept * call.weights
-    if call.others > shared:
-        memory += call.others
-    elif call.others > machine.l2 * threads:
-        cache += call.others
-    return (
-        call.times * memory / machine.memory_rate(threads),
-        call.times * cache / machine.cache_rate(threads),
-    )
-
-
-def _fetching_seconds(call: CallTime, machine: Machine, threads: int) -> float:
-    """Return what feature maps that L2 caches hold take to come from those of other cores.
-
-    Any core had a line last, written or to be written over, as likely as any other; those of
-    another L3 have it over memory's way.
-    """
-    if call.others > machine.l2 * threads:
-        return 0.0
-    caches = machine.caches(threads)
-    near, far = 1 / caches - 1 / threads, 1 - 1 / caches
-    fetched = near / (threads * machine.peer_core) + far / machine.memory_rate(threads)
-    return call.times * call.others * fetched
+    return Piece(task_count(loop.iterations, ways.threads), loop.seconds, alone, moving)
 
 
 def busiest_part(iterations: int, threads: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Final
 
 import tvm_ffi
@@ -44,18 +45,32 @@ DIGIT: Final = 1.0
 EXTREMUM_STEPS: Final = 3
 # Numbers by themselves are divided faster than vectors.
 SINGLE_SHARE: Final = 0.5
+# Tasks of a loop of which it is asked where they write, at most.
+SAMPLES: Final = 32
 _CONVERSIONS: Final = ("floor", "ceil", "trunc", "round", "nearbyint", "reinterpret", "shift_left")
 _ROOTS: Final = ("tirx.sqrt", "tirx.rsqrt")
 
 
 @dataclass(slots=True)
 class Nest:
-    """A loop nest that is being read: see `LoopWork`; and the accesses of each statement."""
+    """A loop nest that is being read: see `LoopWork`; and the accesses of each statement.
+
+    Of the tensors that its tasks write, ``drift`` is how far from its own part one begins, as a
+    share of all. ``extents`` are those of inner loops that are not the same for all tasks.
+    """
 
     tasks: float = 1.0
     forks: float = 0.0
     cycles: list[float] = field(default_factory=lambda: [0.0] * len(CLASSES))
     statements: list[list[Access]] = field(default_factory=list)
+    drift: float = 0.0
+    extents: set[tuple[float, ...]] = field(default_factory=set)
+
+    @property
+    def largest(self) -> float:
+        """See `LoopWork`; loops of the same extents are one."""
+        sizes = [math.prod(each) for each in zip(*self.extents, strict=True)]
+        return max(sizes) / fmean(sizes) if sizes else 1.0
 
 
 class ValueCount:
@@ -73,6 +88,8 @@ class ValueCount:
         Of the statement that is being read.
     computed : dict of StructuralKey to int
         What that has computed, which is not computed again, and the loop that each depends on.
+    read, written : set of int
+        Extents of the first axis of tensors that are the kernel's parameters.
     """
 
     def __init__(self, target: CpuTarget, parameters: Sequence[Any]) -> None:
@@ -85,6 +102,8 @@ class ValueCount:
         self.accesses: list[Access] = []
         self.computed: dict[Any, int] = {}
         self.owners: dict[Any, Any] = {}
+        self.read: set[int] = set()
+        self.written: set[int] = set()
         self._parameters = frozenset(parameters)
 
     def iterations(self, depth: int) -> float:
@@ -209,8 +228,35 @@ class ValueCount:
         else:
             self.charge(VECTOR, STORE if stores else LOAD, depth, (str(buffer.dtype), lanes))
         if str(buffer.scope()) != "local":
+            first = next(iter(buffer.shape), None)
+            if self.owners.get(buffer, buffer) in self._parameters and isinstance(
+                first, tirx.IntImm
+            ):
+                (self.written if stores else self.read).add(int(first))
+            if stores:
+                self._place_tasks(buffer, offset)
             self.accesses.append(self._described(buffer, offset, depth, lanes))
         return depth
+
+    def task_loop(self) -> Loop | None:
+        """Return the loop whose iterations are tasks, if there are several."""
+        return next((one for one in self.loops if one.parallel and one.extent > 1), None)
+
+    def _place_tasks(self, buffer: Any, offset: Reader) -> None:
+        """Note where tasks begin to write a tensor."""
+        if (loop := self.task_loop()) is None:
+            return
+        tasks = int(loop.extent)
+        some = range(0, tasks, math.ceil(tasks / SAMPLES))
+        found = (offset({loop.var: task}) for task in some)
+        starts = [at for at in found if at is not None]
+        if len(starts) < len(some):
+            self.nest.drift = 1.0  # data decide
+            return
+        whole = max(1, math.prod(map(int, buffer.shape)))
+        if len(set(starts)) > 1:  # else each has one of its own
+            apart = (abs(at / whole - task / tasks) for at, task in zip(starts, some, strict=True))
+            self.nest.drift = max(self.nest.drift, *apart)
 
     def _index(self, index: Any) -> int:
         """Count what computes an index, but for sums and products, which addresses have."""

@@ -7,7 +7,7 @@ that stay at one place stay in registers, and an innermost loop over neighbours 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from tvm import tirx
@@ -40,6 +40,8 @@ LONG_SUM: Final = 32
 OVERLAPPED: Final = 0.35
 # How many times as long a sum takes whose last vector is not full: LLVM cuts it into smaller ones.
 RAGGED: Final = 3.0
+# Tasks of a loop whose sizes are compared, at most.
+TASKS: Final = 512
 _NOTHING: Final = -2
 
 
@@ -72,16 +74,27 @@ class _WorkCount(ValueCount):
             accesses = [access for _, access in uses]
             if not accesses[0].is_parameter and len({number for number, _ in uses}) == 1:
                 own |= zip(accesses, compacted(accesses), strict=True)
-        return tuple(self._nest_work(nest, own) for nest in self._nests if any(nest.cycles))
+        images = self._images()
+        found = [nest for nest in self._nests if any(nest.cycles)]
+        return tuple(self._nest_work(nest, own, images) for nest in found)
 
-    def _nest_work(self, nest: Nest, own: dict[Access, Access]) -> LoopWork:
+    def _images(self) -> int:
+        """Return how many images a kernel writes that it reads too; 1 if they are not as many."""
+        return (
+            next(iter(self.written)) if len(self.written) == 1 and self.written <= self.read else 1
+        )
+
+    def _nest_work(self, nest: Nest, own: dict[Access, Access], images: int) -> LoopWork:
         sizes = (self.target.l1d, self.target.l2)
         caches = [int(size * CACHE_SHARE) for size in sizes]
         statements = [[own.get(access, access) for access in each] for each in nest.statements]
         l1, l2 = (math.fsum(fetched_again(each, cache) for each in statements) for cache in caches)
         size = touched(access for access in _accesses(nest) if access not in own)
         every = touched(access for each in statements for access in each)
-        return LoopWork(nest.tasks, nest.forks, tuple(nest.cycles), size, every + l1, l2)
+        own_images = images if nest.drift * images <= 1 else 1
+        cycles = tuple(nest.cycles)
+        moved = size, every + l1, l2
+        return LoopWork(nest.tasks, nest.forks, cycles, *moved, own_images, nest.largest)
 
     def statement(self, node: Any) -> None:
         """Count a statement; what is none that computes takes no time."""
@@ -216,10 +229,22 @@ class _WorkCount(ValueCount):
     def _extent(self, node: Any) -> float:
         middle = {one.var: int(one.extent / 2) for one in self.loops if one.var is not None}
         found = self.indices.value(node.extent, middle)
+        if found is not None and not isinstance(node.extent, tirx.IntImm):
+            self._compare_tasks(node.extent, middle)
         if found is not None:
             return max(1.0, float(found))
         limits = indexed_extents(node.body, node.loop_var)
         return max(1.0, HALF * min(limits, default=2 * UNKNOWN_LENGTH))
+
+    def _compare_tasks(self, extent: Any, middle: Mapping[Any, int]) -> None:
+        """Note how often each task goes through a loop, if they differ."""
+        if (loop := self.task_loop()) is None or any(one.var is None for one in self.loops):
+            return  # under a condition few may get there
+        read, tasks = self.indices.reader(extent), int(loop.extent)
+        some = range(0, tasks, math.ceil(tasks / TASKS))
+        extents = tuple(float(read({**middle, loop.var: task}) or 0) for task in some)
+        if len(set(extents)) > 1:
+            self.nest.extents.add(extents)
 
     def _becomes_vectors(self, node: Any, loop: Loop) -> bool:
         """Whether LLVM makes vectors of a loop's iterations: what they store are neighbours.

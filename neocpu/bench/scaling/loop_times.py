@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_uint64
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -210,12 +210,21 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
         cannot=f"cannot time {artifact.name}",
         timeout=TIMEOUT,
     )
-    calls = (
-        CallTime(**{**call, "loops": tuple(LoopTime(**loop) for loop in call["loops"])})
-        for call in measured["calls"]
-    )
-    run = RunTime(tuple(calls), measured["between"], read_header(artifact).launches)
+    header = read_header(artifact)
+    counted = {each["kernel"]: each for each in header.plan.get("kernels", ())}
+    calls = (_call(call, counted.get(call["kernel"], {})) for call in measured["calls"])
+    run = RunTime(tuple(calls), measured["between"], header.launches)
     return MeasuredRun(measured["seconds"], run)
+
+
+def _call(measured: Mapping[str, Any], counted: Mapping[str, Any]) -> CallTime:
+    """Return a call as it was measured, of a kernel whose tasks the compiler has counted."""
+    loops = tuple(LoopTime(**loop) for loop in measured["loops"])
+    largest = counted.get("largest", ())
+    if len(largest) == len(loops):
+        pairs = zip(loops, largest, strict=True)
+        loops = tuple(replace(loop, largest=size) for loop, size in pairs)
+    return CallTime(**{**measured, "loops": loops, "images": counted.get("images", 1)})
 
 
 def main() -> None:

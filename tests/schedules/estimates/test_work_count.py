@@ -1,8 +1,12 @@
 """What is counted of scheduled functions: computing, waiting, and bytes."""
 
+from dataclasses import replace
+
 import pytest
 from tvm import te, topi
 
+from neocpu.schedules.convolutions import conv2d_pointwise
+from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.estimates.kernel_work import (
     CHAIN,
     DIVIDE,
@@ -16,7 +20,9 @@ from neocpu.schedules.estimates.kernel_work import (
 )
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 TARGET = parse_target("llvm -mcpu=znver5")
 LANES = 16
@@ -102,3 +108,25 @@ def test_twice_the_work_takes_about_twice_as_long_and_two_threads_half():
     assert one / 2 < two < 0.52 * one
     assert LoopWork.of_json(nest.to_json()) == nest
     assert (share(1, 2), share(3, 2), share(64, 2)) == (1, 2 / 3, 1 / 2)
+
+
+def test_whose_tasks_go_through_images_one_after_another():
+    x = te.placeholder((16, 8, 14, 14), name="x")
+    assert [nest.images for nest in counted(x, topi.nn.relu(x))] == [16]
+    one = te.placeholder((1, 128, 14, 14), name="x")
+    assert [nest.images for nest in counted(one, topi.nn.relu(one))] == [1]
+    # Tasks of channels, or what makes another number of images of them.
+    turned = te.compute((8, 16, 14, 14), lambda c, n, h, w: x[n, c, h, w], name="y")
+    assert {nest.images for nest in counted(x, turned)} == {1}
+
+
+@pytest.mark.parametrize("template", [conv2d_pointwise, conv2d_winograd])
+@pytest.mark.parametrize("split", [False, True])
+def test_convolutions_go_through_images_unless_each_thread_has_its_channels(template, split):
+    workload = Conv2dWorkload(4, 64, 14, 14, 8 * LANES, (1, 1))
+    scheme: Scheme = PointwiseScheme(LANES, LANES, 6, 2 * LANES, 64, 16, split)
+    if template is conv2d_winograd:
+        workload = replace(workload, kernel=(3, 3), padding=(1, 1, 1, 1))
+        scheme = WinogradScheme(LANES, LANES, 4, 4, 2 * LANES, 4, split)
+    nests = count_work(template.lower(workload, scheme, TARGET, 8), TARGET)
+    assert min(nest.images for nest in nests if nest.forks) == (1 if split else 4)
