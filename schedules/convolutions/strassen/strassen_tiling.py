@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,7 +45,9 @@ class Tiling:
         block = PointwiseScheme(
             s.ic_bn, s.oc_bn, 2 * s.reg_n, 2 * s.reg_oc, channels, s.strip, s.oc_split
         )
-        tiles = PixelTiling(replace(self.workload, batch=1), block, self.lanes, self.threads)
+        # Images are tasks already: each is cut as far as these leave threads without one.
+        threads = self.threads // math.gcd(self.threads, self.workload.batch)
+        tiles = PixelTiling(replace(self.workload, batch=1), block, self.lanes, threads)
         object.__setattr__(self, "tiles", tiles)
 
     @property
