@@ -20,6 +20,7 @@ from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
 from neocpu.schedules.convolutions.strassen import conv2d_strassen
 from neocpu.schedules.convolutions.winograd import conv2d_winograd
+from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.operators import join_template, layout_transform
 from neocpu.schedules.vocabulary.accuracy import Admission
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
@@ -107,19 +108,25 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def schemes(workload: Workload, target: CpuTarget) -> tuple[Scheme, ...]:
+def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Scheme, ...]:
     """Return every legal scheme of every template, best estimate first.
+
+    Of many threads also those that make enough tasks for them.
 
     Raises
     ------
     UnsupportedError
         If no template computes ``workload``.
     """
-    applying = _applying(workload, target)
+    applying = list(_applying(workload, target))
     found = [scheme for each in applying for scheme in each.space(workload, target)]
+    for each in applying if threads >= MANY_THREADS else ():
+        if isinstance(each, ConvTemplate) and each.spread is not None:
+            found += each.spread(workload, target, threads)
     if not found:
         raise UnsupportedError(f"no template computes the workload {workload}")
-    return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
+    ordered = sorted(dict.fromkeys(found), key=lambda scheme: estimate(workload, scheme, target))
+    return tuple(ordered)
 
 
 def is_computed(workload: Workload, target: CpuTarget) -> bool:

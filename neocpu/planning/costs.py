@@ -109,7 +109,7 @@ class CostModel(MemoryCosts):
         """Return every scheme of the templates' spaces, best first, with its estimate."""
 
         def estimated() -> list[tuple[Any, float]]:
-            found = registry.schemes(workload, self.target)
+            found = registry.schemes(workload, self.target, self.threads)
             return [(scheme.to_json(), self._estimate(workload, scheme)) for scheme in found]
 
         rows = self.keep(f"schemes {workload!r} {self.target!r} {self.threads}", estimated)

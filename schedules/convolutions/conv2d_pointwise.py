@@ -66,10 +66,11 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     )
 
 
-def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[PointwiseScheme, ...]:
+def space(
+    workload: Conv2dWorkload, target: CpuTarget, threads: int = NOMINAL_THREADS
+) -> tuple[PointwiseScheme, ...]:
     """Enumerate schemes for every pair of blocks, best estimate first: see `scheme_space`."""
-    variants = _variants(workload, target)
-    return scheme_space(workload, target, variants, estimate, NOMINAL_THREADS)
+    return scheme_space(workload, target, _variants(workload, target), estimate, threads)
 
 
 def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[PointwiseScheme]:
@@ -245,4 +246,5 @@ TEMPLATE = ConvTemplate(
     fold=fold,
     fold_penalty=FOLD_PENALTY,
     prologues=True,
+    spread=space,
 )

@@ -92,6 +92,8 @@ class ConvTemplate(Template):
         template can.
     prologues : bool
         Whether it applies steps to what it reads.
+    spread : callable or None
+        ``spread(workload, target, threads)``: schemes besides those of ``space``, for many threads.
     """
 
     workload: type[Workload] = Conv2dWorkload
@@ -104,3 +106,4 @@ class ConvTemplate(Template):
     error_factor: Callable[[Any, Conv2dWorkload], float] = errs_as_direct
     split_sums: Callable[[Conv2dWorkload, Any], Scheme] | None = None
     prologues: bool = False
+    spread: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None

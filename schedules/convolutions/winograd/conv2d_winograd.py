@@ -90,7 +90,9 @@ def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
     return winograd.error_factor(scheme.tile, workload.kernel, workload.stride)
 
 
-def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, ...]:
+def space(
+    workload: Conv2dWorkload, target: CpuTarget, threads: int = NOMINAL_THREADS
+) -> tuple[WinogradScheme, ...]:
     """Enumerate schemes for every pair of input and output blocks, best estimate first.
 
     How fast a scheme is hardly depends on its layouts. So the smallest blocks get the best scheme
@@ -98,7 +100,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, 
     best one; all within a factor of `WORTH`.
     """
     workload, lanes = turned(workload), target.dot_unit(workload.numerics).lanes
-    ranked = _ranked(workload, target)
+    ranked = _ranked(workload, target, threads)
     found: list[WinogradScheme] = []
     for ic_bn in channel_blocks(workload.image_channels, lanes):
         for oc_bn in channel_blocks(workload.out_channels, lanes):
@@ -113,7 +115,9 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, 
     return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
 
 
-def _ranked(workload: Conv2dWorkload, target: CpuTarget) -> list[tuple[float, WinogradScheme]]:
+def _ranked(
+    workload: Conv2dWorkload, target: CpuTarget, threads: int
+) -> list[tuple[float, WinogradScheme]]:
     """Schemes with one vector of channels at both ends, best first, with their estimates."""
     lanes = target.dot_unit(workload.numerics).lanes
     found = []
@@ -122,7 +126,7 @@ def _ranked(workload: Conv2dWorkload, target: CpuTarget) -> list[tuple[float, Wi
             for reg_n in _tile_counts(workload, tile, vectors, target):
                 scheme = WinogradScheme(lanes, lanes, reg_n, tile, vectors * lanes, 1, False)
                 for candidate in _strips(workload, scheme, target):
-                    seconds = estimate(workload, candidate, target, NOMINAL_THREADS)
+                    seconds = estimate(workload, candidate, target, threads)
                     found.append((seconds, candidate))
     return sorted(found, key=lambda pair: pair[0])
 
@@ -352,5 +356,6 @@ TEMPLATE = ConvTemplate(
     weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
+    spread=space,
     error_factor=error_factor,
 )
