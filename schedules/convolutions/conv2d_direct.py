@@ -25,7 +25,12 @@ from neocpu.schedules.convolutions.direct_kernel import (
     strip_copies,
     strip_rows,
 )
-from neocpu.schedules.estimates.memory_traffic import conflicts_in_l2, fork_seconds, with_memory
+from neocpu.schedules.estimates.memory_traffic import (
+    cold_weights,
+    conflicts_in_l2,
+    fork_seconds,
+    with_memory,
+)
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
     step_cycles,
@@ -229,11 +234,14 @@ def estimate(
     busy = each * (across.tiles * tile + TASK_CYCLES)
     busy += _pad_cycles(workload, scheme, target, threads, each / tasks)
     # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
-    read = min(each, chunks) if rows_first(workload, scheme, target) else ceil_div(each, down.tiles)
+    by_rows = rows_first(workload, scheme, target)
+    read = min(each, chunks) if by_rows else ceil_div(each, down.tiles)
+    times = workload.batch * (down.tiles if by_rows else 1)
     # Each chunk reads the image again, and L2 has lost what it does not hold.
     image = _image_bytes(workload, down)
     beyond = chunks * image if image > target.l2 * threads else 0
-    fetched, cold = read * block_bytes + beyond / threads, chunks * block_bytes
+    fetched = read * block_bytes + beyond / threads
+    cold = cold_weights(chunks * block_bytes, target, chunks, times)
     if 0 < target.l3 * threads < image:
         cold += beyond
     return with_memory(busy / target.frequency, fetched, cold, target)

@@ -21,7 +21,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_kernel import Emitter
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling, output_blocks
 from neocpu.schedules.convolutions.scheme_space import scheme_space
-from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
+from neocpu.schedules.estimates.memory_traffic import cold_weights, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
     broadcast_limit,
@@ -199,7 +199,8 @@ def estimate(
         else:
             busy += packing * ceil_div(tiling.strips, threads) / tiling.strips
     fetched = _fetched_bytes(tiling, target)
-    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes, target)
+    cold = cold_weights(tiling.weight_bytes, target, tiling.groups)
+    return with_memory(busy / target.frequency, fetched, cold, target)
 
 
 def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:

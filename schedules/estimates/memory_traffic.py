@@ -31,8 +31,25 @@ def with_cores(target: CpuTarget, threads: int) -> CpuTarget:
         return target
     more = machine.memory_rate(threads) / machine.memory_rate(RATED_THREADS)
     later = machine.fork_seconds(threads) - machine.fork_seconds(RATED_THREADS)
-    rates = target.rates
-    return target.at(replace(rates, memory=rates.memory * more, fork=rates.fork + later))
+    rates, caches = target.rates, machine.caches(threads)
+    memory, fork = rates.memory * more, rates.fork + later
+    return target.at(replace(rates, memory=memory, fork=fork, caches=caches))
+
+
+def cold_weights(size: float, target: CpuTarget, parts: int = 1, times: int = 1) -> float:
+    """Return the bytes of weights that come from memory: to each last-level cache those it needs.
+
+    Parameters
+    ----------
+    size : float
+        Bytes of all.
+    parts : int
+        Into which tasks divide them: consecutive tasks read one part after the other.
+    times : int
+        How often they go through all parts.
+    """
+    caches = target.rates.caches
+    return size * min(caches, max(times, caches / parts))
 
 
 def fork_seconds(threads: int, target: CpuTarget) -> float:

@@ -20,7 +20,7 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.estimates.memory_traffic import LINE, fork_seconds, with_memory
+from neocpu.schedules.estimates.memory_traffic import LINE, cold_weights, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
     broadcast_limit,
@@ -108,7 +108,7 @@ def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> fl
     tasks = ceil_div(blocks * tiling.strips, threads)
     busy = tasks * ceil_div(tiling.tiles, tiling.strips) * tile / target.frequency
     far = w.row_bytes / threads if w.row_bytes > target.l2 * threads else 0
-    cold = blocks * size
+    cold = cold_weights(blocks * size, target, blocks, tiling.strips)
     if w.row_bytes > (target.l2 + target.l3) * threads:
         cold += w.row_bytes
     return fork_seconds(threads, target) + with_memory(busy, far, cold, target)

@@ -62,6 +62,8 @@ class Rates:
         Bytes per second: of one core within L2 and beyond, of all together from memory.
     fork : float
         Seconds it takes to enter and leave a parallel loop, the threads' first misses included.
+    caches : int
+        Last-level caches of the threads.
     """
 
     frequency: float
@@ -69,6 +71,7 @@ class Rates:
     beyond: float
     memory: float
     fork: float = 4e-6
+    caches: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_kernel import Emitter
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
-from neocpu.schedules.estimates.memory_traffic import with_memory
+from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
     broadcast_limit,
@@ -239,7 +239,8 @@ def estimate(
         work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES
     busy = ceil_div(t.tasks, threads) * work / target.frequency
     weights = t.oc_blocks * t.block_bytes
-    return with_memory(busy, weights / t.groups, weights, target)
+    cold = cold_weights(weights, target, t.groups, workload.batch)
+    return with_memory(busy, weights / t.groups, cold, target)
 
 
 TEMPLATE = ConvTemplate(

@@ -22,7 +22,7 @@ from tvm import tirx
 from neocpu.schedules.convolutions.scheme_space import scheme_space
 from neocpu.schedules.convolutions.strassen.strassen_kernel import KEPT, Emitter
 from neocpu.schedules.convolutions.strassen.strassen_tiling import PIXEL_SUMS, PRODUCTS, Tiling
-from neocpu.schedules.estimates.memory_traffic import with_memory
+from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
     broadcast_limit,
@@ -209,9 +209,8 @@ def estimate(
     blocks = shares * tiles.blocks
     added = tiling.half * scheme.reg_n * tiles.groups * _pixel_cycles(tiling)
     busy = blocks * (tiles.oc_blocks * _block_cycles(tiling, target) + added)
-    return with_memory(
-        busy / target.frequency, _fetched_bytes(tiling, target), tiling.weight_bytes, target
-    )
+    cold = cold_weights(tiling.weight_bytes, target, tiles.groups, images)
+    return with_memory(busy / target.frequency, _fetched_bytes(tiling, target), cold, target)
 
 
 def _pixel_cycles(tiling: Tiling) -> float:

@@ -24,7 +24,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import filters as winograd
 from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
+from neocpu.schedules.estimates.memory_traffic import cold_weights, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     LOAD_INTERFERENCE,
     TILE_CYCLES,
@@ -297,7 +297,9 @@ def estimate(
             inputs += moved * SHARE_CYCLES
     busy = before + tiling.busiest_share * (products + outputs + inputs)
     fetched = _fetched_bytes(tiling, target)
-    return with_memory(busy / target.frequency, fetched, tiling.weight_bytes, target)
+    parts = tiling.groups if scheme.oc_split else 1
+    cold = cold_weights(tiling.weight_bytes, target, parts)
+    return with_memory(busy / target.frequency, fetched, cold, target)
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:

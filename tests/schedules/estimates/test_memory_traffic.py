@@ -7,6 +7,7 @@ import pytest
 from neocpu.schedules.estimates.memory_traffic import (
     L2_WAYS,
     LINE,
+    cold_weights,
     conflicts_in_l2,
     fork_seconds,
     stream_seconds,
@@ -32,6 +33,15 @@ def test_more_cores_read_more_and_meet_later():
         (zen4.rates.frequency, zen4.rates.own, zen4.rates.beyond)
     }
     assert with_cores(SERVER, 64) is SERVER  # of which no machine is known
+
+
+def test_each_last_level_cache_has_the_weights_that_its_cores_read():
+    few, many = (with_cores(parse_target("llvm -mcpu=znver4"), threads) for threads in (8, 64))
+    assert cold_weights(100, few) == cold_weights(100, SERVER) == 100
+    assert cold_weights(100, many) == 800
+    # Of as many groups of channels as there are caches, or more, each is read in one.
+    assert [cold_weights(100, many, parts) for parts in (2, 8, 100)] == [400, 100, 100]
+    assert [cold_weights(100, many, 100, times) for times in (3, 16)] == [300, 800]
 
 
 def test_the_slowest_part_hides_most_of_the_others():
