@@ -6,18 +6,23 @@ import pytest
 from conv_reference import check_template
 from kernel_harness import HOST
 
+from neocpu.schedules import registry
 from neocpu.schedules.convolutions import (
     conv2d_pointwise,
     pointwise_tiling,
 )
+from neocpu.schedules.convolutions.strassen import strassen_tiling
 from neocpu.schedules.convolutions.task_cuts import finer_cut
 from neocpu.schedules.convolutions.winograd import conv2d_winograd, winograd_tiling
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
-from neocpu.schedules.vocabulary.scheme import PointwiseScheme, WinogradScheme
+from neocpu.schedules.estimates.memory_traffic import with_cores
+from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme, WinogradScheme
+from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
 ONE = (1, 1, 1, 1)
+ZEN4 = with_cores(parse_target("znver4"), 64)
 
 
 def _shares(other, threads):
@@ -93,3 +98,24 @@ def test_both_axes_cut_match_naive(split):
         check_template(conv2d_pointwise, workload, _pointwise(split), threads=16)
     window = Conv2dWorkload(1, LANES + 3, 13, 11, 5 * LANES - 1, (3, 3), padding=ONE)
     check_template(conv2d_winograd, window, _winograd(split), threads=16)
+
+
+@pytest.mark.parametrize(("batch", "threads", "tasks"), [(16, 64, 4), (1, 4, 4), (3, 2, 2)])
+def test_images_are_tasks_before_any_of_them_is_cut(batch, threads, tasks):
+    workload = Conv2dWorkload(batch, 8 * LANES, 56, 56, 8 * LANES, (1, 1))
+    scheme = StrassenScheme(LANES, LANES, 6, LANES, 4 * LANES, 1 << 20, False)
+    tiling = strassen_tiling.Tiling(workload, scheme, LANES, threads)
+    assert tiling.tiles.tasks == tasks
+
+
+def test_many_threads_may_choose_among_more_schemes():
+    # Of 7x7 pixels tiles are few: schemes that are best with two threads have too few tasks.
+    workload = Conv2dWorkload(16, 512, 7, 7, 512, (3, 3), padding=ONE)
+    few, many = (registry.schemes(workload, ZEN4, threads) for threads in (2, 64))
+    assert set(few) < set(many)
+    assert registry.schemes(workload, ZEN4) == few
+
+    def least(schemes):
+        return min(registry.estimate(workload, scheme, ZEN4, 64) for scheme in schemes)
+
+    assert least(many) < least(few)
