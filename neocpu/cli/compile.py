@@ -14,16 +14,15 @@ from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import tell_what_is_kept, writable_database
 from neocpu.cli.plans import shape_options
+from neocpu.cli.plans.artifact_text import computes_in, precision_text
 from neocpu.cli.plans.fat_table import show_shapes, show_variants
 from neocpu.cli.plans.plan_text import (
     accuracy_text,
     calibration_fields,
-    computes_in,
     cost_sources,
     error_text,
     goal_fields,
     missed_text,
-    precision_text,
     sources_text,
     weights_text,
 )

@@ -10,11 +10,12 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.plans import shape_options
+from neocpu.cli.plans.artifact_text import packing_fields
 from neocpu.cli.plans.launch_table import with_launches
 from neocpu.cli.plans.plan_comparison import explain_change
 from neocpu.cli.plans.plan_page import write_page
 from neocpu.cli.plans.plan_screen import show_plan, showing_plan_of
-from neocpu.cli.plans.plan_text import call_fields, packing_fields
+from neocpu.cli.plans.plan_text import call_fields
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plans.plan_text import (
+from neocpu.cli.plans.artifact_text import (
     computes_in,
     packing_fields,
     precision_text,

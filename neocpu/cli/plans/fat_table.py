@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neocpu.cli.plans.plan_text import error_text, precision_text, signature_text
+from neocpu.cli.plans.artifact_text import precision_text, signature_text
+from neocpu.cli.plans.plan_text import error_text
 from neocpu.cli.terminal import echo, print_table
 from neocpu.foundation.units import duration, size
 

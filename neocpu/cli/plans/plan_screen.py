@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neocpu.cli.plans.artifact_text import precision_text
 from neocpu.cli.plans.launch_table import show_launches
 from neocpu.cli.plans.plan_text import (
     accuracy_text,
@@ -17,7 +18,6 @@ from neocpu.cli.plans.plan_text import (
     level_fields,
     loop_fields,
     missed_text,
-    precision_text,
     rounding_fields,
     skippable_text,
     sources_text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
@@ -26,26 +26,12 @@ def scheme_text(scheme: Mapping[str, Any] | None) -> str:
     return " ".join(words)
 
 
-def signature_text(inputs: Mapping[str, Sequence[int]]) -> str:
-    """Return shapes by name as ``x[1,3,224,224] y[1,5]``, which tells signatures apart."""
-    return " ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in inputs.items())
-
-
 def goal_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the number of threads and, where one call's time is not what counts, what does."""
     threads = ("threads", str(plan["threads"]))
     if plan.get("streams") is None:  # an older neocpu knew nothing else
         return [threads]
     return [threads, ("goal", f"throughput of {plural(plan['streams'], 'call')} at once")]
-
-
-def packing_fields(packing: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return what is packed when a set of shapes is loaded, of a prologue's summary."""
-    if packing is None:
-        return []
-    took = "" if packing["seconds"] is None else f"; that took {duration(packing['seconds'])}"
-    count = plural(packing["weights"], "packing")
-    return [("packed at load", f"{size(packing['bytes'])}, {count} of these weights{took}")]
 
 
 def call_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -74,31 +60,6 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     """Return ``strict: outputs err at most 5e-06``."""
     who = "each operator errs" if accuracy["name"] == "bfloat16" else "outputs err"
     return f"{accuracy['name']}: {who} at most {accuracy['bound']:.3g}, norm-wise"
-
-
-def precision_text(plan: Mapping[str, Any]) -> str:
-    """Return ``auto: 50 int8, 4 fp32 convolutions``; ``fp32`` where nothing else was allowed.
-
-    Parameters
-    ----------
-    plan : mapping
-        Or what of it has its ``precision`` and ``computes_in``.
-    """
-    asked = str(plan.get("precision", "fp32"))  # an older neocpu had no other
-    counts = plan["computes_in"] if "computes_in" in plan else computes_in(plan)
-    dense = sum(op["kind"] == "dense" and "numerics" in op for op in plan.get("ops", ()))
-    if set(counts) <= {"fp32"} and asked in ("auto", "fp32") and not dense:
-        return "fp32"
-    total = "convolution" if sum(counts.values()) == 1 else "convolutions"
-    layers = f", {plural(dense, 'int8 dense layer')}" if dense else ""
-    listed = ", ".join(f"{n} {name}" for name, n in counts.items()) or "no"
-    return f"{asked}: {listed} {total}{layers}"
-
-
-def computes_in(plan: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many convolutions compute in what, the most frequent first."""
-    convolutions = [op for op in plan["ops"] if op.get("kind") == "conv2d"]
-    return dict(Counter(str(op.get("precision", "fp32")) for op in convolutions).most_common())
 
 
 def rounding_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
