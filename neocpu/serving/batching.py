@@ -207,7 +207,9 @@ class Batcher:
             request = _Request(self._count, inputs)
             self._count += 1
             self._waiting.append(request)
-            request.answer.add_done_callback(lambda _: self._forget(request))
+            # By number: a request that its answer refers to would keep its rows until the garbage
+            # collector finds the two, and memory still in the caches would not be used again.
+            request.answer.add_done_callback(partial(self._forget, request.number))
             if self._delay <= 0:
                 self._due = request.number
             self._consider()
@@ -230,11 +232,12 @@ class Batcher:
             self._due = max(self._due, number)
             self._consider()
 
-    def _forget(self, request: _Request) -> None:
+    def _forget(self, number: int, _: Future[dict[str, AnyArray]]) -> None:
         """Take a request out of the line that is cancelled, or failed with some of its rows."""
         with self._lock:
-            if request in self._waiting:
-                self._waiting.remove(request)
+            found = next((one for one in self._waiting if one.number == number), None)
+            if found is not None:
+                self._waiting.remove(found)
 
     def _rate(self, rows: int) -> float:
         """Return the rows per second of the first run for so many."""

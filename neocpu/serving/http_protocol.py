@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any, Final, cast
 
 import httptools
@@ -155,9 +154,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             # Until the application asks for more, or says where it is to go.
             self.flow.pause_reading()
 
-    async def _read_rest(self, cycle: Any, place: memoryview) -> int:
+    async def _read_rest(self, place: memoryview) -> int:
         """Receive the rest of a body; return how much came of it."""
-        assert cycle is self.cycle
         self._place, self._missing = place, place.nbytes
         self._arrived = self.loop.create_future()
         self.flow.resume_reading()  # which pauses where the application waited for the first piece
@@ -200,7 +198,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             self._length = 0
         else:
             self._length = int(headers.get(b"content-length", 0))
-            self.scope["extensions"] = {REST: partial(self._read_rest, self.cycle)}
+            self.scope["extensions"] = {REST: self._read_rest}
         self._phase += 1
         self._head_bytes = 0
         self._expect(BODY_SECONDS)

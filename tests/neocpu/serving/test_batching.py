@@ -1,7 +1,9 @@
 """Requests that are computed together, on lanes whose calls run when the test says so."""
 
+import gc
 import random
 import threading
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -198,6 +200,22 @@ def test_rows_that_are_a_batch_are_read_where_they_lie():
     scene.ran()
     assert scene.modules[0].given is x
     check((x, answer))
+
+
+def test_rows_are_let_go_of_with_their_answer():
+    """And not by the garbage collector some requests later."""
+    scene = Scene({4: 1.0}, most=4)
+    gc.disable()
+    try:
+        x, answer = scene.ask(4)
+        scene.ran()
+        check((x, answer))
+        rows = weakref.ref(x)
+        scene.modules[0].given = None
+        del x, answer
+        assert rows() is None
+    finally:
+        gc.enable()
 
 
 def test_a_cancelled_request_is_not_computed_and_hurts_no_other():
