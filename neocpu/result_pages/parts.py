@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -216,6 +217,12 @@ def chosen(charts: Sequence[Chart], what: str) -> tuple[Part, ...]:
 def table_of(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
 ) -> Table:
-    """Return a table of text, all columns of which but the first hold figures."""
-    columns = (Column(name, "figure" if i else "name") for i, name in enumerate(header))
+    """Return a table of text: its first column names the rows, others hold figures or words."""
+
+    def unit(column: int) -> Unit:
+        cells = [row[column] for row in rows]
+        figures = any(re.match(r"[-+~]?\d", cell) for cell in cells)
+        return "name" if not column else "figure" if figures or not any(cells) else "text"
+
+    columns = (Column(name, unit(i)) for i, name in enumerate(header))
     return Table(tuple(columns), tuple(map(tuple, rows)), title, notes=tuple(notes))

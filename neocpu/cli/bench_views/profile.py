@@ -31,7 +31,8 @@ def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
     8-bit convolutions also beside the peak of the instructions that multiply in them.
     """
     from neocpu.bench.profile.network_profiles import ProfileRequest, measure_profiles
-    from neocpu.bench.profile.profile_tables import render, tables
+    from neocpu.bench.profile.profile_pictures import pictures
+    from neocpu.bench.profile.profile_tables import METHOD, render, tables
 
     known = asked.known
     request = ProfileRequest(known.threads, known.databases, known.shapes, precision)
@@ -41,4 +42,6 @@ def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
         lambda on_progress: measure_profiles(asked.models, request, on_progress),
         lambda found: tables(found.reports),
         lambda found, run, _: render(f"Profile of {asked.page.subject}", found.reports, run),
+        pictures=pictures,
+        method=lambda _: METHOD,
     )

@@ -59,8 +59,9 @@ def command(
 
     Throughput, latency and what a request costs.
     """
-    from neocpu.bench.served.served_model import ServedRequest, measure_served
-    from neocpu.bench.served.served_tables import render, served_table
+    from neocpu.bench.served.served_model import ROUNDS, ServedRequest, measure_served
+    from neocpu.bench.served.served_pictures import pictures
+    from neocpu.bench.served.served_tables import METHOD, render, served_table
 
     request = ServedRequest(clients, duration, asked.known.threads, max_batch, max_delay)
     return report(
@@ -70,6 +71,8 @@ def command(
         lambda found: [served_table(found.reports)],
         lambda found, run, _: render(f"{asked.page.subject}, served", found.reports, run),
         wrong=_wrong,
+        pictures=pictures,
+        method=lambda _: METHOD.format(rounds=ROUNDS),
     )
 
 

@@ -15,6 +15,9 @@ function spreads(lines) {
     u.ctx.globalAlpha = 0.45;
     u.ctx.lineWidth = devicePixelRatio;
     u.ctx.beginPath();
+    u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
+    u.ctx.clip();
+    u.ctx.beginPath();
     low.forEach((least, i) => {
       if (least === null || high[i] === null) return;
       const x = u.valToPos(u.data[0][i], "x", true);
@@ -36,17 +39,21 @@ function curve(chart, place) {
   const { title, across, up, unit, along, lines, names, log_x, log_y, most } = chart;
   const positive = (values, log) => values.map((value) => (log && !(value > 0) ? null : value));
   const shown = (value) => written(value, unit);
-  const all = lines.flatMap(({ values, low, high }) => [...values, ...low, ...high]).filter((value) => value !== null);
-  const [lowest, highest] = [Math.min(...all), Math.max(...all, 0)];
+  const known = (each) => lines.flatMap(each).filter((value) => value !== null);
+  const all = known(({ values, low, high }) => [...values, ...low, ...high]);
+  // One slow run among thousands must not press all curves to the floor.
+  const [lowest, slowest, highest] = [Math.min(...all), Math.max(...all, 0), Math.max(...known(({ values }) => values), 0)];
+  const top = most ?? (Math.min(slowest, 2 * highest) * 1.05 || 1);
   plot(place, `${title}: ${lines.map(({ label }) => label).join(", ")}`, {
     title, height: 300,
-    scales: { x: { time: false, distr: log_x ? 3 : 1 }, y: { distr: log_y ? 3 : 1, ...(log_y ? {} : { range: [Math.min(lowest, 0) * 1.05, most ?? (highest * 1.05 || 1)] }) } },
+    scales: { x: { time: false, distr: log_x ? 3 : 1 }, y: { distr: log_y ? 3 : 1, ...(log_y ? {} : { range: [Math.min(lowest, 0) * 1.05, top] }) } },
     axes: [{ label: across, ...ticks(along, log_x) }, { label: up, size: 70, values: (_, splits) => splits.map(shown) }],
     series: [{ label: across, value: (_, x, __, i) => (i === null || i === undefined ? "" : names[i] ?? String(x)) },
       ...lines.map(({ label, look }, i) => ({ label, spanGaps: look !== "line", value: (_, y) => shown(y), ...LOOKS[look](COLOURS[i % COLOURS.length]) }))],
     hooks: { draw: [spreads(lines)] },
   }, [along, ...lines.map(({ values }) => positive(values, log_y))]);
   place.querySelector(".u-title").style.fontSize = "1rem";
+  if (!log_y && slowest > top) place.append(make("p", { class: "hint" }, `Lines that reach the top go on, up to ${shown(slowest)}.`));
 }
 // Drawn once it is part of the page, for it is as wide as its place.
 const later = [];

@@ -7,18 +7,21 @@ function ordered(a, b) {
   if (!Number.isNaN(x) && !Number.isNaN(y) && x !== y) return x - y;
   return String(a).localeCompare(String(b), "en", { numeric: true });
 }
+const SHORT = 24;
 const kindOf = (unit) => (NUMERIC.has(unit) ? "number" : unit);
-function cell(value, { unit, optional }, pick) {
+function cell(value, { unit, optional }, kind, pick) {
   const sign = unit === "gain" && value ? (value > 0 ? "better" : "worse") : "";
   const text = written(value, unit);
   const shown = pick && unit === "name" ? make("button", { class: "link", onclick: pick }, text) : text;
-  return make("td", { class: [kindOf(unit), sign, optional && "optional"].filter(Boolean).join(" ") }, shown);
+  return make("td", { class: [kind, sign, optional && "optional"].filter(Boolean).join(" ") }, shown);
 }
 // choose, if there is one, is told the number of the row whose name was chosen.
 function sortable({ columns, rows, title, sort, down, notes }, choose = null) {
-  const lines = rows.map((row, number) => make("tr", {}, ...row.map((value, i) => cell(value, columns[i], choose && (() => choose(number))))));
+  // Words need no room for lines of text.
+  const kinds = columns.map(({ unit }, i) => (unit === "text" && rows.every((row) => String(row[i] ?? "").length <= SHORT) ? "word" : kindOf(unit)));
+  const lines = rows.map((row, number) => make("tr", {}, ...row.map((value, i) => cell(value, columns[i], kinds[i], choose && (() => choose(number))))));
   const table = make("table", {}), body = make("tbody");
-  const heads = columns.map(({ name, unit, optional }) => ({ name, style: `${kindOf(unit)}${optional ? " optional" : ""}`, numeric: NUMERIC.has(unit) }));
+  const heads = columns.map(({ name, unit, optional }, i) => ({ name, style: `${kinds[i]}${optional ? " optional" : ""}`, numeric: NUMERIC.has(unit) }));
   const show = (column, descending) => {
     const order = rows.map((_, number) => number);
     if (column !== null) {

@@ -15,6 +15,7 @@ from neocpu.bench.profile.operator_times import (
     measure_profile,
     operators_of,
 )
+from neocpu.bench.profile.profile_pictures import pictures
 from neocpu.foundation.errors import ArtifactError
 from neocpu.models.network_builder import NetworkBuilder
 from neocpu.runtime.described_calls import DescribedCall
@@ -146,6 +147,13 @@ def test_a_cache_of_unknown_speed_is_not_called_slow():
     report = replace(_report(_operator()), limits=replace(LIMITS, cache=0, cache_read=0.0))
     notes = " ".join(profile_tables.profile_tables("net", report)[0].notes)
     assert "10.0 GB/s from memory, unknown from the last-level cache." in notes
+
+
+def test_a_bar_for_each_class():
+    report = _report(_operator("a", "pool", 1e-3), _operator("b", "lrn", 2e-3), _operator("c"))
+    (bars,) = pictures([ModelProfile("net", "llvm", report)])
+    assert bars.title.startswith("net")
+    assert dict(bars.bars) == pytest.approx({"lrn, 1": 2000.0, "pool, 2": 2000.0})
 
 
 def test_several_models_have_a_row_each():

@@ -18,6 +18,7 @@ from neocpu.bench.served.served_model import (
     ServedResult,
     measure_served,
 )
+from neocpu.bench.served.served_pictures import pictures
 from neocpu.bench.served.served_processes import binary_request, same_outputs
 from neocpu.bench.served.served_tables import served_table
 from neocpu.cli.main import main
@@ -101,7 +102,13 @@ def test_figures():
     together = replace(result, requests=4)  # whose direct calls do four times as much
     assert together.overhead is None
     assert result.share.value == pytest.approx(0.8)
-    table = served_table([ServedReport("net", CallMode(2), 1000, (result,))])
+    report = ServedReport("net", CallMode(2), 1000, (result,))
+    speed, latency = pictures([report])
+    assert [line.values for line in speed.lines] == [(80.0,), (100.0,)]
+    figures = report.to_json()["results"][0]
+    drawn = [line.values[0] / 1e6 for line in latency.lines]
+    assert drawn == pytest.approx([figures[key] for key in ("p50", "p99", "direct_p50")])
+    table = served_table([report])
     assert table.rows[0][2:5] == ("80.0", "100.0", "0.80 (0.80 to 0.80)")
     assert "best mode" not in " ".join((*table.header, *table.notes))
 
