@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neocpu.divergence.counted_rows import rows_in_order
+from neocpu.divergence.operators import Operators
 from neocpu.divergence.reference_tensors import (
     NodesBetween,
     expected_tensors,
@@ -28,14 +29,10 @@ from neocpu.divergence.watched_model import SeenRun, WatchedModel
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.planning.precision import Precision
-from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
 from neocpu.reference.oracles import Truth
 from neocpu.reference.verdict import REFERENCE, ROUNDING
-from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.model_values import ModelValue
-from neocpu.schedules.vocabulary.accuracy import BFLOAT16
 from neocpu.tensor_spec import random_inputs
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -47,10 +44,6 @@ NUDGE: Final = 2.0**-22
 
 _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "Round")
 """Operators that rounding decides for: what is halfway may come out a step away."""
-
-
-_WEIGHTED: Final = ("conv2d", "dense")
-"""Kinds of operators whose weights may be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +141,7 @@ def compare_artifacts(
         _require_one_model(right, watched)
         given = inputs.of(watched)
         run = right.run(given)
-        operators = _Operators(right)
+        operators = Operators(right)
         bounds = {
             value.name: bound_of(value, run.tensors[value.name], operators.of(value).rounding)
             for value in right.values
@@ -196,43 +189,6 @@ class _Truth:
             return cls(model, oracle.name, found.outputs, count)
         bounds = dict.fromkeys(found.outputs, DIRECT)  # it computes in float32 itself
         return cls(model, f"{oracle.name} ({oracle.reason})", found.outputs, count, bounds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """What makes a tensor, and what comes of weights and data that it rounds and the model not."""
-
-    name: str
-    kernel: str
-    precision: str
-    rounding: float
-
-
-class _Operators:
-    """Which operator makes which tensor of an artifact."""
-
-    def __init__(self, watched: WatchedModel) -> None:
-        plan = watched.header.plan
-        self._rounding = 0.0
-        if plan.get("precision") == Precision.BF16:
-            self._rounding = BFLOAT16.bound
-        elif plan.get("calibration"):
-            self._rounding = DEFAULT_MAX_ERROR
-        self._kernels = [kernel for kernel, _ in watched.header.calls]
-        self._operators = list(operators_in_turn(watched.header.plan, self._kernels))
-        self._instead = watched.instead
-
-    def of(self, value: ModelValue) -> _Operator:
-        """Return what makes a tensor; an output that is an input or a constant is copied."""
-        if value.calls == 0:
-            return _Operator("copy", "", Precision.FP32, 0.0)
-        last = value.calls - 1
-        call = next((one for one in self._instead[last] if self._operators[one]), last)
-        kernel, operator = self._kernels[call], self._operators[call]
-        precision = str(operator.get("precision", Precision.FP32))
-        rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
-        rounding = self._rounding if rounds else 0.0
-        return _Operator(str(operator.get("name", kernel)), kernel, precision, rounding)
 
 
 def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
@@ -334,7 +290,8 @@ def _compared(
     runs: Sequence[Arrays],
     nodes: NodesBetween | None,
 ) -> Iterator[ComparedTensor]:
-    operators = _Operators(watched)
+    operators = Operators(watched)
+    seen = {value.calls - 1 for value in common}
     for value in common:
         name, expected = value.name, truth.expected[value.name]
         if any(name not in run for run in runs):
@@ -358,6 +315,7 @@ def _compared(
             own_error,
             bound,
             None if own_error <= bound or own.shape != expected.shape else where_of(own, expected),
+            operators.before(value, seen),
         )
 
 

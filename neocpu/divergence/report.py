@@ -38,6 +38,8 @@ class ComparedTensor:
         What that may be.
     where : Where or None
         Where its own error is; None if that is within its bound, or not as many rows count.
+    before : tuple of str
+        Operators whose results it reads, or others of these, and that are not compared themselves.
     """
 
     name: str
@@ -50,12 +52,14 @@ class ComparedTensor:
     own_error: float
     bound: float
     where: Where | None = None
+    before: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         made = f" ({', '.join(self.nodes)})" if self.nodes else ""
+        others = f", or {' or '.join(self.before)} before it," if self.before else ""
         return (
-            f"operator {self.operator} makes '{self.name}'{made} wrong: of exact inputs it errs by "
-            f"{self.own_error:.2g} of its norm, and may by {self.bound:.2g}"
+            f"operator {self.operator}{others} makes '{self.name}'{made} wrong: of exact inputs it "
+            f"errs by {self.own_error:.2g} of its norm, and may by {self.bound:.2g}"
         )
 
     @property
@@ -74,6 +78,7 @@ class ComparedTensor:
             "name": self.name,
             "shape": list(self.shape),
             "operator": self.operator,
+            "before": list(self.before),
             "kernel": self.kernel,
             "precision": self.precision,
             "nodes": list(self.nodes),

@@ -17,10 +17,12 @@ from neocpu.cli.main import main
 from neocpu.cli.plans.divergence_text import show_divergence
 from neocpu.divergence import compare, reference_tensors
 from neocpu.divergence.compare import ComparisonInputs, compare_with_model
+from neocpu.divergence.operators import Operators
 from neocpu.divergence.report import ComparedTensor, Divergence
 from neocpu.divergence.tensor_errors import norm_error, where_of
 from neocpu.divergence.watched_model import WatchedModel
 from neocpu.reference import onnxruntime_oracle, oracles
+from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.model_values import ModelValue
 from neocpu.runtime.module import load
 
@@ -352,3 +354,21 @@ def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
             assert [tensor.name for tensor in wrong] == (bad if file == "wrong" else [])
             assert all(tensor.operator.startswith("dense") for tensor in wrong)
             assert "both" in {tensor.name for tensor in found.tensors}
+
+
+def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
+    places = [Placement(offset, "float32", (4,)) for offset in (0, 16, 16, 0, 32, 16)]
+    calls = (("a", (0, 1)), ("b", (1, 2)), ("c", (3, 4)), ("d", (3, 5)), ("e", (4, 5, 6)))
+    header = SimpleNamespace(
+        plan={}, inputs=[0], weights=[], calls=calls, activations=(*places, places[0])
+    )
+    watched = SimpleNamespace(header=header, instead=[(call,) for call in range(5)])
+    operators = Operators(watched)
+    last = ModelValue("y", 5, 0, "float32", (4,))
+    # Tensor 3 is another name for what lies where 2 does.
+    assert operators.before(last, {4}) == ("c", "d", "b", "a")
+    assert operators.before(last, {4, 1}) == ("c", "d")
+    assert operators.before(last, {4, 2, 3}) == ()
+    wrong = ComparedTensor("y", (4,), "e", "e", "fp32", (), 1.0, 1.0, 0.1, None, ("c", "d"))
+    assert str(wrong).startswith("operator e, or c or d before it, makes 'y' wrong: ")
+    assert wrong.to_json()["before"] == ["c", "d"]
