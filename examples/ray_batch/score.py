@@ -21,13 +21,30 @@ def place(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
+def count_workers(asked: int | None, streams: int, cpus: int) -> int:
+    """Return how many workers to start on a cluster of so many CPUs.
+
+    By default two, or fewer where they would leave none of the CPUs: what reads and writes needs
+    one, and Ray waits for it for ever.
+    """
+    most = max(1, (cpus - 1) // streams)
+    workers = min(2, most) if asked is None else asked
+    if workers * streams >= cpus:
+        print(
+            f"score.py: --workers {workers} of --streams {streams} leave none of the cluster's "
+            f"{cpus} CPUs for reading and writing: nothing is scored until it has more",
+            file=sys.stderr,
+        )
+    return workers
+
+
 def main() -> int:
     """Read, score, write; return the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("model", help="compiled with `neocpu compile --input NAME=u8:…`")
     parser.add_argument("pictures", help="a folder or bucket that every machine reads")
     parser.add_argument("scores", help="the folder or bucket to write Parquet files into")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, help="2, or what leaves a CPU for reading")
     parser.add_argument("--streams", type=int, default=1, help="calls at once in each worker")
     asked = parser.parse_args()
     # Each worker has the CPUs that Ray gives it, and no other.
@@ -43,6 +60,8 @@ def main() -> int:
         print(f"score.py: {error}", file=sys.stderr)
         return error.exit_code
     ray.init()  # the cluster this machine is part of, or one of this machine alone
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    workers = count_workers(asked.workers, asked.streams, cpus)
     (
         ray.data.read_binary_files(place(asked.pictures), include_paths=True)
         .map_batches(
@@ -50,7 +69,7 @@ def main() -> int:
             fn_constructor_kwargs=settings,
             batch_size=64,
             num_cpus=asked.streams,
-            compute=ray.data.ActorPoolStrategy(size=asked.workers),
+            compute=ray.data.ActorPoolStrategy(size=workers),
         )
         .write_parquet(place(asked.scores))
     )

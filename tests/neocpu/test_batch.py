@@ -260,3 +260,22 @@ def test_the_example_takes_folders_and_buckets(monkeypatch):
     place = runpy.run_path(str(EXAMPLE))["place"]
     assert place("s3://photos/new") == "s3://photos/new"
     assert place("photos/new") == os.path.abspath("photos/new")
+
+
+@pytest.mark.parametrize(
+    ("asked", "streams", "cpus", "workers"),
+    [
+        (None, 1, 8, 2),
+        (None, 1, 2, 1),
+        (None, 4, 8, 1),
+        (7, 1, 8, 7),
+        (2, 1, 2, 2),
+        (None, 1, 1, 1),
+    ],
+)
+def test_the_example_leaves_a_cpu_for_reading(monkeypatch, capsys, asked, streams, cpus, workers):
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    count_workers = runpy.run_path(str(EXAMPLE))["count_workers"]
+    assert count_workers(asked, streams, cpus) == workers
+    told = "leave none of the cluster's" in capsys.readouterr().err
+    assert told == (workers * streams >= cpus)
