@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from neocpu.foundation.files import replacing
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.runtime.artifact import Variant
 
 TOOLS: Final = ("objdump", "llvm-objdump")
@@ -76,18 +77,24 @@ def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
         The artifact.
     variant : Variant
         The part of it to look into.
+
+    Raises
+    ------
+    ArtifactError
+        If the temporary folder is full.
     """
-    with tempfile.NamedTemporaryFile(suffix=".so") as file:
-        with open(path, "rb") as artifact:
-            # All but the weights, whose place stays empty: tools read sections by their places.
-            rest = variant.code_bytes + variant.weight_bytes
+    with TemporaryFolder("code") as folder:
+        code = Path(folder, "code.so")
+        # All but the weights, whose place stays empty: tools read sections by their places.
+        rest = variant.code_bytes + variant.weight_bytes
+        new = replacing(code, variant.code_bytes, lasting=False, option="TMPDIR")
+        with open(path, "rb") as artifact, new as file:
             for begin, end in ((0, variant.code_bytes), (rest, variant.size)):
                 artifact.seek(variant.offset + begin)
                 file.seek(begin)
                 file.write(artifact.read(end - begin))
-        file.flush()
         for tool in filter(shutil.which, TOOLS):
-            if found := dict(_loops(_disassembly(tool, file.name))):
+            if found := dict(_loops(_disassembly(tool, str(code)))):
                 return found
     return {}
 

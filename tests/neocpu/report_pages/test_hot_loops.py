@@ -5,7 +5,9 @@ from pathlib import Path
 
 import needs
 import pytest
+from file_limits import files_up_to
 
+from neocpu.foundation.errors import ArtifactError
 from neocpu.report_pages import hot_loops as room
 from neocpu.report_pages.hot_loops import MAX_LINES, hot_loop, hot_loops
 from neocpu.runtime.artifact import ArtifactFile
@@ -90,3 +92,9 @@ def test_without_a_tool(tool, linear, monkeypatch):
     monkeypatch.setattr(room, "TOOLS", (tool,))
     (variant,) = ArtifactFile(linear.path).variants
     assert hot_loops(Path(linear.path), variant) == {}
+
+
+def test_a_full_temporary_folder_is_named(linear):
+    (variant,) = ArtifactFile(linear.path).variants
+    with files_up_to(100), pytest.raises(ArtifactError, match=r"File too large.*another TMPDIR"):
+        hot_loops(Path(linear.path), variant)
