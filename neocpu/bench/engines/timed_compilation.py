@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+import onnx
+
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.frontend.tensor_check import all_tensors
 
 _PROGRAM: Final = (sys.executable, "-m", "neocpu", "compile", "--json")
 _ERROR: Final = "neocpu: error: "
@@ -92,8 +95,16 @@ def compile_in_child(
     if process.returncode:
         raise _error(process.returncode, last, model)
     report = json.loads(output)
-    sizes = (model.stat().st_size, artifact.stat().st_size)
+    sizes = (_model_bytes(model), artifact.stat().st_size)
     return Compilation(float(report["seconds"]), int(report["peak_bytes"]), *sizes)
+
+
+def _model_bytes(model: Path) -> int:
+    """Bytes of a model's file, and of those beside it that hold its weights."""
+    tensors = all_tensors(onnx.load(model, load_external_data=False))
+    entries = (entry for tensor in tensors for entry in tensor.external_data)
+    beside = {model.parent / entry.value for entry in entries if entry.key == "location"}
+    return sum(path.stat().st_size for path in {model, *beside})
 
 
 def _forward(stream: IO[str] | None, on_progress: ProgressCallback) -> str:

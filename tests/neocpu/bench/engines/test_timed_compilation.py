@@ -20,7 +20,8 @@ def no_user_database(monkeypatch, tmp_path):
 
 def test_time_memory_and_sizes(tmp_path):
     model, seen = tmp_path / "net.onnx", []
-    onnx.save(conv_model(), model)
+    aside = {"save_as_external_data": True, "location": "net.data", "size_threshold": 0}
+    onnx.save(conv_model(), model, **aside)
     subject = compile_subject(
         str(model),
         tmp_path,
@@ -33,7 +34,9 @@ def test_time_memory_and_sizes(tmp_path):
     done = subject.compilation
     assert done.seconds > 0
     assert done.peak_bytes > 50_000_000  # TVM alone
-    assert done.model_bytes == model.stat().st_size
+    weights = model.with_suffix(".data").stat().st_size
+    assert weights > 500
+    assert done.model_bytes == model.stat().st_size + weights
     assert done.artifact_bytes == subject.artifact.stat().st_size
     assert subject.header == read_header(subject.artifact)
     assert (subject.name, subject.header.threads) == ("net", 1)
