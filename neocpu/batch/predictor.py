@@ -12,7 +12,7 @@ import numpy as np
 
 from neocpu.batch.columns import Column, InputColumn, OutputColumn
 from neocpu.foundation.errors import UsageError
-from neocpu.runtime.batch_plans import mixing
+from neocpu.runtime.composed.batch_plans import mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.runtime.module import load

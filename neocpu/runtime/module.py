@@ -23,7 +23,7 @@ from neocpu.tensor_spec import TensorSpec
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from neocpu.runtime.composed_batches import ComposedBatches
+    from neocpu.runtime.composed.composed_batches import ComposedBatches
     from neocpu.runtime.session import Session
     from neocpu.runtime.signatures import Signature
     from neocpu.runtime.streams import StreamedSession, StreamPools
@@ -427,7 +427,7 @@ class Module(Unpicklable):
         if signature.number is not None and len(self.signatures) == 1:
             return session.run(signature.number, arrays, out)
         if self._batches is None:
-            from neocpu.runtime.composed_batches import ComposedBatches
+            from neocpu.runtime.composed.composed_batches import ComposedBatches
 
             self._batches = ComposedBatches(session)
         if self._batches.does(signature):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.runtime.batch_plans import mixing
+from neocpu.runtime.composed.batch_plans import mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.signatures import Signature
 

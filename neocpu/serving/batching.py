@@ -21,7 +21,7 @@ import numpy as np
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import duration
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.composition import TABLE, FastestRuns
+from neocpu.runtime.composed.composition import TABLE, FastestRuns
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import ModelMetrics

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.runtime.batch_plans import time_plans
+from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.batched_plans import any_rows, batches_of, check_apart
 from neocpu.serving.batching import Batcher, Batching

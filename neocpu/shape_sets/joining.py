@@ -16,7 +16,7 @@ from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.runtime.batch_plans import CALL_SECONDS, mixing, time_plans
+from neocpu.runtime.composed.batch_plans import CALL_SECONDS, mixing, time_plans
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module
 from neocpu.runtime.signatures import SignatureSet

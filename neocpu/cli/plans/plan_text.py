@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
-from neocpu.runtime.batch_plans import CALL_SECONDS
+from neocpu.runtime.composed.batch_plans import CALL_SECONDS
 
 if TYPE_CHECKING:
     from neocpu.runtime.header_parts import Repeat

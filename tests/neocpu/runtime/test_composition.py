@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neocpu.runtime.composition import TABLE, FastestRuns, compositions
+from neocpu.runtime.composed.composition import TABLE, FastestRuns, compositions
 
 SIZES = (1, 2, 4, 8)
 MOST = 32

@@ -9,9 +9,9 @@ import pytest
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.runtime.batch_plans import CALL_SECONDS
-from neocpu.runtime.composed_batches import ComposedBatches
-from neocpu.runtime.composition import TABLE
+from neocpu.runtime.composed.batch_plans import CALL_SECONDS
+from neocpu.runtime.composed.composed_batches import ComposedBatches
+from neocpu.runtime.composed.composition import TABLE
 from neocpu.runtime.header import SET_FORMAT, ArtifactHeader
 from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.tensor_spec import TensorSpec

@@ -14,7 +14,7 @@ from neocpu.building.weight_packing import PackingKernels
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.input_shapes import InputShapes
 from neocpu.runtime.artifact import ArtifactFile, read_header
-from neocpu.runtime.batch_plans import CALL_SECONDS
+from neocpu.runtime.composed.batch_plans import CALL_SECONDS
 from neocpu.runtime.header import FORMAT, SET_FORMAT
 from tests.neocpu.runtime.forgery import forge_header
 from tests.neocpu.shape_sets.conftest import SHAPES, Network, network

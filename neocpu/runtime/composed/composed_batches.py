@@ -14,8 +14,8 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
-from neocpu.runtime.batch_plans import mixing, seconds_told, time_plans
-from neocpu.runtime.composition import FastestRuns
+from neocpu.runtime.composed.batch_plans import mixing, seconds_told, time_plans
+from neocpu.runtime.composed.composition import FastestRuns
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.signatures import Signature, SignatureSet
 
