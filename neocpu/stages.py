@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from neocpu.array_digests import ArrayDigests
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.kernel_report import KernelReport, kernel_reports
 from neocpu.building.link import write_artifact
@@ -70,6 +71,8 @@ class Source:
         How often each rule was applied to simplify the program.
     rows : Rows
         Whether the program computes the rows of a batch apart.
+    digests : ArrayDigests
+        Of the weights.
     """
 
     def __init__(
@@ -79,7 +82,9 @@ class Source:
         uses: int,
         fired: Mapping[str, int],
         rows: Rows,
+        digests: ArrayDigests,
     ) -> None:
+        self.digests = digests
         self.fired = fired
         self.rows = rows
         self._mod: tvm.IRModule | None = mod
@@ -92,14 +97,15 @@ class Source:
         assert self._network is not None
         return self._network
 
-    def take(self) -> tuple[tvm.IRModule, Network]:
+    def take(self) -> tuple[tvm.IRModule, Network, ArrayDigests]:
         """Hand over what is held, and let go of it the last time."""
-        mod, network = self._mod, self.network
+        mod, network, digests = self._mod, self.network, self.digests
         assert mod is not None
         self._uses -= 1
         if self._uses == 0:
             self._mod = self._network = None
-        return mod, network
+            self.digests = ArrayDigests()
+        return mod, network, digests
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,8 +267,9 @@ class Builder:
         mod = simplify(mod, self.disabled_rules, fired)
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
-        rows = prove_apart(mod, row_counts, together=self.together)
-        return Source(mod, extract(mod, prologues=prologues), uses, fired, rows)
+        digests = ArrayDigests()
+        rows = prove_apart(mod, row_counts, together=self.together, digests=digests)
+        return Source(mod, extract(mod, prologues=prologues), uses, fired, rows, digests)
 
     def plan(
         self,
@@ -284,7 +291,7 @@ class Builder:
         compares : bool
             Whether the report is to tell what less optimisation of layouts would cost.
         """
-        mod, network = model.source.take()
+        mod, network, digests = model.source.take()
         with self.clock.phase("search"):
             weights = weights_of(mod, network, self.target, self.threads)
             chosen = (
@@ -322,7 +329,8 @@ class Builder:
         )
         return Planned(
             *(model.loaded, costs.admission, _key(plan), rewritten.mod, [*rewritten.weights]),
-            *(report, rewritten.values, rewritten.origins if self.options.packs_at_load else ()),
+            *(report, rewritten.values),
+            rewritten.origins(digests) if self.options.packs_at_load else (),
             model.source.rows,
         )
 
@@ -354,7 +362,10 @@ class Builder:
             networks = [each.source.network.computing(precision, self.target) for each in models]
             costs = self._costs(admission)
             most = most_of_convolutions(networks, costs, options.max_weights)
-            return plan_together(networks, costs, options.limits, most, options.packs_at_load)
+            digests = [each.source.digests for each in models]
+            return plan_together(
+                networks, costs, digests, options.limits, most, options.packs_at_load
+            )
 
     def _costs(self, admission: Admission) -> CostModel:
         target = with_cores(self.target, self.threads)

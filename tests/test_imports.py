@@ -32,7 +32,14 @@ ORDER = (
         f"neocpu.{room}"
         for room in (
             *("tensor_spec", "picture_files", "runtime", "batch", "serving", "bundle"),
-            *("input_shapes", "shape_sets.given", "processing", "relax_utils", "custom_operators"),
+            *(
+                "input_shapes",
+                "shape_sets.given",
+                "processing",
+                "relax_utils",
+                "custom_operators",
+                "array_digests",
+            ),
             *("planning", "passes", "building"),
             *("frontend", "models", "reference"),
             *("reports", "report_pages", "plan_changes", "result_pages"),

@@ -179,7 +179,7 @@ class _WeightStore:
 
     def __init__(self) -> None:
         self.arrays: list[PackedArray] = []
-        self._known: dict[bytes, int] = {}
+        self._known: dict[object, int] = {}
 
     @property
     def total(self) -> int:
@@ -196,9 +196,10 @@ class _WeightStore:
         numbers = []
         for weight, origin in zip_longest(member.header.weights, member.origins):
             array = content[section.offset + weight.offset : section.offset + weight.end]
-            digest = hashlib.sha256(array.data).digest()
-            if digest not in self._known:
-                self._known[digest] = len(self.arrays)
-                self.arrays.append(PackedArray(array, weight.dtype, weight.shape, origin))
-            numbers.append(self._known[digest])
+            packed = PackedArray(array, weight.dtype, weight.shape, origin)
+            key = packed.made_of or hashlib.sha256(array.data).digest()
+            if key not in self._known:
+                self._known[key] = len(self.arrays)
+                self.arrays.append(packed)
+            numbers.append(self._known[key])
         return numbers

@@ -58,6 +58,13 @@ class PackedArray:
     shape: tuple[int, ...]
     origin: WeightOrigin | None = None
 
+    @property
+    def made_of(self) -> tuple[object, ...] | None:
+        """What decides its bytes, where that is known."""
+        if self.origin is None:
+            return None
+        return self.origin.digest, self.origin.packed(self.dtype, self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import Call, GenericConst, Var
 
+from neocpu.array_digests import ArrayDigests
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.passes.recipes import RECIPE, recipe_of
 from neocpu.passes.values.held_values import HeldValue, of_the_model, plain_value, renamed_by
@@ -82,10 +83,9 @@ class RewrittenModule:
     values: tuple[HeldValue, ...]
     renamed: Mapping[str, str]
 
-    @property
-    def origins(self) -> tuple[WeightOrigin | None, ...]:
-        """What to keep of what weights were packed of."""
-        return tuple(None if each is None else each.origin for each in self.unpacked)
+    def origins(self, digests: ArrayDigests) -> tuple[WeightOrigin | None, ...]:
+        """Return what to keep of what weights were packed of."""
+        return tuple(None if each is None else each.origin(digests) for each in self.unpacked)
 
 
 def apply_plan(

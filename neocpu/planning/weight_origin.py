@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.array_digests import ArrayDigests
 from neocpu.schedules.convolutions.weight_kernels import PackedWeights
 from neocpu.schedules.vocabulary.layout import KernelLayout, WeightLayout
 
@@ -57,14 +56,9 @@ class Unpacked:
         """Return what there is to say of weights; nothing if nobody else packs them so."""
         return None if layout is None else cls(oihw, layout)
 
-    @property
-    def origin(self) -> WeightOrigin:
-        """What is to be kept."""
+    def origin(self, digests: ArrayDigests) -> WeightOrigin:
+        """Return what is to be kept."""
         weights, layout = self.oihw, self.layout
         outs, ins, down, across = weights.shape
-        turned = not weights.flags.c_contiguous  # as matrices are
-        elements = np.ascontiguousarray(weights.T if turned else weights).reshape(-1)
-        whole = hashlib.blake2b(elements.view(np.uint8).data)
-        whole.update(repr((weights.shape, weights.dtype.name, turned)).encode())
         kept = None if isinstance(layout, KernelLayout) else weights
-        return WeightOrigin(whole.digest(), (outs, ins, down, across), layout, kept)
+        return WeightOrigin(digests.of(weights), (outs, ins, down, across), layout, kept)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
@@ -21,7 +20,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
-from neocpu.foundation.host import usable_cpus
+from neocpu.array_digests import ArrayDigests
 from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.passes.apart.operators import RULES, cut_axes, is_elementwise
 from neocpu.passes.apart.part import MixedError, Part, Shape, find_part
@@ -48,9 +47,6 @@ from neocpu.relax_utils import (
 
 VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
 """Operators whose results have the same elements in the same order."""
-
-_PIECE: Final = 1 << 20
-"""Bytes of a constant that have a digest of their own, which another thread may compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,11 @@ _Value: TypeAlias = "_Tensor | tuple[_Value, ...]"
 
 
 def prove_apart(
-    mod: tvm.IRModule, row_counts: Sequence[int | None] = (), *, together: bool = True
+    mod: tvm.IRModule,
+    row_counts: Sequence[int | None] = (),
+    *,
+    together: bool = True,
+    digests: ArrayDigests | None = None,
 ) -> Rows:
     """Return what is known of the rows that a model's inputs have in their first axis.
 
@@ -110,12 +110,13 @@ def prove_apart(
         As `LoadedModel` has them.
     together : bool
         Whether other batches are compiled too: else of one row there is nothing to know.
+    digests : ArrayDigests, optional
+        Of the constants, for who asks for them again.
     """
     if not together and all(_shape(param.ty)[:1] == (1,) for param in mod["main"].params):
         return Rows()
     try:
-        with ThreadPoolExecutor(usable_cpus()) as threads:
-            return _Proof(mod, threads).rows(row_counts)
+        return _Proof(mod, digests or ArrayDigests()).rows(row_counts)
     except MixedError as error:
         return Rows(mixed=str(error))
 
@@ -123,8 +124,8 @@ def prove_apart(
 class _Proof:
     """The walk through a module."""
 
-    def __init__(self, mod: tvm.IRModule, threads: Executor) -> None:
-        self._mod, self._threads = mod, threads
+    def __init__(self, mod: tvm.IRModule, digests: ArrayDigests) -> None:
+        self._mod, self._digests = mod, digests
         self._known: dict[Var, _Value] = {}
         params = mod["main"].params
         extents = {_shape(param.ty)[:1] for param in params}
@@ -280,11 +281,7 @@ class _Proof:
 
     def _hash_array(self, value: Array | None) -> str:
         assert value is not None
-        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        pieces = [data[first : first + _PIECE] for first in range(0, data.size, _PIECE)]
-        few = len(pieces) < 2
-        digests = map(_hash_bytes, pieces) if few else self._threads.map(_hash_bytes, pieces)
-        return _hash(str(value.dtype), [*digests])
+        return _hash(str(value.dtype), self._digests.of_elements(np.ascontiguousarray(value)))
 
 
 def _moved(call: Call, tensor: _Tensor) -> str:
@@ -372,7 +369,3 @@ def _shape(ty: relax.Type) -> Shape:
 
 def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-def _hash_bytes(data: Array) -> bytes:
-    return hashlib.sha256(data.data).digest()

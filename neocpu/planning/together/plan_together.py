@@ -8,12 +8,12 @@ they have for a plan alone besides: it reads them whoever else does.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from neocpu.array_digests import ArrayDigests
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
@@ -98,6 +98,7 @@ class _Ways:
 def plan_together(
     networks: Sequence[Network],
     costs: CostModel,
+    digests: Sequence[ArrayDigests],
     limits: SearchLimits | None = None,
     most_bytes: float = math.inf,
     packs_at_load: bool = False,
@@ -111,6 +112,8 @@ def plan_together(
         if their weights are.
     costs : CostModel
         At no price for bytes.
+    digests : sequence of ArrayDigests
+        Of each network's weights.
     most_bytes : float
         What the packed weights of convolutions may take: the price rises until they do. Plans of
         the fewest bytes may take more.
@@ -126,8 +129,7 @@ def plan_together(
     (*_, bandwidth) = costs.target.bandwidths
     read_price = price_kept(bandwidth)
     offering = replace(costs, by_packing=True, byte_price=read_price)
-    digests: dict[int, bytes] = {}
-    found = [_ways_of(network, offering, digests) for network in networks]
+    found = [_ways_of(one, offering, own) for one, own in zip(networks, digests, strict=True)]
     alone = [solve(ways.graph, "auto", limits).cost for ways in found]
     # Without anything to choose, nothing takes time.
     graphs = [ways.sharing(1 / (cost or 1.0)) for ways, cost in zip(found, alone, strict=True)]
@@ -174,7 +176,7 @@ def most_of_convolutions(
     return max_weights - max(each)
 
 
-def _ways_of(network: Network, costs: CostModel, digests: dict[int, bytes]) -> _Ways:
+def _ways_of(network: Network, costs: CostModel, digests: ArrayDigests) -> _Ways:
     every = operator_choices(network, costs)
     packed: dict[int, list[dict[PackedWeights, Choice]]] = {}
     choices: list[tuple[Choice, ...]] = []
@@ -182,24 +184,21 @@ def _ways_of(network: Network, costs: CostModel, digests: dict[int, bytes]) -> _
         if not isinstance(op, ConvOp):
             choices.append(options)
             continue
+        digest = digests.of(op.weights)
         by_formats: dict[tuple[Format, Format], dict[PackedWeights, Choice]] = {}
         for choice in options:  # best first
             some = by_formats.setdefault((choice.in_format, choice.out_format), {})
-            some.setdefault(_packed(op, choice, digests), choice)
+            some.setdefault(_packed(op, choice, digest), choice)
         packed[index] = [*by_formats.values()]
         choices.append(tuple(next(iter(some.values())) for some in packed[index]))
     graph = build_graph(network, choices, costs)
     return _Ways(network, costs, graph, tuple(choices), packed)
 
 
-def _packed(op: ConvOp, choice: Choice, digests: dict[int, bytes]) -> PackedWeights:
+def _packed(op: ConvOp, choice: Choice, digest: bytes) -> PackedWeights:
     assert choice.scheme is not None
-    if id(op.weights) not in digests:
-        whole = hashlib.blake2b(op.weights.tobytes(), digest_size=16)
-        whole.update(repr(op.weights.shape).encode())
-        digests[id(op.weights)] = whole.digest()
     workload = next(way for way, _ in op.ways if way.numerics.data == choice.in_format.dtype)
-    return PackedWeights(digests[id(op.weights)], packing(workload, choice.scheme))
+    return PackedWeights(digest, packing(workload, choice.scheme))
 
 
 def _sizes(found: Sequence[_Ways]) -> dict[PackedWeights, int]:

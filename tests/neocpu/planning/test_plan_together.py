@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from networks import HOST, NETWORKS, build, cost_model
 
+from neocpu.array_digests import ArrayDigests
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning import weight_limit
 from neocpu.planning.extract import extract
@@ -44,6 +45,10 @@ def networks(name):
     return mods, [extract(mod) for mod in mods]
 
 
+def together(nets, costs, **limits):
+    return plan_together(nets, costs, [ArrayDigests() for _ in nets], **limits)
+
+
 def packed_bytes(plans):
     """What the packed weights of all plans together take."""
     found = {}
@@ -63,7 +68,7 @@ def test_plans_together(name, monkeypatch):
     sizes = []
     for price in (0.0, 0.2, 1e6):
         monkeypatch.setattr(module, "PRICE", price)
-        plans = plan_together(nets, costs)
+        plans = together(nets, costs)
         for mod, plan, own in zip(mods, plans, alone, strict=True):
             assert plan.search.cost >= own.search.cost * (1 - 1e-9)
             assert plan.search.lower_bound <= plan.search.cost
@@ -80,11 +85,11 @@ def test_a_limit_is_kept_if_any_plans_keep_it(monkeypatch):
     monkeypatch.setattr(module, "PRICE", 1e-3)
     _, nets = networks("inception")
     costs = cost_model()
-    largest = packed_bytes(plan_together(nets, costs))
-    smallest = packed_bytes(plan_together(nets, costs, most_bytes=0))
+    largest = packed_bytes(together(nets, costs))
+    smallest = packed_bytes(together(nets, costs, most_bytes=0))
     assert smallest <= largest
     for limit in (smallest, (smallest + largest) // 2, largest):
-        assert packed_bytes(plan_together(nets, costs, most_bytes=limit)) <= limit
+        assert packed_bytes(together(nets, costs, most_bytes=limit)) <= limit
 
 
 def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
@@ -93,7 +98,7 @@ def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
     _, nets = networks("inception")
     costs = cost_model()
     (*_, bandwidth) = costs.target.bandwidths
-    for network, plan in zip(nets, plan_together(nets, costs), strict=True):
+    for network, plan in zip(nets, together(nets, costs), strict=True):
 
         def solve(price, network=network):
             return plan_layouts(network, replace(costs, byte_price=price), OptLevel.GLOBAL)
@@ -107,7 +112,7 @@ def test_a_plan_pays_for_the_bytes_it_reads_as_a_plan_alone_does(monkeypatch):
 def test_one_shape_alone_is_planned_as_ever():
     _, (network, *_) = networks("residual")
     costs = cost_model()
-    (plan,) = plan_together([network], costs)
+    (plan,) = together([network], costs)
     alone = plan_layouts(network, costs, OptLevel.GLOBAL)
     assert plan.search.cost <= 1.1 * alone.search.cost
     assert plan.search.gap < 0.01
@@ -115,5 +120,5 @@ def test_one_shape_alone_is_planned_as_ever():
 
 def test_networks_without_anything_to_choose():
     nets = [extract(build(lambda net, x: net.relu(x), (batch, 3))) for batch in (1, 4)]
-    plans = plan_together(nets, cost_model())
+    plans = together(nets, cost_model())
     assert [plan.network for plan in plans] == nets

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import neocpu
+from neocpu.array_digests import ArrayDigests
 from neocpu.building.weight_packing import PackedArray, find_packings, lay_out
 from neocpu.bundle.write_bundle import write_bundle
 from neocpu.cli.main import main
@@ -175,11 +176,14 @@ def arrays_of(weights: np.ndarray, *layouts: KernelLayout | WinogradLayout) -> l
         else:
             data = np.zeros((36, weights.shape[0] // layout.oc_bn, weights.shape[1], layout.oc_bn))
         data = data.astype("float32")
-        found.append(PackedArray(data, "float32", data.shape, Unpacked(weights, layout).origin))
+        found.append(
+            PackedArray(data, "float32", data.shape, Unpacked(weights, layout).origin(DIGESTS))
+        )
     return found
 
 
 WEIGHTS = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype("float32")
+DIGESTS = ArrayDigests()
 MOVED, OTHER = KernelLayout(16, 16), KernelLayout(16, 32)
 FOUR, WIDE = WinogradLayout(4, (1, 1), 16, 16), WinogradLayout(4, (1, 1), 16, 32)
 
@@ -209,9 +213,9 @@ def test_what_is_stored(layouts, made, stored):
 def test_what_weights_are_told_apart_by():
     halves = WEIGHTS.astype(ml_dtypes.bfloat16)
     others = (WEIGHTS, halves, WEIGHTS[:32], WEIGHTS.transpose(1, 0, 2, 3), WEIGHTS.T)
-    origins = [Unpacked(each, MOVED).origin for each in others]
+    origins = [Unpacked(each, MOVED).origin(DIGESTS) for each in others]
     assert len({origin.digest for origin in origins}) == len(others)
-    assert Unpacked(WEIGHTS.copy(), FOUR).origin.digest == origins[0].digest
+    assert Unpacked(WEIGHTS.copy(), FOUR).origin(DIGESTS).digest == origins[0].digest
     assert origins[0].transformed is None
 
 

@@ -1,0 +1,54 @@
+"""Digests of weights, each computed once, whoever asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neocpu.foundation.host import usable_cpus
+
+Array: TypeAlias = NDArray[Any]
+
+_PIECE: Final = 1 << 20
+"""Bytes that have a digest of their own, which another thread may compute."""
+
+
+class ArrayDigests:
+    """What lies in memory, by its digest. Nobody writes to arrays that were asked for.
+
+    They are kept for as long as this is: what else came to lie there would have their digests.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[bytes, Array]] = {}
+
+    def of(self, array: Array) -> bytes:
+        """Return what tells an array from all of other shapes, types and elements."""
+        turned = not array.flags.c_contiguous  # as matrices are
+        elements = self.of_elements(np.ascontiguousarray(array.T if turned else array))
+        about = repr((array.shape, array.dtype.name, turned)).encode()
+        return hashlib.sha256(elements + about).digest()
+
+    def of_elements(self, array: Array) -> bytes:
+        """Return a digest of a contiguous array's bytes."""
+        data = array.reshape(-1).view(np.uint8)
+        key = data.ctypes.data, data.size
+        if key not in self._known:
+            self._known[key] = _digest(data), data
+        return self._known[key][0]
+
+
+def _digest(data: Array) -> bytes:
+    pieces = [data[first : first + _PIECE] for first in range(0, data.size, _PIECE)]
+    if len(pieces) < 2:
+        return _digest_of_piece(data)
+    with ThreadPoolExecutor(min(len(pieces), usable_cpus())) as threads:
+        return hashlib.sha256(b"".join(threads.map(_digest_of_piece, pieces))).digest()
+
+
+def _digest_of_piece(data: Array) -> bytes:
+    return hashlib.sha256(data.data).digest()
