@@ -8,6 +8,7 @@ made of that by kernels of the artifact, to the bit as the compiler would have p
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.runtime.header_parts import Placement, Prologue
 from neocpu.schedules.convolutions.weight_kernels import OIHW, PackedWeights, lower_packing
-from neocpu.schedules.vocabulary.layout import KernelLayout, WinogradLayout
+from neocpu.schedules.vocabulary.layout import KernelLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 LEAST_BYTES: Final = 1 << 16
@@ -75,7 +76,7 @@ class Packing:
     made : int
         Its number among the arrays.
     reads : tuple of int
-        Of the weight it is made of and, transformed, the matrix.
+        Of the weight it is made of and, transformed, its factors.
     source, packed : PackedWeights
         What is read, and made.
     """
@@ -92,15 +93,15 @@ def find_packings(arrays: list[PackedArray]) -> tuple[Packing, ...]:
     for number, array in enumerate(arrays):
         if array.origin is not None and array.data.nbytes < MOST_ELEMENTS * bytes_of(array.dtype):
             alike[array.origin.digest].append(number)
-    matrices: dict[Any, int] = {}
+    factors: dict[Any, int] = {}
     found: list[Packing] = []
     for numbers in alike.values():
-        found += _packings_of(arrays, numbers, matrices)
+        found += _packings_of(arrays, numbers, factors)
     return tuple(found)
 
 
 def _packings_of(
-    arrays: list[PackedArray], numbers: Sequence[int], matrices: dict[Any, int]
+    arrays: list[PackedArray], numbers: Sequence[int], factors: dict[Any, int]
 ) -> list[Packing]:
     packed = {number: _packed(arrays[number]) for number in numbers}
     moved = [n for n in numbers if isinstance(packed[n].layout, KernelLayout)]
@@ -117,8 +118,8 @@ def _packings_of(
     found = []
     for number in made:
         assert stored is not None
-        matrix = _matrix(arrays, packed[number], matrices)
-        found.append(Packing(number, (stored, *matrix), packed[stored], packed[number]))
+        beside = _factors(arrays, number, packed[number], factors)
+        found.append(Packing(number, (stored, *beside), packed[stored], packed[number]))
     return found
 
 
@@ -127,16 +128,18 @@ def _packed(array: PackedArray) -> PackedWeights:
     return array.origin.packed(array.dtype, array.shape)
 
 
-def _matrix(
-    arrays: list[PackedArray], packed: PackedWeights, known: dict[Any, int]
+def _factors(
+    arrays: list[PackedArray], number: int, packed: PackedWeights, known: dict[Any, int]
 ) -> tuple[int, ...]:
-    """Return the number of the matrix that transforms weights, if they are to be."""
-    if not isinstance(packed.layout, WinogradLayout):
+    """Return the number of what transforms weights, if they are to be."""
+    if packed.factors is None:
         return ()
-    key = packed.layout.tile, packed.layout.stride, packed.oihw[2:]
+    _, dtype = packed.factors
+    factors = packed.factors_in(arrays[number].data.view(packed.dtype).reshape(packed.shape))
+    key = dtype, factors.shape, factors.tobytes()
     if key not in known:
         known[key] = len(arrays)
-        arrays.append(PackedArray(packed.matrix, "float64", packed.matrix.shape))
+        arrays.append(PackedArray(factors, dtype, factors.shape))
     return (known[key],)
 
 
@@ -186,9 +189,10 @@ class PackingKernels:
 
 def _kernel(name: str, packing: Packing) -> Kernel:
     source, packed = packing.source, packing.packed
-    matrix = [packed.matrix.nbytes] if len(packing.reads) > 1 else []
-    sizes = (source.nbytes, *matrix, packed.nbytes)
-    return Kernel(name, sizes, (source.dtype, *("float64" for _ in matrix), packed.dtype), 1)
+    given = [] if packed.factors is None else [packed.factors]
+    factors = [math.prod(shape) * bytes_of(dtype) for shape, dtype in given]
+    sizes = (source.nbytes, *factors, packed.nbytes)
+    return Kernel(name, sizes, (source.dtype, *(dtype for _, dtype in given), packed.dtype), 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

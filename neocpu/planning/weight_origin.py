@@ -22,7 +22,7 @@ class WeightOrigin:
         Tells the weights from all others.
     oihw : tuple of int
         Their shape as the model has them.
-    layout : KernelLayout or WinogradLayout
+    layout : KernelLayout, WinogradLayout or StrassenLayout
         That they were packed in.
     transformed : array or None
         The weights as the model has them, where none could tell by the packed ones.

@@ -6,6 +6,7 @@ They make the same bytes as the templates' ``pack_weights`` in numpy.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,13 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd.filters import weight_matrix
 from neocpu.schedules.tir.bfloat16 import BITS
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
-from neocpu.schedules.vocabulary.layout import KernelLayout, WeightLayout, WinogradLayout, ceil_div
+from neocpu.schedules.vocabulary.layout import (
+    KernelLayout,
+    StrassenLayout,
+    WeightLayout,
+    WinogradLayout,
+    ceil_div,
+)
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 OIHW: Final = KernelLayout(1, 1)
@@ -35,7 +42,7 @@ class PackedWeights:
     oihw : tuple of int
         Shape of the weights as the model has them.
     dtype : str
-    layout : KernelLayout or WinogradLayout
+    layout : KernelLayout, WinogradLayout or StrassenLayout
     shape : tuple of int
         As they lie in memory: of more blocks of output channels than the layout says, the last
         ones are zero.
@@ -53,7 +60,8 @@ class PackedWeights:
 
     @property
     def blocks(self) -> tuple[int, int]:
-        """Blocks of output channels and of input channels."""
+        """Blocks of output channels and of input channels, if they are not added up."""
+        assert not isinstance(self.layout, StrassenLayout)
         ins = ceil_div(self.oihw[1], self.layout.ic_bn)
         each = ins * self.layout.ic_bn * self.layout.oc_bn * math.prod(self.window)
         return math.prod(self.shape) // each, ins
@@ -71,20 +79,42 @@ class PackedWeights:
         assert isinstance(self.layout, WinogradLayout)
         return weight_matrix(self.layout.tile, self.oihw[2:], self.layout.stride)
 
+    @property
+    def factors(self) -> tuple[tuple[int, ...], str] | None:
+        """Shape and element type of what weights are multiplied by; None if they are moved."""
+        if isinstance(self.layout, WinogradLayout):
+            return self.matrix.shape, "float64"
+        if isinstance(self.layout, StrassenLayout):
+            return (self.layout.half + self.shape[0] * self.layout.oc_bn,), self.dtype
+        return None
+
+    def factors_in(self, packed: NDArray[Any]) -> NDArray[Any]:
+        """Return them: Strassen's lie in the packed weights, after all sums.
+
+        They are those of the second half of the input channels, then what undoes those of the
+        second half of each block's output channels.
+        """
+        if isinstance(self.layout, WinogradLayout):
+            return self.matrix
+        assert isinstance(self.layout, StrassenLayout)
+        half, last = self.layout.half, self.shape[1] - 1
+        of_pixels = packed[0, last - ceil_div(half, self.layout.oc_bn) : last].reshape(-1)[:half]
+        return np.concatenate([of_pixels, packed[:, last].reshape(-1)])
+
 
 def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget) -> tirx.PrimFunc:
-    """Return ``PrimFunc(source, packed)`` or, of transformed ones, ``(source, matrix, packed)``.
+    """Return ``PrimFunc(source, packed)`` or, of transformed ones, ``(source, factors, packed)``.
 
     Parameters
     ----------
     source, made : PackedWeights
-        Of the same weights; those to read are not transformed. ``matrix`` is ``made``'s.
+        Of the same weights; those to read are not transformed. ``factors`` are ``made``'s.
     """
-    transformed = isinstance(made.layout, WinogradLayout)
     parameters = [("source", source.shape, source.dtype), ("packed", made.shape, made.dtype)]
-    if transformed:
-        parameters.insert(1, ("matrix", made.matrix.shape, "float64"))
-    emit = _emit_transform if transformed else _emit_move
+    emit: Callable[..., None] = _emit_move
+    if (factors := made.factors) is not None:
+        parameters.insert(1, ("factors", *factors))
+        emit = _emit_sums if isinstance(made.layout, StrassenLayout) else _emit_transform
 
     def body(*buffers: Any) -> None:
         # Bits are moved as they are.
@@ -176,6 +206,7 @@ def _emit_transform(
             vector of output channels · point: sum of all taps' products, in order
     """
     layout = made.layout
+    assert isinstance(layout, WinogradLayout)
     outs, taps = made.blocks[0], source.oihw[2] * source.oihw[3]
     padded, points = made.blocks[1] * layout.ic_bn, made.window[0]
     channels, width = source.oihw[1], layout.oc_bn
@@ -201,6 +232,130 @@ def _emit_transform(
                 total = total + factor * wide[span(tap * width + vector * lanes, lanes)]
             place = ((point * outs + out) * padded + i) * width + vector * lanes
             T.buffer_store(packed, total.astype(_lanes("float32", lanes)), [span(place, lanes)])
+
+
+def _emit_sums(
+    source: PackedWeights,
+    made: PackedWeights,
+    target: CpuTarget,
+    data: Any,
+    factors: Any,
+    packed: Any,
+) -> None:
+    """Emit the loop nest that adds up the weights of two halves each way, for Strassen's products.
+
+    ::
+
+        parallel block of output channels · input channel of a half
+          four weights of vectors of output channels, in float64      # in L1
+          vector of output channels: its seven products' weights
+          with the first channel also the channels after both halves, and the factors
+    """
+    assert isinstance(made.layout, StrassenLayout)
+    half, width, (blocks, rows, _) = made.layout.half, made.layout.oc_bn, made.shape
+    lanes, rest = max(1, target.lanes("float32") // 2), source.oihw[1] - 2 * half
+    with task_loop(blocks * half, math.prod(made.shape)) as task:
+        channel = task % half
+        wide = T.alloc_buffer((4 * width,), "float64", layout=None)
+        sums = _Sums(source, made, half, lanes, task // half, data, factors, packed, wide)
+        for place in range(4):
+            sums.take(place, place % 2, channel + place // 2 * half)
+        factor = factors[channel].astype("float64")
+        with sums.vectors() as vector:
+            products = sums.products(vector, factor)
+            for number, value in enumerate(products):
+                sums.put(number * half + channel, vector, value)
+        with T.If(channel == 0), T.Then():
+            first, none = len(products) * half, tirx.const(0, made.dtype)
+            for tile in range(2) if rest else ():
+                with T.serial(rest) as c:
+                    sums.take(tile, tile, 2 * half + c)
+                    with sums.vectors() as vector:
+                        sums.put(first + tile * rest + c, vector, sums.got(tile, vector))
+            after, last = first + 2 * rest, rows - 1
+            with T.serial((last - after) * width) as i:
+                place = (task // half * rows + after) * width + i
+                T.buffer_store(packed, tirx.if_then_else(i < half, factors[i], none), [place])
+            with T.serial(width) as o:
+                undoing = factors[half + task // half * width + o]
+                T.buffer_store(packed, undoing, [(task // half * rows + last) * width + o])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Sums of weights of a block of output channels, as one task makes them.
+
+    Attributes
+    ----------
+    half : int
+        Input channels of each half.
+    most : int
+        Lanes of a vector of float64.
+    block : tvm.tirx.Expr
+    data, factors, packed : tvm.tirx.Buffer
+    wide : tvm.tirx.Buffer
+        Weights of four tiles of output channels: of each half of the input channels, of both tiles.
+    """
+
+    source: PackedWeights
+    made: PackedWeights
+    half: int
+    most: int
+    block: Any
+    data: Any
+    factors: Any
+    packed: Any
+    wide: Any
+
+    @property
+    def width(self) -> int:
+        """Output channels of a tile."""
+        return self.made.layout.oc_bn
+
+    @property
+    def lanes(self) -> int:
+        """Those of a vector."""
+        return math.gcd(self.width, self.most)
+
+    def vectors(self) -> Any:
+        """Return the loop over a tile's vectors."""
+        return T.serial(self.width // self.lanes)
+
+    def take(self, place: int, tile: int, channel: Any) -> None:
+        """Read an input channel's weights of a tile; where there are none it has zeros."""
+        run = math.gcd(_side_by_side(self.source, self.made), self.lanes)
+        with T.serial(self.width // run) as part:
+            o = (2 * self.block + tile) * self.width + part * run
+            taken = span(place * self.width + part * run, run)
+            with T.If(o < _known(self.source, run)):
+                with T.Then():
+                    found = self.data[span(_place(self.source, o, channel, 0), run)]
+                    T.buffer_store(self.wide, found.astype(_lanes("float64", run)), [taken])
+                with T.Else():
+                    T.buffer_store(self.wide, splat(tirx.const(0.0, "float64"), run), [taken])
+
+    def got(self, place: int, vector: Any) -> Any:
+        """Return a vector of what was read; of the second tile, as large as the first one's."""
+        lanes = self.lanes
+        found = self.wide[span(place * self.width + vector * lanes, lanes)]
+        if place % 2 == 0:
+            return found
+        undoing = self.factors[span(self.half + self.block * self.width + vector * lanes, lanes)]
+        return found / undoing.astype(_lanes("float64", lanes))
+
+    def products(self, vector: Any, factor: Any) -> tuple[Any, ...]:
+        """Return the weights of Strassen's products, in their order: see `strassen_kernel`."""
+        factor = splat(factor, self.lanes)
+        p, q, unscaled, s = (T.Bind(self.got(place, vector)) for place in range(4))
+        r, s = T.Bind(unscaled / factor), T.Bind(s / factor)
+        far = T.Bind(s - q)
+        return p, unscaled, far + p, far, (r - far - p) * factor, q - p, s
+
+    def put(self, row: Any, vector: Any, value: Any) -> None:
+        """Write a vector of a row of the block."""
+        place = (self.block * self.made.shape[1] + row) * self.width + vector * self.lanes
+        value = value.astype(_lanes("float32", self.lanes))
+        T.buffer_store(self.packed, value, [span(place, self.lanes)])
 
 
 def _lanes(dtype: str, lanes: int) -> str:

@@ -181,5 +181,21 @@ class WinogradLayout:
     oc_bn: int
 
 
-WeightLayout: TypeAlias = KernelLayout | WinogradLayout
+@dataclass(frozen=True, slots=True, order=True)
+class StrassenLayout:
+    """Sums of weights for Strassen's 1x1 convolution: ``(O / 2 oc_bn, rows, oc_bn)``.
+
+    Attributes
+    ----------
+    half : int
+        Input channels of each half.
+    oc_bn : int
+        Output channels of a register tile, of which two share a block.
+    """
+
+    half: int
+    oc_bn: int
+
+
+WeightLayout: TypeAlias = KernelLayout | WinogradLayout | StrassenLayout
 """How a kernel reads weights: moved, or transformed too."""

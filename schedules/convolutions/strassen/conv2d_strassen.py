@@ -22,6 +22,7 @@ from tvm import tirx
 from neocpu.schedules.convolutions.scheme_space import scheme_space
 from neocpu.schedules.convolutions.strassen.strassen_kernel import KEPT, Emitter
 from neocpu.schedules.convolutions.strassen.strassen_tiling import PIXEL_SUMS, PRODUCTS, Tiling
+from neocpu.schedules.convolutions.winograd.filters import flushed
 from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
 from neocpu.schedules.estimates.register_tile import (
     TILE_CYCLES,
@@ -32,7 +33,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
-from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.layout import StrassenLayout, ceil_div
 from neocpu.schedules.vocabulary.scheme import StrassenScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -137,13 +138,22 @@ def argument_shapes(
     return convolution_arguments(workload, scheme, shape)
 
 
+def weight_layout(workload: Conv2dWorkload, scheme: StrassenScheme) -> StrassenLayout:
+    """What `pack_weights` makes."""
+    return StrassenLayout(scheme.ic_half, scheme.reg_oc)
+
+
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: StrassenScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, 1, 1)`` weights as `argument_shapes` says; sums of them are made in float64."""
+    """Pack ``(O, I, 1, 1)`` weights as `argument_shapes` says; sums of them are made in float64.
+
+    As `weight_kernels` does it, to the bit: weights too small to be normal are zero, and factors,
+    which are powers of two, change no other bits of them.
+    """
     (blocks, _, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     outs, half = len(weights), scheme.ic_half
-    padded = np.pad(weights[:, :, 0, 0], ((0, blocks * 2 * reg_oc - outs), (0, 0)))
+    padded = np.pad(flushed(weights[:, :, 0, 0]), ((0, blocks * 2 * reg_oc - outs), (0, 0)))
     tiles = padded.astype(np.float64).reshape(blocks, 2, reg_oc, -1)
     sums = _power_of_two(tiles[:, 0], tiles[:, 1], axis=2)  # (blocks, reg_oc)
     tiles[:, 1] *= sums[:, :, None]
@@ -251,6 +261,7 @@ TEMPLATE = ConvTemplate(
     argument_shapes=argument_shapes,
     estimate=estimate,
     pack_weights=pack_weights,
+    weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
     prologues=True,

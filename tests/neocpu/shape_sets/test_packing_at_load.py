@@ -20,7 +20,12 @@ from neocpu.foundation.errors import ArtifactError
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import PACKING_FORMAT, SET_FORMAT
-from neocpu.schedules.vocabulary.layout import KernelLayout, WinogradLayout
+from neocpu.schedules.vocabulary.layout import (
+    KernelLayout,
+    StrassenLayout,
+    WeightLayout,
+    WinogradLayout,
+)
 from tests.neocpu.bundle.conftest import SANITIZERS, build
 from tests.neocpu.runtime.forgery import forge_header
 from tests.neocpu.runtime.header_mutants import mutant
@@ -167,12 +172,15 @@ def test_prologues_in_c(sets: Sets, tmp_path):
     assert refused > MUTANTS // 2
 
 
-def arrays_of(weights: np.ndarray, *layouts: KernelLayout | WinogradLayout) -> list[PackedArray]:
+def arrays_of(weights: np.ndarray, *layouts: WeightLayout) -> list[PackedArray]:
     """Return a weight in several packings; transformed ones are as large as they would be."""
     found = []
     for layout in layouts:
         if isinstance(layout, KernelLayout):
             data = layout.pack(weights)
+        elif isinstance(layout, StrassenLayout):
+            rows = 7 * layout.half + -(-layout.half // layout.oc_bn) + 1
+            data = np.zeros((weights.shape[0] // (2 * layout.oc_bn), rows, layout.oc_bn))
         else:
             data = np.zeros((36, weights.shape[0] // layout.oc_bn, weights.shape[1], layout.oc_bn))
         data = data.astype("float32")
@@ -208,6 +216,15 @@ def test_what_is_stored(layouts, made, stored):
     assert (laid.prologue is None) == (not made)
     for number in made:
         assert laid.places[number].offset >= laid.prologue.offset
+
+
+def test_of_sums_of_weights_the_factors_are_stored():
+    matrix = np.random.default_rng(0).normal(size=(128, 256, 1, 1)).astype("float32")
+    arrays = arrays_of(matrix, StrassenLayout(128, 16), MOVED, StrassenLayout(128, 32))
+    packings = find_packings(arrays)
+    assert [each.made for each in packings] == [0, 2]
+    laid = lay_out(arrays, packings, ["pack", "pack"])
+    assert [array.nbytes for array in laid.stored] == [matrix.nbytes, 4 * (128 + 64)]
 
 
 def test_what_weights_are_told_apart_by():

@@ -8,7 +8,7 @@ from kernel_harness import HOST, build, call, run
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.weight_kernels import OIHW, PackedWeights, lower_packing
 from neocpu.schedules.convolutions.winograd.filters import flushed, weight_matrix
-from neocpu.schedules.vocabulary.layout import KernelLayout, WinogradLayout
+from neocpu.schedules.vocabulary.layout import KernelLayout, StrassenLayout, WinogradLayout
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
@@ -99,6 +99,27 @@ def test_weights_are_transformed(source, kernel, stride):
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("ins", [4 * LANES, 5 * LANES + 3])
+@pytest.mark.parametrize("source", [OIHW, KernelLayout(8, LANES), KernelLayout(3, 12)])
+def test_weights_are_added_up(source, ins):
+    """To the bit: factors are powers of two, and each sum is of float64."""
+    workload = Conv2dWorkload(1, ins, 7, 5, 4 * LANES - 3, (1, 1))
+    weights = flushed(weights_of(*workload.kernel_shape))  # as runs read them
+    weights[:, 3] = weights[5] = 0
+    found = [s for s in registry.schemes(workload, HOST) if s.template == "conv2d_strassen"]
+    layouts = {registry.weight_layout(workload, scheme): scheme for scheme in found}
+    source, data = packed(weights, source)
+    assert layouts
+    for layout, scheme in layouts.items():
+        assert isinstance(layout, StrassenLayout)
+        expected = registry.pack_weights(weights, workload, scheme)
+        made = packed_as(weights, layout, expected)
+        factors = made.factors_in(expected)
+        assert (factors.shape, factors.dtype.name) == made.factors
+        got = run(lower_packing(source, made, HOST), [data, factors], made.shape)
+        np.testing.assert_array_equal(got, flushed(expected))
+
+
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
 @pytest.mark.parametrize("groups", [1, 2, 24])
 def test_layouts_are_those_that_templates_pack(kernel, groups):
@@ -107,7 +128,8 @@ def test_layouts_are_those_that_templates_pack(kernel, groups):
     known = set()
     for scheme in registry.schemes(workload, HOST):
         layout = registry.weight_layout(workload, scheme)
-        if isinstance(layout, WinogradLayout) or (layout, scheme.template) in known:
+        moved = isinstance(layout, KernelLayout)
+        if not moved or (layout, scheme.template) in known:
             continue
         known.add((layout, scheme.template))
         array = registry.pack_weights(weights, workload, scheme)
