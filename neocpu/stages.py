@@ -302,7 +302,6 @@ class Builder:
             if chosen is None:
                 return None
             costs, plan = chosen
-            compares = compares and agreed is None
             levels = self.options.levels(network, costs) if compares else {}
         with self.clock.phase("rewrite"):
             rewritten = on_deep_stack(apply_plan, mod, plan, costs, self.generations.outline)

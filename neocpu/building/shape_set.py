@@ -102,6 +102,8 @@ def write_shape_set(
         format=SET_FORMAT if laid.prologue is None else PACKING_FORMAT,
     )
     if len(header.encode()) > MAX_HEADER:
+        header = replace(_terse(header), others=tuple(map(_terse, header.others)))
+    if len(header.encode()) > MAX_HEADER:
         raise UsageError(
             f"{len(members)} shapes of {header.name} have too much to tell for one file "
             f"(more than {size(MAX_HEADER)}): give fewer shapes"
@@ -121,6 +123,12 @@ def _joined(
         for weight, found in zip(header.weights, places, strict=True)
     )
     return replace(header, calls=calls, weights=weights, plan=plan)
+
+
+def _terse(header: ArtifactHeader) -> ArtifactHeader:
+    """Return a header whose plan tells nothing of other ways to run its operators."""
+    ops = [{**op, "alternatives": []} for op in header.plan.get("ops", ())]
+    return replace(header, plan={**header.plan, "ops": ops})
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

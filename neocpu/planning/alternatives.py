@@ -63,21 +63,17 @@ def alternatives_of(plan: LayoutPlan) -> list[tuple[Alternative, ...]]:
 def _others(
     offer: Offer, picked: Sequence[int], meeting: Mapping[int, Sequence[LayoutEdge]], node: int
 ) -> Iterator[Alternative]:
-    options, chosen = offer.choices[node], picked[node]
-    best, price = options[chosen], offer.byte_price
-
-    def counted(choice: Choice) -> float:
-        return price * (choice.weight_bytes - best.weight_bytes)
-
+    options, chosen, paid = offer.choices[node], picked[node], offer.paid(node)
+    best = options[chosen]
     if len(options) > 1:
         totals = _totals(offer.graph, picked, meeting, node)
         for i, choice in enumerate(options):
             more = float(totals[i] - totals[chosen])
             if i != chosen and math.isfinite(more):
-                own, weights = choice.seconds - best.seconds, counted(choice)
+                own, weights = choice.seconds - best.seconds, paid[i] - paid[chosen]
                 yield Alternative(choice, more - own - weights, weights, more)
     if (second := best.runner_up) is not None and second.scheme != best.scheme:
-        weights = counted(second)
+        weights = offer.byte_price * (second.weight_bytes - best.weight_bytes)
         yield Alternative(second, 0.0, weights, second.seconds - best.seconds + weights)
 
 

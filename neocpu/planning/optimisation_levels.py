@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -48,11 +48,21 @@ class Offer:
         What they cost together.
     byte_price : float
         As `CostModel` has it.
+    packings : mapping of int to sequence of float
+        Of operators whose weights plans for several shapes share, for each choice: seconds that
+        weights count as, too, which no other operator and no other plan reads so.
     """
 
     choices: Sequence[tuple[Choice, ...]]
     graph: LayoutGraph
-    byte_price: float
+    byte_price: float = 0.0
+    packings: Mapping[int, Sequence[float]] = field(default_factory=dict)
+
+    def paid(self, node: int) -> Sequence[float]:
+        """Return the seconds that weights count as, for each choice of an operator."""
+        choices = self.choices[node]
+        more = self.packings.get(node) or [0.0] * len(choices)
+        return [self.byte_price * c.weight_bytes + m for c, m in zip(choices, more, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +78,7 @@ class LayoutPlan:
     via_nchw : bool
         Whether every convolution's result goes back to NCHW (level ``conv-layout``).
     offer : Offer or None
-        What it was chosen from; None of plans that several shapes share weights in.
+        What it was chosen from.
     """
 
     network: Network

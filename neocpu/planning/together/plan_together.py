@@ -9,6 +9,7 @@ they have for a plan alone besides: it reads them whoever else does.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,11 +21,12 @@ from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, operator_choices
+from neocpu.planning.together.shared_offer import SharedOffer
 from neocpu.planning.weight_limit import in_seconds, price_kept
 from neocpu.planning.weights import Packing, packing
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.plan import solve
+from neocpu.search.solver.plan import Plan, solve
 from neocpu.search.solver.solver_limits import SearchLimits
 from neocpu.search.solver.together import JointPlan, SharingGraph, Way, solve_together
 
@@ -68,13 +70,11 @@ class _Ways:
 
     def sharing(self, weight: float) -> SharingGraph[PackedWeights]:
         """Return the graph as the solver takes it."""
+        price = self.costs.price
         ways = {
             node: tuple(
                 # A choice's own price takes the place of that of the best one of its formats.
-                tuple(
-                    Way(own - self.costs.price(best) + self.costs.price(choice), need)
-                    for need, choice in some.items()
-                )
+                tuple(Way(own - price(best) + price(choice), need) for need, choice in some.items())
                 for own, best, some in zip(
                     self.graph.nodes[node].costs, self.choices[node], packed, strict=True
                 )
@@ -82,17 +82,6 @@ class _Ways:
             for node, packed in self.packed.items()
         }
         return SharingGraph(self.graph, ways, weight)
-
-    def picked(
-        self, nodes: Sequence[int], ways: Mapping[int, Way[PackedWeights]]
-    ) -> tuple[Choice, ...]:
-        """Return each operator's choice."""
-        return tuple(
-            self.packed[node][nodes[node]][ways[node].need]
-            if node in self.packed
-            else options[nodes[node]]
-            for node, options in enumerate(self.choices)
-        )
 
 
 def plan_together(
@@ -144,25 +133,34 @@ def plan_together(
     price = PACKING_PRICE if packs_at_load else PRICE
     joint, fits = solved(price)
     if not fits:
-        low, high = price, PROHIBITIVE * PRICE
-        joint, fits = solved(high)
+        low, price = price, PROHIBITIVE * PRICE
+        joint, fits = solved(price)
         for _ in range(HALVINGS if fits else 0):
-            middle = math.sqrt(low * high)
+            middle = math.sqrt(low * price)
             other, fits = solved(middle)
-            low, high = (low, middle) if fits else (middle, high)
-            joint = other if fits else joint
+            low, price, joint = (low, middle, other) if fits else (middle, price, joint)
+    needing = Counter(way.need for needs in joint.ways for way in needs.values())
+    shared = SharedOffer(needing, _prices(sizes, price))
     return tuple(
-        in_seconds(
-            LayoutPlan(
-                ways.network,
-                ways.picked(plan.choices, needs),
-                replace(plan, lower_bound=plan.cost * (1 - joint.gap), gap=joint.gap),
-                OptLevel.GLOBAL,
-            ),
-            read_price,
-        )
-        for ways, plan, needs in zip(found, joint.plans, joint.ways, strict=True)
+        _plan_of(ways, graph, replace(plan, gap=joint.gap), needs, shared)
+        for ways, graph, plan, needs in zip(found, graphs, joint.plans, joint.ways, strict=True)
     )
+
+
+def _plan_of(
+    ways: _Ways,
+    graph: SharingGraph[PackedWeights],
+    plan: Plan,
+    needs: Mapping[int, Way[PackedWeights]],
+    shared: SharedOffer[PackedWeights],
+) -> LayoutPlan:
+    offered, picked = shared.of(graph, ways.choices, ways.packed, plan.choices, needs)
+    offer = replace(offered, byte_price=ways.costs.byte_price)
+    # After the operators' come the choices of shared feature maps.
+    choices = tuple(options[i] for options, i in zip(offer.choices, picked, strict=False))
+    search = replace(plan, choices=picked, lower_bound=plan.cost * (1 - plan.gap))
+    found = LayoutPlan(ways.network, choices, search, OptLevel.GLOBAL, offer=offer)
+    return in_seconds(found, offer.byte_price)
 
 
 def most_of_convolutions(

@@ -9,6 +9,7 @@ from networks import HOST, NETWORKS, build, cost_model
 from neocpu.array_digests import ArrayDigests
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning import weight_limit
+from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
@@ -49,6 +50,11 @@ def together(nets, costs, **limits):
     return plan_together(nets, costs, [ArrayDigests() for _ in nets], **limits)
 
 
+def priced(plan):
+    """What was minimised of a plan by itself."""
+    return plan.search.cost + plan.offer.byte_price * plan.weight_bytes
+
+
 def packed_bytes(plans):
     """What the packed weights of all plans together take."""
     found = {}
@@ -70,7 +76,7 @@ def test_plans_together(name, monkeypatch):
         monkeypatch.setattr(module, "PRICE", price)
         plans = together(nets, costs)
         for mod, plan, own in zip(mods, plans, alone, strict=True):
-            assert plan.search.cost >= own.search.cost * (1 - 1e-9)
+            assert priced(plan) >= priced(own) * (1 - 1e-9)
             assert plan.search.lower_bound <= plan.search.cost
             apply_plan(mod, replace(plan), costs)
         if price == 0.0:
@@ -122,3 +128,55 @@ def test_networks_without_anything_to_choose():
     nets = [extract(build(lambda net, x: net.relu(x), (batch, 3))) for batch in (1, 4)]
     plans = together(nets, cost_model())
     assert [plan.network for plan in plans] == nets
+
+
+@pytest.mark.parametrize("name", ["residual", "excite"])
+def test_alternatives_cost_what_plans_with_them_do(name, monkeypatch):
+    """With the packings that all plans then need."""
+    _, nets = networks(name)
+    costs = cost_model()
+    monkeypatch.setattr(module, "PRICE", 0.0)
+    alone = [together([network], costs)[0] for network in nets]
+    monkeypatch.setattr(module, "PRICE", price := 0.3)
+    plans = together(nets, costs)
+    whole = smallest_bytes(plans)
+
+    def needs(plan, node=None, other=None):
+        for i, (op, choice) in enumerate(zip(plan.network.ops, plan.choices, strict=True)):
+            if isinstance(op, ConvOp):
+                taken = other if i == node else choice
+                yield (op.weights.tobytes(), packing(op.workload, taken.scheme)), taken.weight_bytes
+
+    told = 0
+    for plan, own in zip(plans, alone, strict=True):
+        byte_price, whole_cost = plan.offer.byte_price, priced(own)
+        others = [each for each in plans if each is not plan]
+        rest = dict(need for each in others for need in needs(each))
+        paid = sum({**rest, **dict(needs(plan))}.values())
+        graph, picked = plan.offer.graph, plan.search.choices
+        for node, found in enumerate(alternatives_of(plan)):
+            for one in found:
+                if one.choice.scheme is None or one.choice not in plan.offer.choices[node]:
+                    continue
+                more = sum({**rest, **dict(needs(plan, node, one.choice))}.values()) - paid
+                weights = price * more / whole * whole_cost
+                weights += byte_price * (one.choice.weight_bytes - plan.choices[node].weight_bytes)
+                assert one.weights == pytest.approx(weights, abs=1e-15)
+                changed = [*picked]
+                changed[node] = plan.offer.choices[node].index(one.choice)
+                dearer = graph.cost(graph.with_derived(changed)) - graph.cost(picked)
+                assert one.more == pytest.approx(dearer, rel=1e-6, abs=1e-15)
+                told += 1
+    assert told
+
+
+def smallest_bytes(plans):
+    """What the weights of all convolutions take, each in the smallest packing on offer."""
+    least = {}
+    for plan in plans:
+        for op, choices in zip(plan.network.ops, plan.offer.choices, strict=True):
+            if isinstance(op, ConvOp):
+                smallest = min(choice.weight_bytes for choice in choices)
+                weights = op.weights.tobytes()
+                least[weights] = min(smallest, least.get(weights, smallest))
+    return sum(least.values())

@@ -95,3 +95,7 @@ def test_inspect_and_explain_show_the_set(run: Any, sized: Network):
         for shape in ("1,3,9,7", "2,3,16,5")
     )
     assert one["predicted_us"] < other["predicted_us"]
+    for plan in (one, other):
+        assert [*plan["search"]["levels_us"]] == ["nchw", "conv-layout", "uniform"]
+        convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
+        assert all(op["alternatives"] for op in convolutions)

@@ -9,6 +9,7 @@ import pytest
 
 import neocpu
 from neocpu.bench.engines.measured_model import find_subject
+from neocpu.building import shape_set
 from neocpu.building.shape_set import SetMember, write_shape_set
 from neocpu.building.weight_packing import PackingKernels
 from neocpu.foundation.errors import ArtifactError, UsageError
@@ -147,10 +148,21 @@ def test_signatures_that_do_not_fit(shapes, message):
         neocpu.compile(network(), shapes=shapes)
 
 
-def test_weights_of_all_shapes_together_may_be_too_many(tmp_path):
+def test_a_set_may_have_too_much_to_tell_or_to_hold(tmp_path, monkeypatch):
     options = {"threads": 2, "only_databases": True, "verify": False}
     with neocpu.compile(network(), shapes=SHAPES[0], **options) as part:
         member = SetMember(part.header, part.kernels, part.path)
+
+        def told() -> list[list[object]]:
+            header = write_shape_set([member], tmp_path / "told.so", PackingKernels.compile)
+            return [op["alternatives"] for op in header.plan["ops"]]
+
+        assert any(told())
+        monkeypatch.setattr(shape_set, "MAX_HEADER", len(part.header.encode()) - 100)
+        assert not any(told())
+        monkeypatch.setattr(shape_set, "MAX_HEADER", 1000)
+        with pytest.raises(UsageError, match="have too much to tell for one file"):
+            told()
         with pytest.raises(UsageError, match=r"^--max-weights 1.0 kB .* of all 1 shapes together"):
             write_shape_set([member], tmp_path / "set.so", PackingKernels.compile, 1000)
     assert not (tmp_path / "set.so").exists()

@@ -1,0 +1,95 @@
+"""What a plan was chosen from that shares packed weights with others: every way is a choice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic
+
+import numpy as np
+
+from neocpu.planning.choice import Choice
+from neocpu.planning.optimisation_levels import Offer
+from neocpu.search.solver.layout_graph import LayoutGraph
+from neocpu.search.solver.together import Need, SharingGraph, Way
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedOffer(Generic[Need]):
+    """What all plans together need, and what that costs.
+
+    Attributes
+    ----------
+    needing : Counter
+        How many operators of all plans need each thing.
+    prices : mapping of need to float
+        As they are minimised.
+    """
+
+    needing: Counter[Need]
+    prices: Mapping[Need, float]
+
+    def of(
+        self,
+        sharing: SharingGraph[Need],
+        choices: Sequence[tuple[Choice, ...]],
+        packed: Mapping[int, Sequence[Mapping[Need, Choice]]],
+        picked: Sequence[int],
+        needs: Mapping[int, Way[Need]],
+    ) -> tuple[Offer, tuple[int, ...]]:
+        """Return what one of the plans was chosen from, and its choices there.
+
+        A thing that others need anyway costs nothing more.
+
+        Parameters
+        ----------
+        choices : sequence of tuple of Choice
+            Of each operator, parallel to those of its node.
+        packed : mapping of int to sequence of dict of need to Choice
+            Of those nodes that have ways, for each choice.
+        picked : sequence of int
+            The plan's choices.
+        needs : mapping of int to Way
+            Its ways.
+        """
+        every, paid, found = [*choices], {}, [*picked]
+        costs: dict[int, list[float]] = {}
+        rows: dict[int, list[int]] = {}
+        for node, some in packed.items():
+            own = needs[node].need
+            ways = [(i, way) for i, each in enumerate(sharing.ways[node]) for way in each]
+            rows[node] = [i for i, _ in ways]
+            paid[node] = [
+                0.0
+                if self.needing[way.need] > (way.need == own)
+                else self.prices[way.need] / sharing.weight
+                for _, way in ways
+            ]
+            costs[node] = [way.cost + more for (_, way), more in zip(ways, paid[node], strict=True)]
+            every[node] = tuple(some[i][way.need] for i, way in ways)
+            found[node] = ways.index((picked[node], needs[node]))
+        return Offer(every, _spread(sharing.graph, every, rows, costs), packings=paid), tuple(found)
+
+
+def _spread(
+    graph: LayoutGraph,
+    choices: Sequence[tuple[Choice, ...]],
+    rows: Mapping[int, Sequence[int]],
+    costs: Mapping[int, Sequence[float]],
+) -> LayoutGraph:
+    """Return a graph in which a choice of some nodes is several: which it was, and their costs."""
+    nodes = tuple(
+        replace(node, choices=tuple(map(str, choices[i])), costs=tuple(costs[i]))
+        if i in rows
+        else node
+        for i, node in enumerate(graph.nodes)
+    )
+    edges = []
+    for edge in graph.edges:
+        source, target = (
+            rows.get(end, range(len(graph.nodes[end].choices)))
+            for end in (edge.source, edge.target)
+        )
+        edges.append(replace(edge, costs=edge.costs[np.ix_(source, target)]))
+    return LayoutGraph(nodes, tuple(edges))
