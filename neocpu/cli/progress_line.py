@@ -60,7 +60,7 @@ def live_progress() -> Iterator[ProgressCallback]:
     )
     phase, below, console = "", "", Console(stderr=True)
     display = Display(*columns, console=console)
-    task = display.add_task("", total=None, count="", detail="")
+    task = display.add_task("start", total=None, count="", detail="")
 
     def shown() -> Group:
         lines = [Text(below, "dim", no_wrap=True, overflow="ellipsis")] if below else []
