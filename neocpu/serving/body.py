@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from anyio import move_on_after
+from anyio import fail_after, move_on_after
 
 from neocpu.runtime.aligned_memory import ALIGNMENT, aligned_empty
 from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
@@ -68,7 +67,7 @@ async def read_body(
     buffer = allocate(_CHUNKED_START if length is None else length)
     received = 0
     try:
-        async with asyncio.timeout(seconds):
+        with fail_after(seconds):
             async for chunk in chunks:
                 end = received + len(chunk)
                 if end > limit:
