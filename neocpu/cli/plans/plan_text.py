@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
-from neocpu.runtime.composed.batch_plans import CALL_SECONDS
 
 if TYPE_CHECKING:
     from neocpu.runtime.header_parts import Repeat
@@ -36,7 +35,7 @@ def goal_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def call_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what a call of a batch took, by which sets compose batches."""
-    took = plan.get(CALL_SECONDS)
+    took = plan.get("call_seconds")
     return [] if took is None else [("a call took", f"{duration(took)}, where it was compiled")]
 
 
