@@ -30,6 +30,9 @@ class Module(Protocol):
     def __call__(self, inputs: Array, /) -> Array:
         """Run a batch."""
 
+    def run_plan(self, number: int, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Run one plan."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -99,13 +102,16 @@ def measure(module: Module, sizes: Sequence[int], most: int, row: Array, rounds:
     Parameters
     ----------
     sizes : sequence of int
-        The rows of the module's plans, 1 among them.
+        The rows of the module's plans, in the order of its signatures, 1 among them.
     row : array
         An input of one row.
     """
     rows = np.random.default_rng(1).random((max(most, *sizes), *row.shape[1:]), row.dtype)
     of_plans: dict[str, list[float]] = {}
-    plans = {str(size): partial(module, rows[:size]) for size in sizes}
+    plans = {
+        str(size): partial(module.run_plan, number, [rows[:size]])
+        for number, size in enumerate(sizes)
+    }
     for _ in range(rounds + 1):
         in_turns(plans, of_plans)
     seconds = {size: statistics.median(of_plans[str(size)][1:]) for size in sizes}
@@ -123,7 +129,8 @@ def measure(module: Module, sizes: Sequence[int], most: int, row: Array, rounds:
             "one": partial(module, row),
         }
         in_turns(sides, batch.times)
-    tell(batches, seconds)
+        in_turns(plans, of_plans)  # what they took while batches were measured is what counts
+    tell(batches, {size: statistics.median(of_plans[str(size)][rounds + 1 :]) for size in sizes})
 
 
 def tell(batches: Sequence[Batch], seconds: Mapping[int, float]) -> None:
@@ -134,9 +141,7 @@ def tell(batches: Sequence[Batch], seconds: Mapping[int, float]) -> None:
     singly, best = {}, {}
     for batch in batches:
         own, one = batch.seconds("own"), batch.seconds("one")
-        # Plans were measured before; a row takes as long as it does now.
         least = min(of_all(seconds, some) for some in all_runs([*seconds], batch.rows))
-        least *= one / seconds[1]
         singly[batch.rows] = one * batch.rows / own
         best[batch.rows] = min(1.0, least / own, batch.seconds("other") / own)
         columns = (
