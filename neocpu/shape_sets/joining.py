@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from neocpu.building.link import replace_header
 from neocpu.building.parallel_codegen import OneAtATime
@@ -22,6 +23,9 @@ from neocpu.runtime.module import Module
 from neocpu.runtime.signatures import SignatureSet
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
+
+ROUNDS: Final = 5
+"""Of calls of each plan, by which batches are done from then on."""
 
 
 def check_set(models: Sequence[LoadedModel]) -> None:
@@ -128,7 +132,7 @@ def _with_seconds(header: ArtifactHeader, module: Module) -> ArtifactHeader:
     for number, signature in enumerate(signatures.all):
         plans = signatures.batch_plans([spec.shape for spec in signature.inputs])
         if number not in seconds and mixing([header.each[n] for n in plans.values()]) is None:
-            took = time_plans(module.run, signature.inputs, plans)
+            took = time_plans(module.run, signature.inputs, plans, ROUNDS)
             seconds |= {plans[rows]: each for rows, each in took.items()}
     first, *others = (
         replace(each, plan={**each.plan, CALL_SECONDS: seconds[number]})
