@@ -10,11 +10,14 @@ that other composition as it ran.
 from __future__ import annotations
 
 import itertools
+import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import mul, truediv
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -46,6 +49,12 @@ class Batch:
     def seconds(self, side: str) -> float:
         """Return the median of one side's times."""
         return statistics.median(self.times[side])
+
+    def beside(self, runs: Mapping[str, int]) -> float:
+        """Return what so many calls of sides took beside the module, the median of the rounds."""
+        rounds = zip(*(self.times[side] for side in runs), strict=True)
+        sums = (sum(map(mul, runs.values(), took)) for took in rounds)
+        return statistics.median(map(truediv, sums, self.times["own"]))
 
 
 def all_runs(sizes: Sequence[int], rows: int) -> Iterator[Runs]:
@@ -87,10 +96,8 @@ def runs_of(module: Any, batch: Array) -> Runs:
 
 
 def in_turns(sides: Mapping[str, Callable[[], Any]], times: dict[str, list[float]]) -> None:
-    """Call every side once, in an order that changes from round to round."""
-    names = [*sides]
-    turn = len(times.get(names[0], ())) % len(names)
-    for name in names[turn:] + names[:turn]:
+    """Call every side once, in any order: what one leaves in the caches is not always the next's."""
+    for name in random.sample([*sides], len(sides)):
         start = time.perf_counter()
         sides[name]()
         times.setdefault(name, []).append(time.perf_counter() - start)
@@ -127,31 +134,35 @@ def measure(module: Module, sizes: Sequence[int], most: int, row: Array, rounds:
             "own": partial(module, given),
             "other": partial(composed, module, batch.other, given),
             "one": partial(module, row),
+            **plans,
         }
         in_turns(sides, batch.times)
-        in_turns(plans, of_plans)  # what they took while batches were measured is what counts
-    tell(batches, {size: statistics.median(of_plans[str(size)][rounds + 1 :]) for size in sizes})
+    tell(batches, sizes)
 
 
-def tell(batches: Sequence[Batch], seconds: Mapping[int, float]) -> None:
+def tell(batches: Sequence[Batch], sizes: Sequence[int]) -> None:
     """Print a line for each batch, and two of the worst."""
-    print(", ".join(f"{1000 * each:.2f} ms a batch of {size}" for size, each in seconds.items()))
+    took = {size: statistics.median(one.seconds(str(size)) for one in batches) for size in sizes}
+    print(", ".join(f"{1000 * each:.2f} ms a batch of {size}" for size, each in took.items()))
     print("\n| batch | runs | ms an image | of batch 1's speed | of the best's | the other |")
     print("| ---: | --- | ---: | ---: | ---: | --- |")
     singly, best = {}, {}
     for batch in batches:
-        own, one = batch.seconds("own"), batch.seconds("one")
-        least = min(of_all(seconds, some) for some in all_runs([*seconds], batch.rows))
-        singly[batch.rows] = one * batch.rows / own
-        best[batch.rows] = min(1.0, least / own, batch.seconds("other") / own)
+        least = min(all_runs(sizes, batch.rows), key=partial(of_all, took))
+        singly[batch.rows] = batch.beside({"one": batch.rows})
+        best[batch.rows] = min(
+            *(1.0, batch.beside({"other": 1})),
+            batch.beside(Counter(str(size) for size in least)),
+        )
         columns = (
-            *(batch.rows, plus(batch.runs), f"{1000 * own / batch.rows:.3f}"),
+            *(batch.rows, plus(batch.runs), f"{1000 * batch.seconds('own') / batch.rows:.3f}"),
             *(f"{singly[batch.rows]:.3f}", f"{best[batch.rows]:.3f}", plus(batch.other)),
         )
         print(f"| {' | '.join(map(str, columns))} |")
     for what, found in (("batch 1's speed", singly), ("the best composition's speed", best)):
         worst = min(found, key=lambda rows: found[rows])
-        print(f"\nworst of {what}: {found[worst]:.3f}, batch {worst}", end="")
+        middle = statistics.median(found.values())
+        print(f"\n{what}: median {middle:.3f}, worst {found[worst]:.3f}, batch {worst}", end="")
     print()
 
 
@@ -162,4 +173,4 @@ def of_all(seconds: Mapping[int, float], runs: Runs) -> float:
 
 def plus(runs: Runs) -> str:
     """Return runs as people write them."""
-    return " + ".join(map(str, runs))
+    return " + ".join(f"{n} x {rows}" if n > 1 else str(rows) for rows, n in Counter(runs).items())
