@@ -96,7 +96,7 @@ def runs_of(module: Any, batch: Array) -> Runs:
 
 
 def in_turns(sides: Mapping[str, Callable[[], Any]], times: dict[str, list[float]]) -> None:
-    """Call every side once, in any order: what one leaves in the caches is not always the next's."""
+    """Call every side once, in any order, so that none always finds what one other left."""
     for name in random.sample([*sides], len(sides)):
         start = time.perf_counter()
         sides[name]()
