@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -58,7 +58,6 @@ class ComposedBatches:
         self._session = session
         self._lock = threading.Lock()
         self._known: dict[tuple[int, ...], _Plans] = {}
-        self._faster: dict[int, bool] = {}
 
     def does(self, signature: Signature) -> bool:
         """Whether `run` is for a batch: there is no plan for it, or others took less time.
@@ -66,12 +65,7 @@ class ComposedBatches:
         The images of eight may not fit the caches together whose weights come from memory once. It
         does not depend on what is measured here, so that equal calls give equal bits.
         """
-        number = signature.number
-        if number is None:
-            return True
-        if number not in self._faster:
-            self._faster[number] = self._is_faster(signature)
-        return self._faster[number]
+        return signature.number is None or signature.number in self._replaced
 
     def run(
         self,
@@ -129,7 +123,7 @@ class ComposedBatches:
             return self._known[key]
 
     def _made(self, numbers: Mapping[int, int], signature: Signature) -> _Plans:
-        plans = self._headers(numbers)
+        plans = _chosen(self._headers(), numbers)
         if (reason := _reason_against(plans, signature)) is not None:
             raise UsageError(
                 f"the module is compiled for {self._session.signatures}, and composes no other "
@@ -140,21 +134,25 @@ class ComposedBatches:
         )
         return _Plans(numbers, _fastest(seconds, signature), plans[max(plans)].numbered)
 
-    def _is_faster(self, signature: Signature) -> bool:
-        numbers = self._numbers(signature)
-        plans = self._headers(numbers)
-        seconds = seconds_told(plans)
-        if not seconds or _reason_against(plans, signature) is not None:
-            return False
-        rows = signature.inputs[0].shape[0]
-        return _fastest(seconds, signature).all(rows) != (rows,)
+    @cached_property
+    def _replaced(self) -> frozenset[int]:
+        """The numbers of the signatures that others' plans took less time for than their own."""
+        every = self._session.signatures.all
+        found = {
+            number: numbers for number, one in enumerate(every) if (numbers := self._numbers(one))
+        }
+        headers = self._headers() if found else ()
+        return frozenset(
+            number
+            for number, numbers in found.items()
+            if _is_replaced(every[number], _chosen(headers, numbers))
+        )
 
     def _numbers(self, signature: Signature) -> dict[int, int]:
         return self._session.signatures.batch_plans([spec.shape for spec in signature.inputs])
 
-    def _headers(self, numbers: Mapping[int, int]) -> dict[int, ArtifactHeader]:
-        every = ArtifactHeader.from_json(json.loads(self._session.metadata)).each
-        return {rows: every[number] for rows, number in numbers.items()}
+    def _headers(self) -> tuple[ArtifactHeader, ...]:
+        return ArtifactHeader.from_json(json.loads(self._session.metadata)).each
 
     def _call(
         self, numbers: Mapping[int, int], signature: Signature, inputs: Mapping[str, AnyArray]
@@ -162,6 +160,21 @@ class ComposedBatches:
         arrays = [inputs[spec.name] for spec in signature.inputs]
         found = self._session.run(numbers[len(arrays[0])], arrays)
         return {spec.name: array for spec, array in zip(signature.outputs, found, strict=True)}
+
+
+def _chosen(
+    every: Sequence[ArtifactHeader], numbers: Mapping[int, int]
+) -> dict[int, ArtifactHeader]:
+    """Return the headers of plans, by their rows."""
+    return {rows: every[number] for rows, number in numbers.items()}
+
+
+def _is_replaced(signature: Signature, plans: Mapping[int, ArtifactHeader]) -> bool:
+    seconds = seconds_told(plans)
+    if not seconds or _reason_against(plans, signature) is not None:
+        return False
+    rows = signature.inputs[0].shape[0]
+    return _fastest(seconds, signature).all(rows) != (rows,)
 
 
 def _reason_against(plans: Mapping[int, ArtifactHeader], signature: Signature) -> str | None:
