@@ -42,8 +42,8 @@ _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
 _TABLE: Final = ROOT / "src" / "kernel_table.h"
 """What the source of a table of kernels is written in."""
 
-#: Bytes by which `replace_header` may lengthen a header: two more phases, and the errors found of
-#: as many plans as `accuracy.LADDER` has.
+#: Bytes by which `replace_header` may lengthen a header, for each of its signatures: two more
+#: phases, the errors found of as many plans as `accuracy.LADDER` has, and what a call takes.
 HEADER_ROOM: Final = 2048
 
 _DIGEST: Final = hashlib.sha256().digest_size
@@ -156,7 +156,8 @@ def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> Arti
     path : path
         An artifact of this process, not exported yet: a crash meanwhile leaves it damaged.
     header : ArtifactHeader
-        At most `HEADER_ROOM` bytes longer than the one it replaces, and of the same weights.
+        At most `HEADER_ROOM` bytes a signature longer than the one it replaces, and of the same
+        weights.
     """
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as data:
         elf = read_elf(memoryview(data))
