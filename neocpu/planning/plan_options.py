@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections.abc import Container
@@ -11,7 +10,6 @@ from functools import partial
 from typing import cast, get_args
 
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import (
@@ -22,7 +20,7 @@ from neocpu.planning.optimisation_levels import (
     plan_layouts,
 )
 from neocpu.planning.precision import Precision, parse_precision
-from neocpu.planning.weight_limit import plan_sparingly, plan_within
+from neocpu.planning.weight_limit import in_seconds, plan_sparingly, plan_within, price_kept
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.search.solver.plan import Solver
@@ -124,19 +122,13 @@ class PlanOptions:
             return {}
         choosing = network.computing(self.precision, costs.target)
         (*_, bandwidth) = costs.target.bandwidths
-
-        @functools.cache
-        def offered(byte_price: float) -> tuple[CostModel, list[tuple[Choice, ...]]]:
-            priced = replace(costs, byte_price=byte_price)
-            return priced, operator_choices(choosing, priced, fold=False)
-
-        def solve(opt: OptLevel, byte_price: float) -> LayoutPlan:
-            priced, every = offered(byte_price)
-            return plan_among(choosing, every, priced, opt, self.solver, self.limits)
-
-        less = (opt for opt in OptLevel if opt is not OptLevel.GLOBAL)
-        plans = {str(opt): plan_sparingly(bandwidth, partial(solve, opt)) for opt in less}
-        seconds = {name: plan.search.cost for name, plan in plans.items()}
+        price = price_kept(bandwidth)
+        priced = replace(costs, byte_price=price)
+        every = operator_choices(choosing, priced, fold=False)
+        seconds = {}
+        for opt in (each for each in OptLevel if each is not OptLevel.GLOBAL):
+            plan = plan_among(choosing, every, priced, opt, self.solver, self.limits)
+            seconds[str(opt)] = in_seconds(plan, price).search.cost
         return {name: cost for name, cost in seconds.items() if math.isfinite(cost)}
 
 
