@@ -55,7 +55,7 @@ class Offer:
 
     choices: Sequence[tuple[Choice, ...]]
     graph: LayoutGraph
-    byte_price: float = 0.0
+    byte_price: float
     packings: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def paid(self, node: int) -> Sequence[float]:

@@ -142,7 +142,7 @@ def plan_together(
             other, fits = solved(middle)
             low, price, joint = (low, middle, other) if fits else (middle, price, joint)
     needing = Counter(way.need for needs in joint.ways for way in needs.values())
-    shared = SharedOffer(needing, _prices(sizes, price))
+    shared = SharedOffer(needing, _prices(sizes, price), read_price)
     return tuple(
         _plan_of(ways, graph, replace(plan, gap=joint.gap), needs, shared)
         for ways, graph, plan, needs in zip(found, graphs, joint.plans, joint.ways, strict=True)
@@ -156,8 +156,7 @@ def _plan_of(
     needs: Mapping[int, Way[PackedWeights]],
     shared: SharedOffer[PackedWeights],
 ) -> LayoutPlan:
-    offered, picked = shared.of(graph, ways.choices, ways.packed, plan.choices, needs)
-    offer = replace(offered, byte_price=ways.costs.byte_price)
+    offer, picked = shared.of(graph, ways.choices, ways.packed, plan.choices, needs)
     # After the operators' come the choices of shared feature maps.
     choices = tuple(options[i] for options, i in zip(offer.choices, picked, strict=False))
     search = replace(plan, choices=picked, lower_bound=plan.cost * (1 - plan.gap))

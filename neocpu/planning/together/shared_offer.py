@@ -25,10 +25,13 @@ class SharedOffer(Generic[Need]):
         How many operators of all plans need each thing.
     prices : mapping of need to float
         As they are minimised.
+    byte_price : float
+        Of the bytes that a plan reads, whoever else does.
     """
 
     needing: Counter[Need]
     prices: Mapping[Need, float]
+    byte_price: float
 
     def of(
         self,
@@ -69,7 +72,8 @@ class SharedOffer(Generic[Need]):
             costs[node] = [way.cost + more for (_, way), more in zip(ways, paid[node], strict=True)]
             every[node] = tuple(some[i][way.need] for i, way in ways)
             found[node] = ways.index((picked[node], needs[node]))
-        return Offer(every, _spread(sharing.graph, every, rows, costs), packings=paid), tuple(found)
+        graph = _spread(sharing.graph, every, rows, costs)
+        return Offer(every, graph, self.byte_price, paid), tuple(found)
 
 
 def _spread(
