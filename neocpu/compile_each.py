@@ -148,15 +148,14 @@ def _begin_each(
             PhaseClock(of_part(progress_of(number), "shape", signature, count))
             for signature in range(count)
         ]
+        common = replace(
+            _builder(cpu, own, store, clocks[0], generations),
+            calibration=calibration,
+            together=count > 1,
+        )
+        folder = _numbered("cpu", number, len(members))
         builders = [
-            replace(
-                _builder(cpu, own, store, clock, generations),
-                calibration=calibration,
-                together=count > 1,
-                dump=Dump(
-                    *_numbered("cpu", number, len(members)), *_numbered("shape", signature, count)
-                ),
-            )
+            replace(common, clock=clock, dump=Dump(*folder, *_numbered("shape", signature, count)))
             for signature, clock in enumerate(clocks)
         ]
         if not models:
