@@ -128,6 +128,11 @@ static void wake(void *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
+/* How many threads have a share of so many tasks. */
+static int sharers_of(const nc_pool *pool, int tasks) {
+  return tasks < pool->size ? tasks : pool->size;
+}
+
 /* Where a share of so many tasks begins, one of so many shares. */
 static int begin_of(int share, int tasks, int sharers) {
   return (int)((int64_t)tasks * share / sharers);
@@ -137,7 +142,7 @@ static int begin_of(int share, int tasks, int sharers) {
  * one. */
 static int take(nc_pool *pool, uint_fast64_t job, int owner, int last, int *task) {
   share *from = &pool->shares[owner];
-  const int tasks = (int)(job & UINT32_MAX), sharers = tasks < pool->size ? tasks : pool->size;
+  const int tasks = (int)(job & UINT32_MAX), sharers = sharers_of(pool, tasks);
   uint_fast64_t range = atomic_load_explicit(&from->range, memory_order_acquire);
   for (;;) {
     uint_fast64_t now = range;
@@ -170,7 +175,7 @@ static void count_off(nc_pool *pool, int owner, int done) {
 /* Do the tasks of the last launch that are left: one's own, then others'. */
 static void work(nc_pool *pool, int index) {
   const uint_fast64_t job = atomic_load_explicit(&pool->job, memory_order_acquire);
-  const int tasks = (int)(job & UINT32_MAX), sharers = tasks < pool->size ? tasks : pool->size;
+  const int tasks = (int)(job & UINT32_MAX), sharers = sharers_of(pool, tasks);
   member *me = &pool->members[index];
   if (index > 0) me->workspaces.used = 0; /* what a task that failed has left */
   for (int i = 0; i < sharers; ++i) {
@@ -343,7 +348,7 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   atomic_store_explicit(&pool->loop, loop, memory_order_relaxed);
   atomic_store_explicit(&pool->data, data, memory_order_relaxed);
   atomic_store_explicit(&pool->cpu, sched_getcpu(), memory_order_relaxed);
-  const int sharers = tasks < pool->size ? tasks : pool->size;
+  const int sharers = sharers_of(pool, tasks);
   int crews = 0;
   for (int first = 0; first < sharers; first += CREW, ++crews) {
     const int end = first + CREW < sharers ? first + CREW : sharers;
@@ -391,7 +396,7 @@ static int go_on(nc_pool *pool, group *group) {
   if (pool->group == NULL) return failed; /* one that began later has */
   pool->group = NULL;
   if (failed || group->tasks == 0) return failed;
-  group->sharers = group->tasks < pool->size ? group->tasks : pool->size;
+  group->sharers = sharers_of(pool, group->tasks);
   if (group->tasks > MAX_TASKS) group->sharers = 1; /* and then one thread does all */
   return launch(pool, run_part, group, group->tasks);
 }
