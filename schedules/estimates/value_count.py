@@ -228,14 +228,13 @@ class ValueCount:
         else:
             self.charge(VECTOR, STORE if stores else LOAD, depth, (str(buffer.dtype), lanes))
         if str(buffer.scope()) != "local":
+            found = self._described(buffer, offset, depth, lanes)
             first = next(iter(buffer.shape), None)
-            if self.owners.get(buffer, buffer) in self._parameters and isinstance(
-                first, tirx.IntImm
-            ):
+            if found.is_parameter and isinstance(first, tirx.IntImm):
                 (self.written if stores else self.read).add(int(first))
             if stores:
                 self._place_tasks(buffer, offset)
-            self.accesses.append(self._described(buffer, offset, depth, lanes))
+            self.accesses.append(found)
         return depth
 
     def task_loop(self) -> Loop | None:
