@@ -223,7 +223,7 @@ def search_space(target: CpuTarget, threads: int, admission: Admission = EVERY_T
     """
 
     return SearchSpace(
-        schemes=lambda w: registry.admitted(admission, registry.schemes(w, target), w),
+        schemes=lambda w: registry.admitted(admission, registry.schemes(w, target, threads), w),
         estimate=lambda workload, scheme: registry.estimate(workload, scheme, target, threads),
         template_version=registry.template_version,
     )

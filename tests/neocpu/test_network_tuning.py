@@ -8,7 +8,9 @@ from command_line import conv_model
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.network_tuning import tuning_tasks
+from neocpu.network_tuning import search_space, tuning_tasks
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.tuning_state import TuningTask
 
@@ -27,3 +29,13 @@ def test_what_networks_share_is_one_task_that_knows_how_often_each_runs_it():
 def test_impossible_limits(limit):
     with pytest.raises(UsageError, match="0 or more"):
         neocpu.tune([conv_model()], **limit)
+
+
+@pytest.mark.parametrize("threads", [2, 16])
+def test_what_plans_for_as_many_threads_choose_among_is_measured(threads):
+    target = parse_target("llvm -mcpu=znver4")
+    workload = Conv2dWorkload(1, 64, 14, 14, 128, (1, 1))
+    few = registry.schemes(workload, target)
+    planned = registry.schemes(workload, target, threads)
+    assert (len(planned) > len(few)) == (threads == 16)
+    assert {*search_space(target, threads).schemes(workload)} == {*planned}
