@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 Outputs: TypeAlias = AnyArray | tuple[AnyArray, ...]
-T = TypeVar("T")
 
 
 def load(
@@ -424,16 +423,13 @@ class Module(Unpicklable):
         out: Sequence[AnyArray] | None,
     ) -> tuple[AnyArray, ...]:
         """Run a signature's plan, or those that a batch is composed of."""
-        if signature.number is not None and len(self.signatures) == 1:
-            return session.run(signature.number, arrays, out)
+        if len(self.signatures) == 1:
+            return session.run(0, arrays, out)
         if self._batches is None:
             from neocpu.runtime.composed.composed_batches import ComposedBatches
 
             self._batches = ComposedBatches(session)
-        if self._batches.does(signature):
-            return self._batches.run(signature, arrays, out)
-        assert signature.number is not None
-        return session.run(signature.number, arrays, out)
+        return self._batches.run(signature, arrays, out)
 
     def _usable(self) -> Session | StreamedSession:
         """Return the loaded model.

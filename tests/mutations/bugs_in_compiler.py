@@ -288,8 +288,8 @@ BUGS = (
     Bug(
         "sets: a batch is never done by faster plans of others",
         "neocpu/runtime/composed/composed_batches.py",
-        "signature).all(rows) != (rows,)",
-        "signature).all(rows) == ()",
+        "plans.runs.all(rows) != (rows,)",
+        "plans.runs.all(rows) == ()",
         ("tests/neocpu/shape_sets/test_composed_batches.py",),
     ),
     Bug(

@@ -60,7 +60,7 @@ class ComposedBatches:
         self._known: dict[tuple[int, ...], _Plans] = {}
 
     def does(self, signature: Signature) -> bool:
-        """Whether `run` is for a batch: there is no plan for it, or others took less time.
+        """Whether a batch is composed: there is no plan for it, or others took less time.
 
         The images of eight may not fit the caches together whose weights come from memory once. It
         does not depend on what is measured here, so that equal calls give equal bits.
@@ -73,13 +73,16 @@ class ComposedBatches:
         inputs: Sequence[AnyArray],
         out: Sequence[AnyArray] | None = None,
     ) -> tuple[AnyArray, ...]:
-        """Run a batch, as `Session.run` runs one that there is a plan for.
+        """Run a batch by its own plan or by those that it is composed of, as `Session.run` does.
 
         Raises
         ------
         UsageError
             If it was not proven that rows are computed apart, or as a call of a module.
         """
+        if not self.does(signature):
+            assert signature.number is not None
+            return self._session.run(signature.number, inputs, out)
         plans = self._plans(signature)
         rows = signature.inputs[0].shape[0]
         if out is None:
@@ -114,7 +117,9 @@ class ComposedBatches:
         return tuple(results)
 
     def _plans(self, signature: Signature) -> _Plans:
-        """Return the plans for batches of a signature's rows, measured."""
+        """Return the plans that a signature's batch is composed of, measured."""
+        if signature.number is not None:
+            return self._replaced[signature.number]
         numbers = self._numbers(signature)
         key = tuple(numbers.values())
         with self._lock:
@@ -132,21 +137,24 @@ class ComposedBatches:
         seconds = seconds_told(plans) or time_plans(
             partial(self._call, numbers, signature), signature.inputs, numbers
         )
-        return _Plans(numbers, _fastest(seconds, signature), plans[max(plans)].numbered)
+        return _plans_of(numbers, plans, seconds, signature)
 
     @cached_property
-    def _replaced(self) -> frozenset[int]:
-        """The numbers of the signatures that others' plans took less time for than their own."""
+    def _replaced(self) -> dict[int, _Plans]:
+        """The plans that took less time than the one of a batch, by the number of its signature."""
         every = self._session.signatures.all
-        found = {
-            number: numbers for number, one in enumerate(every) if (numbers := self._numbers(one))
-        }
-        headers = self._headers() if found else ()
-        return frozenset(
-            number
-            for number, numbers in found.items()
-            if _is_replaced(every[number], _chosen(headers, numbers))
-        )
+        of_each = [(numbers, one) for one in every if (numbers := self._numbers(one))]
+        sets = {tuple(numbers.values()): (numbers, one) for numbers, one in of_each}
+        headers = self._headers() if sets else ()
+        found: dict[int, _Plans] = {}
+        for numbers, signature in sets.values():
+            chosen = _chosen(headers, numbers)
+            seconds = seconds_told(chosen)
+            if seconds and _reason_against(chosen, signature) is None:
+                plans = _plans_of(numbers, chosen, seconds, signature)
+                slower = (n for rows, n in numbers.items() if plans.runs.all(rows) != (rows,))
+                found |= dict.fromkeys(slower, plans)
+        return found
 
     def _numbers(self, signature: Signature) -> dict[int, int]:
         return self._session.signatures.batch_plans([spec.shape for spec in signature.inputs])
@@ -169,25 +177,12 @@ def _chosen(
     return {rows: every[number] for rows, number in numbers.items()}
 
 
-def _is_replaced(signature: Signature, plans: Mapping[int, ArtifactHeader]) -> bool:
-    seconds = seconds_told(plans)
-    if not seconds or _reason_against(plans, signature) is not None:
-        return False
-    rows = signature.inputs[0].shape[0]
-    return _fastest(seconds, signature).all(rows) != (rows,)
-
-
 def _reason_against(plans: Mapping[int, ArtifactHeader], signature: Signature) -> str | None:
     """Return why plans may not be composed; None if they may."""
     reason = mixing([*plans.values()])
     if reason is None and 1 not in plans and any(spec.bounded for spec in signature.outputs):
         return "rows to spare would find something too, and there is no plan of one row"
     return reason
-
-
-def _fastest(seconds: Mapping[int, float], signature: Signature) -> FastestRuns:
-    weighed = {rows: each if rows == 1 else each / MARGIN for rows, each in seconds.items()}
-    return FastestRuns(weighed, spare=not any(spec.bounded for spec in signature.outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +208,17 @@ class _Plans:
         for place, factor in self.numbered[output] if self.numbered else ():
             rows.reshape(len(rows), elements)[:, place] += factor * first
         return rows
+
+
+def _plans_of(
+    numbers: Mapping[int, int],
+    headers: Mapping[int, ArtifactHeader],
+    seconds: Mapping[int, float],
+    signature: Signature,
+) -> _Plans:
+    weighed = {rows: each if rows == 1 else each / MARGIN for rows, each in seconds.items()}
+    runs = FastestRuns(weighed, spare=not any(spec.bounded for spec in signature.outputs))
+    return _Plans(numbers, runs, headers[max(headers)].numbered)
 
 
 def _filled(rows: AnyArray, size: int) -> AnyArray:
