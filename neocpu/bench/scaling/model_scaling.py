@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from neocpu.bench.engines.measured_model import onnx_file
 from neocpu.bench.engines.timed_compilation import compile_in_child
-from neocpu.bench.limits.roofline import Limits, measure_limits
+from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.scaling.loop_times import measure_run
 from neocpu.foundation.errors import UsageError
@@ -192,11 +192,11 @@ def predict_models(
     TargetError
         If this machine's multiply-adds cannot be measured.
     """
-    slower, one = 1.0, measure_limits(1, on_progress)
+    slower = 1.0
     if request.is_host:
-        request = replace(request, machine=_as_it_reads(request.machine, one, on_progress))
+        request = replace(request, machine=_as_it_reads(request.machine, on_progress))
     else:
-        slower = one.flops / request.machine.flops
+        slower = measure_limits(1, on_progress).flops / request.machine.flops
 
     def predict(_: int, model: str) -> ScalingPrediction:
         with TemporaryFolder("bench") as folder:
@@ -210,7 +210,7 @@ def predict_models(
     yield from measure_each(models, predict)
 
 
-def _as_it_reads(machine: Machine, one: Limits, on_progress: ProgressCallback) -> Machine:
+def _as_it_reads(machine: Machine, on_progress: ProgressCallback) -> Machine:
     """Return the machine with what cores of one L3 read from memory as measured here and now.
 
     Others on the same die have their part of it, now more and now less.
@@ -218,8 +218,8 @@ def _as_it_reads(machine: Machine, one: Limits, on_progress: ProgressCallback) -
     cores = usable_cores()
     if not 1 < cores <= machine.l3_cores:
         return machine
-    together = max(one.dram, measure_limits(cores, on_progress).dram)
-    return replace(machine, memory_core=one.dram, memory_l3=together)
+    one, together = (measure_limits(count, on_progress).dram for count in (1, cores))
+    return replace(machine, memory_core=one, memory_l3=max(one, together))
 
 
 def _step_of(
