@@ -74,14 +74,15 @@ def fastest_calls(
     ContenderError
         If the artifact does not run.
     """
+    archives = {rows: folder / f"inputs-{rows}.npz" for rows in plans}
+    for rows, archive in archives.items():
+        save_inputs(archive, random_inputs(plans[rows], seed=0))
     modes = [CallMode(threads, one, rows) for rows in plans for one in default_counts(threads)]
     seconds: dict[CallMode, float] = {}
     for number, mode in enumerate(modes):
         on_progress(Progress("best mode", number, len(modes)))
-        archive = folder / f"inputs-{mode.rows}.npz"
-        save_inputs(archive, random_inputs(plans[mode.rows], seed=0))
         contender = Contender(str(mode), OWN, artifact, mode.streams)
-        with ContenderProcess(contender, threads, archive) as process:
+        with ContenderProcess(contender, threads, archives[mode.rows]) as process:
             (each,) = process.run(1, 1)  # a mean of several, as of all calls at once
             seconds[mode] = each / mode.rows
     return min(seconds, key=lambda mode: seconds[mode])

@@ -29,7 +29,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.tensor_spec import random_inputs
+from neocpu.tensor_spec import TensorSpec, random_inputs
 
 ROUNDS: Final = 12
 UNTIMED: Final = 3
@@ -205,7 +205,7 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
         folder = Path(name)
         mode, inputs = CallMode(request.threads), header.inputs
         if request.max_batch:
-            plans = {rows: each.inputs for rows, each in _plans(header, request.max_batch).items()}
+            plans = _plans(header, request.max_batch)
             mode = fastest_calls(artifact, plans, request.threads, folder, on_progress)
             inputs = plans[mode.rows]
         arrays = random_inputs(inputs, seed=0)
@@ -228,17 +228,17 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
     return ServedReport(header.name, mode, len(content), results)
 
 
-def _plans(header: ArtifactHeader, most: int) -> dict[int, ArtifactHeader]:
-    """Return the plans of batches that requests of one row may be computed by, by their rows.
+def _plans(header: ArtifactHeader, most: int) -> dict[int, tuple[TensorSpec, ...]]:
+    """Return the inputs of plans that requests of one row may be computed by, by their rows.
 
     Of shapes that differ in more than rows, those of the first; all, if all have more than that.
     """
     found = {
-        each.inputs[0].shape[0]: each
+        each.inputs[0].shape[0]: each.inputs
         for each in header.each
         if [s.shape[1:] for s in each.inputs] == [s.shape[1:] for s in header.inputs]
     }
-    return {rows: each for rows, each in found.items() if rows <= most} or found
+    return {rows: inputs for rows, inputs in found.items() if rows <= most} or found
 
 
 def _options(mode: CallMode, request: ServedRequest) -> tuple[str, ...]:
