@@ -2,107 +2,25 @@
 
 import asyncio
 import json
-import threading
 from contextlib import suppress
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from fake_modules import FakeModule
-from prometheus_client import CollectorRegistry, generate_latest
-from v2_requests import body, tensor
+from fake_modules import GOOD, FakeModule, ask, loaded, metrics, settle, start
+from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import ArtifactError
-from neocpu.serving import lane
 from neocpu.serving import model as served
-from neocpu.serving import server as serving_server
 from neocpu.serving.app import create_app
 from neocpu.serving.metrics import Metrics
-from neocpu.serving.refusals import (
-    OverloadedError,
-    RequestError,
-    SlowRequestError,
-    TooLargeError,
-    UnavailableError,
-    UnknownModelError,
-)
+from neocpu.serving.refusals import OverloadedError, UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry
-from neocpu.serving.request import parse_request
-from neocpu.serving.server import InferCall, InferenceServer, Limits
-
-X = np.array([1, 2], "float32")
-GOOD = body(tensor("x", X))
+from neocpu.serving.server import InferenceServer
 
 
 @pytest.fixture
 def modules(monkeypatch):
     """``all`` modules that were made, in order, and the ``log`` of what was done to them."""
-    made = SimpleNamespace(all=[], log=[])
-
-    class FakePool:
-        def __init__(self, threads):
-            self.threads = threads
-
-        def close(self):
-            made.log.append("pool closed")
-
-    def load(path, *, pool):
-        made.log.append(f"load {path} on {pool.threads}")
-        return stream(pool)
-
-    def stream(pool):
-        made.all.append(FakeModule(log=made.log))
-        made.all[-1].stream = stream
-        return made.all[-1]
-
-    monkeypatch.setattr(served, "load", load)
-    monkeypatch.setattr(lane, "ThreadPool", FakePool)
-    return made
-
-
-def start(*models, **limits):
-    names = models or ("net",)
-    server = InferenceServer([ModelEntry(*_split(name)) for name in names], Limits(**limits))
-    server.start()
-    return server
-
-
-def _split(text):
-    name, _, version = text.partition(":")
-    return (name, f"{name}.so", version) if version else (name, f"{name}.so")
-
-
-async def chunks(content=GOOD, pause=None, size=7):
-    for start in range(0, len(content), size):
-        if pause is not None:
-            await pause.wait()
-        yield content[start : start + size]
-
-
-def ask(server, name="net", version=None, content=GOOD, length=None, **options):
-    call = InferCall(name, version, length, None)
-
-    async def answer():
-        answer, share = await server.infer(call, chunks(content, **options), stays)
-        share.close()
-        return answer
-
-    return asyncio.ensure_future(answer())
-
-
-async def stays():
-    """A client that waits for its answer."""
-    await asyncio.Event().wait()
-
-
-async def settle():
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
-def metrics(server):
-    lines = generate_latest(server.metrics.registry).decode().splitlines()
-    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return loaded(monkeypatch)
 
 
 def test_a_request(modules):
@@ -348,135 +266,3 @@ def test_unknown_names(modules, name):
 def test_unknown_versions(modules, version):
     with pytest.raises(UnknownModelError, match="has no version"):
         start().find("net", version)
-
-
-@pytest.mark.parametrize(
-    ("content", "length", "error"),
-    [
-        (GOOD, 101, TooLargeError),
-        (GOOD + bytes(100), None, TooLargeError),
-        (GOOD, len(GOOD) + 1, RequestError),
-        (GOOD[:-1], len(GOOD), RequestError),
-        (b"", 0, RequestError),
-    ],
-)
-def test_bodies_of_another_size(modules, content, length, error):
-    async def scene():
-        server = start(instances=1, threads=1, max_request_bytes=100)
-        with pytest.raises(error) as caught:
-            await ask(server, content=content, length=length)
-        return caught.value.status
-
-    assert asyncio.run(scene()) == error.status
-
-
-@pytest.mark.parametrize(("length", "status"), [((1 << 16) + 64, 400), ((1 << 16) + 65, 413)])
-def test_bodies_may_be_as_large_as_the_inputs_in_json(modules, length, status):
-    async def scene():
-        with pytest.raises(RequestError) as caught:
-            await ask(start(instances=1, threads=1), length=length)
-        return caught.value.status
-
-    assert asyncio.run(scene()) == status
-
-
-@pytest.mark.parametrize("spaces", [0, 1 << 20])
-def test_others_are_served_while_much_json_is_parsed(modules, monkeypatch, spaces):
-    """One such request at a time; little JSON is parsed at once."""
-    step, parsing, most = threading.Event(), [], []
-    waited = []
-
-    def parse(*arguments):
-        parsing.append(1)
-        most.append(len(parsing))
-        if spaces:
-            waited.append(step.wait(3))
-        parsing.pop()
-        return parse_request(*arguments)
-
-    monkeypatch.setattr(serving_server, "parse_request", parse)
-
-    async def scene():
-        server = start(instances=1, threads=1, max_request_bytes=2 << 20)
-        content = GOOD + b" " * spaces
-        asked = [
-            asyncio.ensure_future(ask(server, content=content, size=1 << 20)) for _ in range(2)
-        ]
-        await settle()
-        step.set()
-        for one in asked:
-            while not modules.all[0].calls:
-                await asyncio.sleep(0.001)
-            modules.all[0].finish()
-            await one
-
-    asyncio.run(scene())
-    assert most == [1, 1]
-    assert all(waited)
-
-
-def test_a_body_that_never_ends(modules):
-    async def scene():
-        server = start(instances=1, threads=1, body_seconds=0.01)
-        with pytest.raises(SlowRequestError):
-            await ask(server, pause=asyncio.Event())
-
-    asyncio.run(scene())
-
-
-def test_bytes_in_flight_are_bounded_and_counted(modules):
-    async def scene():
-        held = []
-        server = start(instances=1, max_bytes_in_flight=len(GOOD) + 8 + 60)
-        first = ask(server, length=len(GOOD))
-        await settle()
-        held.append(metrics(server))
-        for length in (len(GOOD), None):
-            with pytest.raises(OverloadedError, match="max-bytes-in-flight") as caught:
-                await ask(server, length=length)
-            assert caught.value.retry_after > 0
-        modules.all[0].finish()
-        await first
-        held.append(metrics(server))
-        last = ask(server, length=len(GOOD))
-        await settle()
-        modules.all[0].finish()
-        await last
-        return held
-
-    during, after = asyncio.run(scene())
-    assert during['neocpu_bytes_in_flight{direction="request"}'] == f"{len(GOOD)}.0"
-    assert during['neocpu_bytes_in_flight{direction="answer"}'] == "8.0"
-    assert during["neocpu_bytes_in_flight_limit"] == f"{len(GOOD) + 68}.0"
-    for way in ("request", "answer"):
-        assert after[f'neocpu_bytes_in_flight{{direction="{way}"}}'] == "0.0"
-
-
-def test_a_request_alone_may_be_larger_than_the_bound(modules):
-    async def scene():
-        server = start(instances=1, max_bytes_in_flight=1)
-        answer = ask(server)
-        await settle()
-        modules.all[0].finish()
-        return await answer
-
-    assert json.loads(asyncio.run(scene()).body)["outputs"][0]["data"] == [2.0, 4.0]
-
-
-@pytest.mark.parametrize("how", ["error", "cancelled", "malformed"])
-def test_nothing_is_held_for_a_request_that_fails(modules, how):
-    async def scene():
-        server = start(instances=1)
-        answer = ask(server, content=b"{}" if how == "malformed" else GOOD)
-        await settle()
-        if how == "cancelled":
-            answer.cancel()
-        elif how == "error":
-            modules.all[0].finish(ArtifactError("damaged"))
-        with suppress(RequestError, asyncio.CancelledError):
-            await answer
-        return metrics(server)
-
-    found = asyncio.run(scene())
-    assert found['neocpu_bytes_in_flight{direction="request"}'] == "0.0"
-    assert found['neocpu_bytes_in_flight{direction="answer"}'] == "0.0"

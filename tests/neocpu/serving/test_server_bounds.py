@@ -1,0 +1,157 @@
+"""Bodies, and bytes in flight, of the server without HTTP: how much, and how long."""
+
+import asyncio
+import json
+import threading
+from contextlib import suppress
+
+import pytest
+from fake_modules import GOOD, ask, loaded, metrics, settle, start
+
+from neocpu.foundation.errors import ArtifactError
+from neocpu.serving import server as serving_server
+from neocpu.serving.refusals import (
+    OverloadedError,
+    RequestError,
+    SlowRequestError,
+    TooLargeError,
+)
+from neocpu.serving.request import parse_request
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """``all`` modules that were made, in order, and the ``log`` of what was done to them."""
+    return loaded(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("content", "length", "error"),
+    [
+        (GOOD, 101, TooLargeError),
+        (GOOD + bytes(100), None, TooLargeError),
+        (GOOD, len(GOOD) + 1, RequestError),
+        (GOOD[:-1], len(GOOD), RequestError),
+        (b"", 0, RequestError),
+    ],
+)
+def test_bodies_of_another_size(modules, content, length, error):
+    async def scene():
+        server = start(instances=1, threads=1, max_request_bytes=100)
+        with pytest.raises(error) as caught:
+            await ask(server, content=content, length=length)
+        return caught.value.status
+
+    assert asyncio.run(scene()) == error.status
+
+
+@pytest.mark.parametrize(("length", "status"), [((1 << 16) + 64, 400), ((1 << 16) + 65, 413)])
+def test_bodies_may_be_as_large_as_the_inputs_in_json(modules, length, status):
+    async def scene():
+        with pytest.raises(RequestError) as caught:
+            await ask(start(instances=1, threads=1), length=length)
+        return caught.value.status
+
+    assert asyncio.run(scene()) == status
+
+
+@pytest.mark.parametrize("spaces", [0, 1 << 20])
+def test_others_are_served_while_much_json_is_parsed(modules, monkeypatch, spaces):
+    """One such request at a time; little JSON is parsed at once."""
+    step, parsing, most = threading.Event(), [], []
+    waited = []
+
+    def parse(*arguments):
+        parsing.append(1)
+        most.append(len(parsing))
+        if spaces:
+            waited.append(step.wait(3))
+        parsing.pop()
+        return parse_request(*arguments)
+
+    monkeypatch.setattr(serving_server, "parse_request", parse)
+
+    async def scene():
+        server = start(instances=1, threads=1, max_request_bytes=2 << 20)
+        content = GOOD + b" " * spaces
+        asked = [
+            asyncio.ensure_future(ask(server, content=content, size=1 << 20)) for _ in range(2)
+        ]
+        await settle()
+        step.set()
+        for one in asked:
+            while not modules.all[0].calls:
+                await asyncio.sleep(0.001)
+            modules.all[0].finish()
+            await one
+
+    asyncio.run(scene())
+    assert most == [1, 1]
+    assert all(waited)
+
+
+def test_a_body_that_never_ends(modules):
+    async def scene():
+        server = start(instances=1, threads=1, body_seconds=0.01)
+        with pytest.raises(SlowRequestError):
+            await ask(server, pause=asyncio.Event())
+
+    asyncio.run(scene())
+
+
+def test_bytes_in_flight_are_bounded_and_counted(modules):
+    async def scene():
+        held = []
+        server = start(instances=1, max_bytes_in_flight=len(GOOD) + 8 + 60)
+        first = ask(server, length=len(GOOD))
+        await settle()
+        held.append(metrics(server))
+        for length in (len(GOOD), None):
+            with pytest.raises(OverloadedError, match="max-bytes-in-flight") as caught:
+                await ask(server, length=length)
+            assert caught.value.retry_after > 0
+        modules.all[0].finish()
+        await first
+        held.append(metrics(server))
+        last = ask(server, length=len(GOOD))
+        await settle()
+        modules.all[0].finish()
+        await last
+        return held
+
+    during, after = asyncio.run(scene())
+    assert during['neocpu_bytes_in_flight{direction="request"}'] == f"{len(GOOD)}.0"
+    assert during['neocpu_bytes_in_flight{direction="answer"}'] == "8.0"
+    assert during["neocpu_bytes_in_flight_limit"] == f"{len(GOOD) + 68}.0"
+    for way in ("request", "answer"):
+        assert after[f'neocpu_bytes_in_flight{{direction="{way}"}}'] == "0.0"
+
+
+def test_a_request_alone_may_be_larger_than_the_bound(modules):
+    async def scene():
+        server = start(instances=1, max_bytes_in_flight=1)
+        answer = ask(server)
+        await settle()
+        modules.all[0].finish()
+        return await answer
+
+    assert json.loads(asyncio.run(scene()).body)["outputs"][0]["data"] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("how", ["error", "cancelled", "malformed"])
+def test_nothing_is_held_for_a_request_that_fails(modules, how):
+    async def scene():
+        server = start(instances=1)
+        answer = ask(server, content=b"{}" if how == "malformed" else GOOD)
+        await settle()
+        if how == "cancelled":
+            answer.cancel()
+        elif how == "error":
+            modules.all[0].finish(ArtifactError("damaged"))
+        with suppress(RequestError, asyncio.CancelledError):
+            await answer
+        return metrics(server)
+
+    found = asyncio.run(scene())
+    assert found['neocpu_bytes_in_flight{direction="request"}'] == "0.0"
+    assert found['neocpu_bytes_in_flight{direction="answer"}'] == "0.0"
