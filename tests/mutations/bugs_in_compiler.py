@@ -269,7 +269,7 @@ BUGS = (
         "neocpu/frontend/quantised/integer_products.py",
         "* _LARGEST < _WHOLE_BELOW",
         "* 0 < _WHOLE_BELOW",
-        ("tests/neocpu/frontend/test_quantised_models.py",),
+        ("tests/neocpu/frontend/test_integer_operators.py",),
     ),
     Bug(
         "planning: errors of weights in bfloat16 add up",
