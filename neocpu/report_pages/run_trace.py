@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.files import read_file
+from neocpu.foundation.given_json import given_json
 from neocpu.foundation.plain_text import plain
 from neocpu.runtime.described_calls import describe_calls
 from neocpu.runtime.header import ArtifactHeader
@@ -128,22 +127,14 @@ def read_trace(
     remedy = f"record one with: neocpu run {artifact} --repeat 20 --trace {path.name}"
     before = takewhile(lambda each: each.inputs != header.inputs, every.each)
     first = sum(len(each.calls) for each in before)
-    try:
-        events = json.loads(read_file(path, MAX_BYTES))["traceEvents"]
+    with given_json(path, "--trace", "timeline", MAX_BYTES, remedy) as document:
+        events = document["traceEvents"]
         found = [(event, _span(event)) for event in events if event["ph"] == "X"]
         difference = _difference([event for event, _ in found], every)
         kernels = sorted(_kernels(found, range(first, first + len(header.calls))))
         runs = sorted(span for event, span in found if event["cat"] == "run")
         runs = [run for run in runs if _within(kernels, run)]
         tasks = sorted(_tasks(found))
-    except OSError as error:
-        raise UsageError(f"cannot read --trace {path}: {error.strerror or error}") from None
-    except (
-        *(ArithmeticError, AttributeError, LookupError),
-        *(RecursionError, TypeError, ValueError),
-    ) as error:
-        kind = type(error).__name__
-        raise UsageError(f"--trace {path} is no timeline of neocpu ({kind}); {remedy}") from None
     if difference:
         raise UsageError(f"--trace {path} is of another artifact: {difference}; {remedy}")
     if not runs:

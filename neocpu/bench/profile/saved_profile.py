@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,7 +12,7 @@ from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.profile.operator_times import RUNTIME, Operator, ProfileReport
 from neocpu.bench.results.machine import OtherLoad
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.files import read_file
+from neocpu.foundation.given_json import given_json
 from neocpu.foundation.plain_text import plain
 from neocpu.runtime.described_calls import describe_calls
 from neocpu.runtime.header import ArtifactHeader
@@ -58,19 +57,10 @@ def read_profile(path: Path, artifact: Path, header: ArtifactHeader) -> SavedPro
         If the file cannot be read, is no profile, or is one of another artifact.
     """
     remedy = f"write one with: neocpu bench profile {artifact} --json > {path.name}"
-    try:
-        document = json.loads(read_file(path, MAX_BYTES))
+    with given_json(path, "--measured", "profile", MAX_BYTES, remedy) as document:
         machine = document["machine"]
         found = [(str(one["target"]), _profile(one["profile"])) for one in document["results"]]
         where = (str(machine["cpu"]), str(machine["date"]))
-    except OSError as error:
-        raise UsageError(f"cannot read --measured {path}: {error.strerror or error}") from None
-    except (
-        *(ArithmeticError, AttributeError, LookupError),
-        *(RecursionError, TypeError, ValueError),
-    ) as error:
-        kind = type(error).__name__
-        raise UsageError(f"--measured {path} is no profile of neocpu ({kind}); {remedy}") from None
     if not found:
         raise UsageError(f"--measured {path} has no profile; {remedy}")
     differences = [_difference(target, profile, header) for target, profile in found]
