@@ -9,6 +9,7 @@ from typing import Final
 from neocpu.divergence.watched_model import WatchedModel
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
+from neocpu.report_pages.arena_contents import Contents, place_of, uses_of
 from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.model_values import ModelValue
@@ -70,14 +71,9 @@ class Operators:
 
 def _reads(header: ArtifactHeader) -> Iterator[list[int]]:
     """Yield of each call those that made what it reads: they were the last to write there."""
-    places = dict(enumerate(header.activations, len(header.inputs) + len(header.weights)))
-    writers: dict[int, int] = {}  # by where a tensor begins
-    for number, (_, tensors) in enumerate(header.calls):
-        mine = [places[tensor] for tensor in tensors if tensor in places]
-        read = [at for at in writers if any(each.offset <= at < each.end for each in mine[:-1])]
-        yield [writers[at] for at in read]
-        for made in mine[-1:]:
-            over = [at for at in writers if made.offset <= at < made.end]
-            for at in over:
-                del writers[at]
-            writers[made.offset] = number
+    contents = Contents()
+    for call, use in enumerate(uses_of(header, contents)):
+        places = filter(None, (place_of(header, tensor) for tensor in use.reads))
+        yield sorted({writer for place in places for writer in contents.writers(place)})
+        for place in use.writes:
+            contents.write(place, call)

@@ -372,3 +372,12 @@ def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
     wrong = ComparedTensor("y", (4,), "e", "e", "fp32", (), 1.0, 1.0, 0.1, None, ("c", "d"))
     assert str(wrong).startswith("operator e, or c or d before it, makes 'y' wrong: ")
     assert wrong.to_json()["before"] == ["c", "d"]
+
+
+def test_what_a_kernel_of_two_results_makes_is_read_of_it() -> None:
+    places = tuple(Placement(offset, "float32", (4,)) for offset in (0, 16, 32, 48))
+    calls = (("a", (0, 1)), ("two", (1, 2, 3)), ("last", (2, 4)))
+    header = SimpleNamespace(plan={}, inputs=[0], weights=[], calls=calls, activations=places)
+    watched = SimpleNamespace(header=header, instead=[(call,) for call in range(3)])
+    last = ModelValue("y", 3, 0, "float32", (4,))
+    assert Operators(watched).before(last, {2}) == ("two", "a")
