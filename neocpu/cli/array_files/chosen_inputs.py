@@ -44,12 +44,11 @@ def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Inputs 
     if not isinstance(given, tuple):  # a value, of which no input has any
         return None
     signatures = SignatureSet([Signature(each.inputs, each.outputs) for each in header.each])
-    for each in header.each:
-        inputs = [spec.with_rows(given[0]) for spec in each.inputs]
-        known = {spec.name: spec.shape for spec in inputs}
-        agrees = all(known.get(name) == shape for name, shape in shapes.items())
-        if agrees and signatures.batch_plans([*known.values()]):
-            return inputs
+    for each in signatures.all:
+        other = each.with_rows(given[0])
+        agrees = all(other.shapes.get(name) == shape for name, shape in shapes.items())
+        if agrees and signatures.batch_plans([*other.shapes.values()]):
+            return other.inputs
     return None
 
 
