@@ -35,3 +35,5 @@ function bars(list, text) {
   const most = Math.max(...list.map(([, value]) => value)) || 1;
   return make("div", { class: "bars" }, ...list.flatMap(([name, value]) => [make("span", {}, name), make("i", { style: `width:${(100 * value) / most}%` }), make("span", {}, text(value))]));
 }
+// 1 or -1 if a key goes to what comes next or before.
+const stepOf = (event) => ({ ArrowLeft: -1, ArrowRight: 1 })[event.key];

@@ -34,7 +34,7 @@ function pickable(svg, label, parts) {
     shape.addEventListener("click", () => pick(place));
   });
   svg.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const by = stepOf(event);
     if (!by) return;
     pick(now + by);
     event.preventDefault();

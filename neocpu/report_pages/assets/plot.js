@@ -10,7 +10,7 @@ function plot(place, label, options, data) {
   return made;
 }
 function read(u, event) {
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const step = stepOf(event);
   if (!step) return;
   event.preventDefault();
   const [along, ...series] = u.data;

@@ -8,6 +8,8 @@ function spansOf(flat) {
   for (let i = 0; i < flat.length; i += 3) found.push([flat[i], flat[i + 1], flat[i + 2]]);
   return found;
 }
+const nameOf = (thread) => (thread ? `thread ${thread}` : "caller");
+const durationOf = (ns) => duration(ns / 1e3);
 const pairsOf = (flat) => flat.flatMap((begin, i) => (i % 2 ? [] : [[begin, flat[i + 1]]]));
 // What waiting looks like: thin stripes.
 function hatch() {
@@ -56,7 +58,7 @@ function drawLanes() {
   pen.fillStyle = style.color;
   for (const [part, align] of [[0, "left"], [0.5, "center"], [1, "right"]]) {
     pen.textAlign = align;
-    pen.fillText(part === 0 && from === 0 ? "0" : duration((from + (to - from) * part) / 1e3), MARGIN + part * (W - MARGIN), H - 6);
+    pen.fillText(part === 0 && from === 0 ? "0" : durationOf(from + (to - from) * part), MARGIN + part * (W - MARGIN), H - 6);
   }
 }
 function lookAt(from, to) {
@@ -74,7 +76,7 @@ function pickSpan(lane, place) {
   const i = Math.max(0, Math.min(lane.list.length - 1, place)), [call, begin, end] = lane.list[i];
   if (end < lanes.from || begin > lanes.to) lookAt(begin - (lanes.to - lanes.from) / 2, begin + (lanes.to - lanes.from) / 2);
   choose(call);
-  say(`${nodes[call].name} · ${lane.name}: ${duration((end - begin) / 1e3)}, from ${duration(begin / 1e3)} on`, call, (by) => pickSpan(lane, i + by));
+  say(`${nodes[call].name} · ${lane.name}: ${durationOf(end - begin)}, from ${durationOf(begin)} on`, call, (by) => pickSpan(lane, i + by));
 }
 function listenLanes() {
   const { canvas } = lanes, pointers = new Map();
@@ -128,21 +130,18 @@ function showTrace() {
     at("trace-tools").remove();
     return;
   }
-  const us = (ns) => duration(ns / 1e3);
-  at("trace-hint").textContent = `Of ${trace.runs === 1 ? "one run" : `${trace.runs} runs`}, between ${us(trace.shortest_ns)} and ${us(trace.longest_ns)} long, the one of median length: ${us(trace.length_ns)}. `
+  at("trace-hint").textContent = `Of ${trace.runs === 1 ? "one run" : `${trace.runs} runs`}, between ${durationOf(trace.shortest_ns)} and ${durationOf(trace.longest_ns)} long, the one of median length: ${durationOf(trace.length_ns)}. `
     + "Above, the calls of kernels; below, what each thread computes of them, and when it waits. Drag to move, Ctrl + wheel or pinch to zoom. With the keyboard: left and right move, up and down go from call to call, + and - zoom, 0 shows all.";
   const kernelSpans = spansOf(trace.kernels);
   lanes.spans = [{ name: "kernels", list: kernelSpans, alone: [], waits: [] },
-    ...trace.threads.map(({ thread, tasks, waits }) => ({ name: thread ? `thread ${thread}` : "caller", list: spansOf(tasks), alone: thread ? [] : kernelSpans, waits: thread ? [[0, trace.length_ns]] : pairsOf(waits) }))];
+    ...trace.threads.map(({ thread, tasks, waits }) => ({ name: nameOf(thread), list: spansOf(tasks), alone: thread ? [] : kernelSpans, waits: thread ? [[0, trace.length_ns]] : pairsOf(waits) }))];
   lanes.hatched = hatch();
   at("lane-legend").append(...[["calls", "a thread computes, in the colours of the bars above"], ["alone", "the caller computes alone"], ["waits", "a thread waits"], ["between", "between kernels"]]
     .map(([look, text]) => make("span", {}, make("i", { class: look }), text)));
-  lanes.canvas = make("canvas", { class: "lanes", tabindex: "0", role: "application", "aria-label": `A run of ${us(trace.length_ns)} on ${trace.threads.length} threads: arrow keys move, + and - zoom` });
+  lanes.canvas = make("canvas", { class: "lanes", tabindex: "0", role: "application", "aria-label": `A run of ${durationOf(trace.length_ns)} on ${trace.threads.length} threads: arrow keys move, + and - zoom` });
   at("lanes").append(lanes.canvas);
-  at("waits").append(bars(trace.threads.flatMap(({ thread, busy_ns: busy, waiting_ns: waiting }) => {
-    const name = thread ? `thread ${thread}` : "caller";
-    return [[`${name} computes`, busy / 1e3], [`${name} waits`, waiting / 1e3]];
-  }), (time) => `${duration(time)}, ${percent((time * 1e3) / trace.length_ns)}`));
+  at("waits").append(bars(trace.threads.flatMap(({ thread, busy_ns: busy, waiting_ns: waiting }) => [
+    [`${nameOf(thread)} computes`, busy], [`${nameOf(thread)} waits`, waiting]]), (ns) => `${durationOf(ns)}, ${percent(ns / trace.length_ns)}`));
   listenLanes();
   lookAt(0, trace.length_ns);
   onChoice.push(drawLanes);
