@@ -51,6 +51,11 @@ class Page:
     html: Path | None
     markdown: bool
 
+    @property
+    def beside(self) -> Path | None:
+        """Where the document's chart goes."""
+        return None if self.output is None else self.output.with_suffix(".svg")
+
 
 @dataclass(frozen=True, slots=True)
 class Collected(Generic[Report]):
@@ -164,14 +169,11 @@ def check_files(page: Page, others: Sequence[str | Path]) -> None:
     UsageError, ArtifactError
         If that is so, or would be written over others.
     """
-    beside = None
-    if page.output is not None:
-        if page.output.suffix != ".md":
-            raise UsageError(f"-o {page.output}: the document is Markdown; name a FILE.md")
-        beside = page.output.with_suffix(".svg")
-    for path, option in ((page.output, "-o"), (beside, "-o"), (page.chart, "--chart")):
+    if page.output is not None and page.output.suffix != ".md":
+        raise UsageError(f"-o {page.output}: the document is Markdown; name a FILE.md")
+    for path, option in ((page.output, "-o"), (page.beside, "-o"), (page.chart, "--chart")):
         check_destination(path, option, others)
-    check_page_file(page.html, (*others, page.output, beside, page.chart))
+    check_page_file(page.html, (*others, page.output, page.beside, page.chart))
 
 
 def write_html(

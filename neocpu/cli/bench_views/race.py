@@ -202,8 +202,7 @@ def _check_page(terminal: Terminal, page: Page, request: Request) -> None:
 
 def _chart_paths(page: Page) -> tuple[Path, ...]:
     """Return where charts go: beside the document too."""
-    beside = (page.output.with_suffix(".svg"),) if page.output else ()
-    return (*beside, *((page.chart,) if page.chart else ()))
+    return tuple(path for path in (page.beside, page.chart) if path is not None)
 
 
 def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> None:
@@ -212,7 +211,7 @@ def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> Non
     from neocpu.bench.race.race_pictures import pictures
     from neocpu.bench.results import chart
 
-    drawn = {}
+    drawn: dict[Path | None, dict[str, Path]] = {}
     if chart.available():
         for path in _chart_paths(page):
             drawn[path] = charts.draw(path, report.models, run.machine, run.threads)
@@ -221,8 +220,7 @@ def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> Non
             if not drawn[path]:
                 terminal.note(f"not drawn, as no peer has a result: {path}")
     if page.output is not None:
-        beside = drawn.get(page.output.with_suffix(".svg"), {})
-        links = {words: path.name for words, path in beside.items()}
+        links = {words: path.name for words, path in drawn.get(page.beside, {}).items()}
         text = race_document.render(f"Benchmark of {page.subject}", report, run, links)
         bench_page.write(terminal, page.output, text)
     if page.html is not None:
