@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.weight_files import weight_files
 
 UNFINISHED: Final = r"\.neocpu-[0-9a-f]{16}"
 """Names, as a regular expression, of what a killed process may leave of a file that it wrote."""
@@ -144,6 +145,8 @@ def refuse_overwriting(
 ) -> None:
     """Make sure that none of the files that a command reads, or writes too, is written over.
 
+    Nor those beside a model of these that hold its weights.
+
     Parameters
     ----------
     option : str
@@ -158,10 +161,14 @@ def refuse_overwriting(
         If one would be.
     """
     for other in (each for each in others if each is not None):
-        if (os.path.exists(other) or not isinstance(other, str)) and _is_same(path, other):
-            raise UsageError(
-                f"cannot write {path}: {other} would be written over; choose another {option}"
-            )
+        if isinstance(other, str) and not os.path.exists(other):
+            continue
+        held = weight_files(other) if os.path.isfile(path) else ()
+        for file in (other, *held):
+            if _is_same(path, file):
+                raise UsageError(
+                    f"cannot write {path}: {file} would be written over; choose another {option}"
+                )
 
 
 @contextmanager

@@ -4,17 +4,24 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from neocpu.tuning_db import store
 
-FILES = ("net.onnx", "net.md", "net.so", "x.npy", "data.npz", "tuned.jsonl")
+FILES = (
+    *("net.onnx", "net.md", "net.so", "x.npy", "data.npz", "tuned.jsonl"),
+    *("apart.onnx", "apart.data"),
+)
 WRITTEN_OVER = (
     "compile net.onnx -o net.onnx",
     "compile net.onnx -o tuned.jsonl --db tuned.jsonl",
     "compile net.onnx -o new.jsonl --db new.jsonl",
     "compile net.onnx -o data.npz --calibrate data.npz",
     "compile net.onnx -o link.so",
+    "compile apart.onnx -o apart.data",
+    "quantize apart.onnx --calibrate data.npz -o weights.onnx",
+    "tune apart.onnx --html apart.data",
     "quantize net.onnx --calibrate data.npz -o data.npz",
     "quantize net.onnx --calibrate data.npz -o new.svg --histograms new.svg",
     "reduce net.onnx --check false -o link.so",
@@ -53,6 +60,9 @@ def files(onnx_file, artifact, monkeypatch):
         shutil.copy(onnx_file, name)
     shutil.copy(artifact, "net.so")
     Path("link.so").symlink_to("net.onnx")
+    weights = {"save_as_external_data": True, "location": "apart.data", "size_threshold": 0}
+    onnx.save(onnx.load(onnx_file), "apart.onnx", **weights)
+    Path("weights.onnx").symlink_to("apart.data")
     image = np.zeros((1, 3, 16, 16), np.float32)
     np.save("x.npy", image)
     np.savez("data.npz", image=image)
