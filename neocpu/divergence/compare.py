@@ -148,7 +148,8 @@ def compare_artifacts(
             if value.name in run.tensors
         }
         expected = {**run.tensors, **run.outputs}
-        truth = _Truth(right.path, right.path, expected, len(right.values), bounds)
+        names = {value.name for value in right.values} | expected.keys()
+        truth = _Truth(right.path, right.path, expected, len(names), bounds)
         common = _common(watched, truth)
         return _diverging(watched, truth, common, given, watched.run(given), inputs, None)
 

@@ -119,7 +119,10 @@ def test_two_artifacts(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = compared(capfd, folder, "net.so", "wrong.so")
     assert code == 6
     assert f"truth        {folder / 'net.so'}" in out
-    assert compared(capfd, folder, "wrong.so", "wrong.so")[0] == 0
+    code, out, _ = compared(capfd, folder, "wrong.so", "wrong.so", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["model_tensors"] == len(document["tensors"])
 
 
 def test_a_plan_of_several(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
