@@ -49,6 +49,8 @@ class Subject:
         Of one that was quantised: peers on the same in other forms.
     in_bfloat16 : bool
         Whether engines compute in bfloat16 where they can.
+    number : int
+        Which of a set of shapes the header is of.
     """
 
     header: ArtifactHeader
@@ -58,6 +60,7 @@ class Subject:
     in_float: Path | None = None
     forms: tuple[Contender, ...] = ()
     in_bfloat16: bool = False
+    number: int = 0
 
     @property
     def is_quantised(self) -> bool:
@@ -170,15 +173,16 @@ def open_subject(
         If the model cannot be read, or has other inputs; or the shapes are not of the set.
     """
     with load(artifact, 1, verify=False) as module:  # which refuses what cannot run here
-        header = module.metadata
-    if asked and (not header.others or not asked.by_name):
+        every = module.metadata
+    if asked and (not every.others or not asked.by_name):
         raise UsageError(f"--shape and --batch are for models; {artifact} has its shapes")
-    header = header.of(asked.by_name)
+    header = every.of(asked.by_name)
+    number = [each.inputs for each in every.each].index(header.inputs)
     if model is None:
-        return Subject(header, artifact, None)
+        return Subject(header, artifact, None, number=number)
     shapes = InputShapes({spec.name: spec.shape for spec in header.inputs})
     try:
-        return Subject(header, artifact, onnx_file(model, shapes, folder))
+        return Subject(header, artifact, onnx_file(model, shapes, folder), number=number)
     except UsageError as error:
         raise UsageError(f"{model} is not what {artifact} was compiled from: {error}") from error
 

@@ -41,13 +41,13 @@ class SavedProfile:
     date: str
 
 
-def read_profile(path: Path, artifact: Path, header: ArtifactHeader) -> SavedProfile:
+def read_profile(path: Path, artifact: str, header: ArtifactHeader) -> SavedProfile:
     """Read the profile of an artifact, out of those that a file has.
 
     Parameters
     ----------
-    artifact : Path
-        For messages.
+    artifact : str
+        What ``neocpu bench profile`` is told to measure it, for messages.
     header : ArtifactHeader
         Of the variant and the shapes that are asked for.
 

@@ -64,7 +64,8 @@ def write_page(
     timeline = None if trace is None else read_trace(trace, artifact, header, part.header)
     times, where = None, list[tuple[str, str]]()
     if measured is not None:
-        times, where = _saved_profile(terminal, measured, artifact, header)
+        asked = " ".join([str(artifact), *_shape_options(part.header, header)])
+        times, where = _saved_profile(terminal, measured, asked, header)
     elif profile:
         times = measured_profile(terminal, artifact, header)
     fields = [*plan_fields(header, others), *where]
@@ -76,8 +77,16 @@ def write_page(
     }
 
 
+def _shape_options(every: ArtifactHeader, header: ArtifactHeader) -> list[str]:
+    """Return the options that tell which of a set of shapes is meant; none of the first."""
+    if header.inputs == every.inputs:
+        return []
+    shapes = ((spec.name, ",".join(map(str, spec.shape))) for spec in header.inputs)
+    return [f"--shape {name}:{shape}" for name, shape in shapes]
+
+
 def _saved_profile(
-    terminal: Terminal, path: Path, artifact: Path, header: ArtifactHeader
+    terminal: Terminal, path: Path, artifact: str, header: ArtifactHeader
 ) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
     """Return a profile as JSON, and as a fact where that was, which is said if it is elsewhere."""
     from neocpu.bench.profile.saved_profile import read_profile

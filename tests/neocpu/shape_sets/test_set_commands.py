@@ -64,6 +64,22 @@ def test_any_plan_of_a_set_is_profiled(run: Any, sized: Network, number: int):
     assert all(one["seconds"] > 0 for one in measured if one["kernel"] != "runtime")
 
 
+def test_so_it_is_by_itself_and_shown_later(run: Any, sized: Network):
+    given = ("--shape", f"x:{','.join(map(str, SHAPES[2]['x']))}")
+    code, out, err = run("bench", "profile", sized.path, *given, "--json")
+    assert code == 0, err
+    Path("profile.json").write_text(out)
+    page = ("--html", "p.html", "--measured", "profile.json")
+    assert run("explain", sized.path, *given, *page)[0] == 0
+    code, _, err = run("explain", sized.path, *page)
+    assert code == 2
+    assert "is of another artifact: its call 0 is of" in err
+    Path("profile.json").write_text(run("bench", "profile", sized.path, "--json")[1])
+    code, _, err = run("explain", sized.path, *given, *page)
+    assert code == 2
+    assert f"write one with: neocpu bench profile {sized.path} {' '.join(given)} --json" in err
+
+
 def test_other_shapes_are_refused(run: Any, sized: Network, tmp_path: Path):
     np.save(tmp_path / "x.npy", np.zeros((5, 3, 9, 7), "float32"))
     listed = "x[1,3,9,7]; x[3,3,9,7]; x[1,3,7,9]; x[2,3,16,5]"
