@@ -24,11 +24,12 @@ from neocpu.bench.served.served_processes import (
     binary_request,
     same_outputs,
 )
+from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
-from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
 ROUNDS: Final = 12
@@ -200,7 +201,9 @@ def measure_served(
 
 
 def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallback) -> ServedReport:
-    header = read_header(artifact)
+    with load(artifact, 1) as module:  # which refuses what cannot run here
+        module.wait_verified()
+        header = module.metadata
     with TemporaryFolder("bench") as name:
         folder = Path(name)
         mode, inputs = CallMode(request.threads), header.inputs
@@ -291,18 +294,18 @@ class _Race:
         with self.server:
             load = self.clients.load(self.server.address, self.message, clients, seconds)
         if not load.seconds:
-            raise ServingError(f"no answer within {seconds:g} s: give --duration more")
+            raise UsageError(f"no answer within {seconds:g} s: give --duration more")
         return load
 
     def _result(
         self, clients: int, loads: Sequence[Load], direct: Sequence[tuple[float, ...]]
     ) -> ServedResult:
         wrong = 0
-        for load in loads:
-            for body, count in load.answers:
+        for found in loads:
+            for body, count in found.answers:
                 if not same_outputs(body, self.outputs, self.tolerance):
                     wrong += count
-            wrong += load.others + load.failed
+            wrong += found.others + found.failed
         together, rows = self.request.max_batch, self.mode.rows
         return ServedResult(
             clients,

@@ -71,6 +71,14 @@ def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
     assert isinstance(found[1], ServedReport)
 
 
+def test_damaged_weights_are_told_as_everywhere(linear, tmp_path, capsys):
+    data = bytearray(linear.path.read_bytes())
+    data[data.index(linear.weights[0].tobytes())] ^= 1
+    (tmp_path / "bad.so").write_bytes(data)
+    assert main(["bench", "served", str(tmp_path / "bad.so"), "--duration", "1s"]) == 8
+    assert "bad.so: the weights are damaged" in capsys.readouterr().err
+
+
 def test_the_command(linear, tmp_path, capsys):
     page = tmp_path / "served.md"
     options = ["--clients", "2,1", "--duration", "0.5s", "--threads", "1", "-q"]
