@@ -3,11 +3,12 @@
 Requests and replies are lines of JSON on standard input and output:
 
 =============================================  ====================================================
-``{"address": [host, port], "request": PATH,   ``{"seconds": [of each request], "wall": seconds in
-"clients": N, "duration": seconds}``           all, "cpu": this process's, "failed": [status of
-                                               each that was none], "answers": [[body in
-                                               hexadecimal, how often]], "others": those unlike the
-                                               first `KINDS`}``
+``{"address": [host, port], "request": PATH,   ``{"seconds": [...], "per_answer": seconds}`` as
+"clients": N, "duration": seconds}``           `counted` has them, ``{"cpu": seconds of this
+                                               process for a request, "failed": [status of each
+                                               that was none], "answers": [[body in hexadecimal,
+                                               how often]], "others": those unlike the first
+                                               `KINDS`}``
 =============================================  ====================================================
 
 The file holds the bytes of an HTTP request, head and body. Each client is a thread that keeps its
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from neocpu.bench.engines.contender_process import die_with_parent
+from neocpu.bench.served.counted_requests import Request, counted
 
 TIMEOUT: Final = 60
 """Seconds that a client waits for the server to read or to write."""
@@ -54,7 +56,7 @@ class Client:
 
     address: tuple[str, int]
     request: int
-    seconds: list[float] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     others: int = 0
@@ -78,7 +80,7 @@ class Client:
                             connection.fileno(), self.request, offset, size - offset
                         )
                     status, body = _receive(connection)
-                    self.seconds.append(time.perf_counter() - start)
+                    self.requests.append(Request(start, time.perf_counter()))
                     self._judge(status, body)
         except OSError as error:
             begin.abort()
@@ -109,14 +111,15 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     host, port = order["address"]
     with Path(order["request"]).open("rb") as request:
         clients = [Client((host, port), request.fileno()) for _ in range(order["clients"])]
-        wall, cpu = _work(clients, order["duration"])
+        stop, cpu = _work(clients, order["duration"])
     bodies: Counter[bytes] = Counter()
     for kind in (kind for one in clients for kind in one.kinds):
         bodies[kind.body] += kind.count
+    found = counted([one.requests for one in clients], stop)
     return {
-        "seconds": [seconds for one in clients for seconds in one.seconds],
-        "wall": wall,
-        "cpu": cpu,
+        "seconds": found.seconds,
+        "per_answer": found.per_answer,
+        "cpu": cpu / max(1, sum(len(one.requests) for one in clients)),
         "others": sum(one.others for one in clients),
         "failed": [status for one in clients for status in one.failed],
         "answers": [(body.hex(), count) for body, count in bodies.items()],
@@ -124,7 +127,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work(clients: list[Client], duration: float) -> tuple[float, float]:
-    """Let them work at the same time; return the seconds that it takes, and those of CPU."""
+    """Let them work at the same time; return when they stop asking, and the seconds of CPU."""
     begin = threading.Barrier(len(clients) + 1)
     threads = [threading.Thread(target=one.work, args=(begin, duration)) for one in clients]
     for thread in threads:
@@ -136,11 +139,11 @@ def _work(clients: list[Client], duration: float) -> tuple[float, float]:
     start, used = time.perf_counter(), time.process_time()
     for thread in threads:
         thread.join()
-    wall, cpu = time.perf_counter() - start, time.process_time() - used
+    cpu = time.process_time() - used
     for one in clients:
         if one.error:
             raise one.error
-    return wall, cpu
+    return start + duration, cpu
 
 
 def _receive(connection: socket.socket) -> tuple[int, bytes]:

@@ -74,9 +74,10 @@ class ServedResult:
     Attributes
     ----------
     latencies, direct : Rounds
-        Seconds of each request and of each direct call, by round.
+        Seconds of each request and of each direct call, by round; of requests that count, see
+        `counted`.
     per_answer : tuple of float
-        Seconds of a round over the requests answered in it: the inverse of throughput.
+        Seconds over the requests answered in them, by round: the inverse of throughput.
     wrong : int
         Answers that were no outputs, or not those of direct calls: bitwise, unless they may be of
         another plan of a set of batches, which may compute in another precision.
@@ -311,10 +312,10 @@ class _Race:
             clients,
             tuple(load.seconds for load in loads),
             tuple(direct),
-            tuple(load.wall / len(load.seconds) for load in loads),
+            tuple(load.per_answer for load in loads),
             wrong,
             rows,
-            sum(load.cpu for load in loads) / sum(len(load.seconds) for load in loads),
+            statistics.fmean(load.cpu for load in loads),
             None if together is None else self.request.max_delay,
             self.mode.streams * -(-(together or 1) // rows),
         )

@@ -48,9 +48,9 @@ class Load:
     Attributes
     ----------
     seconds : tuple of float
-        Of each request, from its first byte sent to the last one received.
-    wall : float
-        Seconds in all.
+        Of each request that counts, from its first byte sent to the last one received.
+    per_answer : float
+        Seconds for each of them: the inverse of throughput.
     answers : tuple of (bytes, int)
         Bodies that are not the same, and how often they came.
     others : int
@@ -58,11 +58,11 @@ class Load:
     failed : int
         Answers of another status than 200.
     cpu : float
-        Seconds of CPU that clients took in all.
+        Seconds of CPU that clients took for a request.
     """
 
     seconds: tuple[float, ...]
-    wall: float
+    per_answer: float
     answers: tuple[tuple[bytes, int], ...]
     others: int
     failed: int
@@ -171,7 +171,7 @@ class ClientsProcess:
         answers = tuple((bytes.fromhex(body), count) for body, count in reply["answers"])
         failed = len(reply["failed"])
         seconds, others = tuple(reply["seconds"]), reply["others"]
-        return Load(seconds, reply["wall"], answers, others, failed, reply["cpu"])
+        return Load(seconds, reply["per_answer"], answers, others, failed, reply["cpu"])
 
     def close(self) -> None:
         """End it. May be repeated."""

@@ -168,7 +168,7 @@ def test_other_answers_are_noticed(canned, tmp_path):
     assert isinstance(client.error, ConnectionResetError)
     assert client.kinds == [served_load.Kind(b"one", 2), served_load.Kind(b"two")]
     assert (client.others, client.failed) == (0, [429])
-    assert len(client.seconds) == 4
+    assert len(client.requests) == 4
 
 
 def test_a_lost_connection_is_reported(canned, tmp_path):
