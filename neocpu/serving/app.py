@@ -19,7 +19,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 import neocpu
-from neocpu.serving.body import REST, read_body
+from neocpu.serving.body import read_body
+from neocpu.serving.extensions import KEEP_NEXT, REST
 from neocpu.serving.in_flight import Share
 from neocpu.serving.metadata import server_metadata
 from neocpu.serving.refusals import AbandonedError, EncodingError, RequestError
@@ -103,7 +104,7 @@ def _add_infer(app: FastAPI, server: InferenceServer) -> None:
             raise EncodingError("compressed requests are not supported: send it as it is")
         length, json_bytes = _number(headers, "content-length"), _number(headers, JSON_LENGTH)
         is_picture = headers.get("content-type", "").lower().startswith("image/")
-        rest = (request.scope.get("extensions") or {}).get(REST)
+        rest = _extensions(request.scope).get(REST)
         call = InferCall(path["name"], path.get("version"), length, json_bytes, is_picture, rest)
         answer, share = await server.infer(call, _chunks(request), partial(_gone, request))
         return _infer_response(server, answer, share)
@@ -136,10 +137,16 @@ class _CountedResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._share:
             head = {"status": self.status_code, "headers": self.raw_headers}
+            if (keep_next := _extensions(scope).get(KEEP_NEXT)) is not None:
+                keep_next()  # two pieces would wake the client twice
             await send({"type": "http.response.start", **head})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})
             # The server takes it once what was written before has left its buffer.
             await send({"type": "http.response.body", "body": b""})
+
+
+def _extensions(scope: Scope) -> Mapping[str, Any]:
+    return scope.get("extensions") or {}
 
 
 def _infer_response(server: InferenceServer, answer: InferResponse, share: Share) -> Response:

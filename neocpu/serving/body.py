@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Final, TypeAlias
 
-from anyio import fail_after, move_on_after
+from anyio import move_on_after
 
 from neocpu.runtime.aligned_memory import ALIGNMENT, aligned_empty
+from neocpu.serving.extensions import Rest
 from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
-
-REST: Final = "neocpu.rest"
-"""The ASGI extension of a server that reads the rest of a body to where an application wants it."""
-Rest: TypeAlias = Callable[[memoryview], Awaitable[int]]
-"""Reads the rest of a body, as much as there is room for; returns how many bytes came."""
 
 _CHUNKED_START = 1 << 16
 
@@ -67,7 +63,7 @@ async def read_body(
     buffer = allocate(_CHUNKED_START if length is None else length)
     received = 0
     try:
-        with fail_after(seconds):
+        async with asyncio.timeout(seconds):
             async for chunk in chunks:
                 end = received + len(chunk)
                 if end > limit:

@@ -9,7 +9,7 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from neocpu.serving.body import REST
+from neocpu.serving.extensions import KEEP_NEXT, REST
 
 HEAD_BYTES: Final = 1 << 16
 """The largest head of a request, but for what one read of the socket brings; as much may come of
@@ -39,9 +39,19 @@ class _Transport:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._keeps = False  # what is written next
+        self._kept = b""
+
+    def keep_next(self) -> None:
+        """Send what is written next with what is written after it."""
+        self._keeps = True
 
     def write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
+        if self._keeps:
+            self._keeps, self._kept = False, data
+            return
+        data, self._kept = self._kept + data, b""
+        if data and not self._transport.is_closing():
             self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
@@ -194,11 +204,12 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             raise ValueError("too many pipelined requests")  # the parser refuses all that follows
         super().on_headers_complete()
         headers = dict(self.headers)
+        self.scope["extensions"] = {KEEP_NEXT: self.transport.keep_next}
         if b"transfer-encoding" in headers or self.parser.should_upgrade():
             self._length = 0
         else:
             self._length = int(headers.get(b"content-length", 0))
-            self.scope["extensions"] = {REST: self._read_rest}
+            self.scope["extensions"][REST] = self._read_rest
         self._phase += 1
         self._head_bytes = 0
         self._expect(BODY_SECONDS)

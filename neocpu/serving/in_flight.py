@@ -27,12 +27,13 @@ class InFlight:
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
         self.limit = limit
         self.held = 0
-        self._gauge = Gauge(
+        bytes_held = Gauge(
             "neocpu_bytes_in_flight",
             "Bytes held of requests that are received or computed, and of answers not sent yet",
             ("direction",),
             registry=registry,
         )
+        self._requests, self._answers = map(bytes_held.labels, ("request", "answer"))
         most = Gauge(
             "neocpu_bytes_in_flight_limit",
             "Most bytes of both directions together",
@@ -48,7 +49,7 @@ class InFlight:
         OverloadedError
             If there is no room.
         """
-        share = Share(self, self._gauge)
+        share = Share(self, self._requests, self._answers)
         share.hold_answer(answer)
         return share
 
@@ -72,11 +73,11 @@ class InFlight:
 class Share:
     """What one request holds, until it is closed. A context manager, too."""
 
-    __slots__ = ("_all", "_answer", "_gauge", "_request")
+    __slots__ = ("_all", "_answer", "_answers", "_request", "_requests")
 
-    def __init__(self, in_flight: InFlight, gauge: Gauge) -> None:
+    def __init__(self, in_flight: InFlight, requests: Gauge, answers: Gauge) -> None:
         self._all = in_flight
-        self._gauge = gauge
+        self._requests, self._answers = requests, answers
         self._request = 0
         self._answer = 0
 
@@ -89,7 +90,7 @@ class Share:
             If there is no room.
         """
         self._all.take(size - self._request, self._request + self._answer)
-        self._gauge.labels("request").inc(size - self._request)
+        self._requests.inc(size - self._request)
         self._request = size
 
     def hold_answer(self, size: int) -> None:
@@ -101,7 +102,7 @@ class Share:
             If there is no room.
         """
         self._all.take(size - self._answer, self._request + self._answer)
-        self._gauge.labels("answer").inc(size - self._answer)
+        self._answers.inc(size - self._answer)
         self._answer = size
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -70,10 +71,9 @@ class ModelMetrics:
     """The metrics of one model: looked up once, not with every request."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
-        self._requests = metrics.requests
+        self._requests = cache(lambda code: metrics.requests.labels(name, version, str(code)))
         self._batch = metrics.batch.labels(name, version)
         self._spare = metrics.spare.labels(name, version)
-        self._labels = (name, version)
         self.queue = metrics.queue.labels(name, version)
         self.inference = metrics.inference.labels(name, version)
         self.in_flight = metrics.in_flight.labels(name, version)
@@ -87,4 +87,4 @@ class ModelMetrics:
 
     def answered(self, code: int) -> None:
         """Count a request that was answered or refused with ``code``."""
-        self._requests.labels(*self._labels, str(code)).inc()
+        self._requests(code).inc()

@@ -16,7 +16,8 @@ from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
 from neocpu.runtime.thread_pool import Threads
 from neocpu.serving.batching import Batching
-from neocpu.serving.body import Rest, discard_body, read_body
+from neocpu.serving.body import discard_body, read_body
+from neocpu.serving.extensions import Rest
 from neocpu.serving.in_flight import InFlight, Share
 from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import model_metadata

@@ -13,7 +13,7 @@ import uvloop
 from uvicorn.server import ServerState
 
 from neocpu.serving import http_protocol
-from neocpu.serving.body import REST
+from neocpu.serving.extensions import KEEP_NEXT, REST
 
 GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n"
@@ -176,11 +176,36 @@ def test_of_chunks_nobody_knows_the_rest():
     told = []
 
     async def app(scope, receive, send):
-        told.append(scope.get("extensions"))
+        told.append([*scope["extensions"]])
         await answer(send)
 
     exchange(app, CHUNKED + b"0\r\n\r\n", keep_alive=0.1)
-    assert told == [None]
+    assert told == [[KEEP_NEXT]]
+
+
+@pytest.mark.parametrize("body", [b"", b"whole", bytes(3_000_000)])
+def test_a_head_goes_out_with_the_body(body, monkeypatch):
+    written = []
+    write = http_protocol._Transport.write
+
+    async def app(scope, receive, send):
+        scope["extensions"][KEEP_NEXT]()
+        head = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    def noted(self, data):
+        write(self, data)
+        written.append((len(data), self._kept))
+
+    monkeypatch.setattr(http_protocol._Transport, "write", noted)
+    found = exchange(app, GET * 2, keep_alive=0.1)
+    assert found.count(b"HTTP/1.1 200") == 2
+    assert found.endswith(b"\r\n\r\n" + body)
+    heads, bodies = written[::3], written[1::3]
+    assert all(kept.startswith(b"HTTP/1.1 200") for _, kept in heads)
+    assert bodies == [(len(body), b"")] * 2
 
 
 def test_a_body_that_nobody_reads_ends_too():
