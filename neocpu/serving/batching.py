@@ -25,6 +25,7 @@ from neocpu.runtime.composed.composition import TABLE, FastestRuns
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import ModelMetrics
+from neocpu.serving.run_seconds import WORTH, worthwhile
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
 Later: TypeAlias = Callable[[float, Callable[[], object]], object]
@@ -34,8 +35,6 @@ DELAY: Final = 0.002
 """Seconds, unless told otherwise."""
 MOST_DELAY: Final = 10.0
 """Seconds: clients give up, and servers have to end, within some tens of them."""
-WORTH: Final = 1.03
-"""How many times as many rows a second a larger run must make to be waited for."""
 
 
 class Runs(Protocol):
@@ -164,12 +163,13 @@ class Batcher:
         metrics: ModelMetrics,
     ) -> None:
         self._modules, self._lanes, self._metrics = modules, lanes, metrics
-        self._seconds, self._most, self._delay = seconds, batching.most, batching.delay
+        self._seconds = seconds = worthwhile(seconds)
+        self._most, self._delay = batching.most, batching.delay
         self._runs = FastestRuns(seconds)
         # More rows than any plan has, and than are considered one by one, are as fast as these.
         most = min(batching.most, max(TABLE, *seconds) + 1)
         best = max(self._rate(rows) for rows in range(1, most + 1))
-        self._worthwhile = best / WORTH
+        self._waited_for = best / WORTH
         self._waiting: deque[_Request] = deque()
         self._count = 0
         self._due = -1  # the last request whose delay is over, and all before it
@@ -254,7 +254,7 @@ class Batcher:
             return
         first = self._waiting[0]
         overdue = self._closing or first.taken or first.number <= self._due
-        if overdue or self._rate(self._rows()) >= self._worthwhile:
+        if overdue or self._rate(self._rows()) >= self._waited_for:
             self._queue(least_busy(self._lanes))
 
     def _queue(self, lane: int) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.batched_plans import any_rows, batches_of, check_apart
 from neocpu.serving.batching import Batcher, Batching
@@ -30,6 +29,7 @@ from neocpu.serving.refusals import (
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import values_at_most
 from neocpu.serving.response import binary_bytes
+from neocpu.serving.run_seconds import run_seconds
 from neocpu.serving.tensors import json_bytes_at_most
 from neocpu.tensor_spec import TensorSpec
 
@@ -191,8 +191,7 @@ class ServedModel:
 
     def _compute_together(self, batching: Batching) -> None:
         """Gather requests from now on."""
-        path, module = self.entry.path, self._modules[0]
-        headers = module.metadata.each
+        path, headers = self.entry.path, self._modules[0].metadata.each
         found: list[tuple[Signature, Batcher | None]] = []
         for plans in batches_of(path, self.signatures):
             one = plans[max(plans)]
@@ -200,7 +199,7 @@ class ServedModel:
                 found.append((one, None))
                 continue
             check_apart(path, [headers[each.number or 0] for each in plans.values()])
-            seconds = time_plans(module.run, one.inputs, plans)
+            seconds = run_seconds(self._modules, one.inputs, plans)
             batcher = Batcher(self._modules, self._lanes, seconds, batching, self.metrics)
             found.append((any_rows(one, batching.most), batcher))
             self._together = batching.most

@@ -163,6 +163,14 @@ def test_nobody_waits_where_a_larger_batch_is_hardly_faster():
     check(first)
 
 
+def test_larger_runs_that_are_hardly_faster_are_not_made():
+    scene = Scene({1: 1.0, 2: 1.99, 4: 3.9}, most=4)
+    scene.lanes[0].submit(lambda: None)
+    asked = [scene.ask(), scene.ask(), scene.ask(2)]
+    assert scene.ran() == [[1], [2], [3], [3]]
+    check(*asked)
+
+
 def test_without_a_delay_nobody_waits():
     scene = Scene({4: 1.0}, most=4, delay=0)
     asked = scene.ask()
