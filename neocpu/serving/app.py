@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 import neocpu
 from neocpu.serving.body import read_body
-from neocpu.serving.extensions import KEEP_NEXT, REST
+from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
 from neocpu.serving.in_flight import Share
 from neocpu.serving.metadata import server_metadata
 from neocpu.serving.refusals import AbandonedError, EncodingError, RequestError
@@ -104,9 +104,11 @@ def _add_infer(app: FastAPI, server: InferenceServer) -> None:
             raise EncodingError("compressed requests are not supported: send it as it is")
         length, json_bytes = _number(headers, "content-length"), _number(headers, JSON_LENGTH)
         is_picture = headers.get("content-type", "").lower().startswith("image/")
-        rest = _extensions(request.scope).get(REST)
+        offered = _extensions(request.scope)
+        rest, lost = offered.get(REST), offered.get(GONE)
         call = InferCall(path["name"], path.get("version"), length, json_bytes, is_picture, rest)
-        answer, share = await server.infer(call, _chunks(request), partial(_gone, request))
+        gone = partial(_gone, request) if lost is None else partial(asyncio.shield, lost)
+        answer, share = await server.infer(call, _chunks(request), gone)
         return _infer_response(server, answer, share)
 
     for root in MODEL_ROOTS:

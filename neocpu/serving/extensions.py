@@ -13,3 +13,6 @@ is room for; returns how many bytes came."""
 
 KEEP_NEXT: Final = "neocpu.keep_next"
 """A function: what is sent next goes out with what is sent after it, as one piece."""
+
+GONE: Final = "neocpu.gone"
+"""A future of the connection, which is done when the client has gone."""

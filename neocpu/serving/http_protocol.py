@@ -9,7 +9,7 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from neocpu.serving.extensions import KEEP_NEXT, REST
+from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
 
 HEAD_BYTES: Final = 1 << 16
 """The largest head of a request, but for what one read of the socket brings; as much may come of
@@ -110,6 +110,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._missing = 0  # of a body that is read past the parser
         self._place: memoryview | None = None  # where to, unless nobody wants it any more
         self._arrived: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] = self.loop.create_future()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         # Writing pauses while anything is left to write, and not only while much is.
@@ -122,6 +123,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._stop_writing()
         super().connection_lost(exc)
         self._end_rest()
+        self._gone.set_result(None)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -204,7 +206,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             raise ValueError("too many pipelined requests")  # the parser refuses all that follows
         super().on_headers_complete()
         headers = dict(self.headers)
-        self.scope["extensions"] = {KEEP_NEXT: self.transport.keep_next}
+        self.scope["extensions"] = {KEEP_NEXT: self.transport.keep_next, GONE: self._gone}
         if b"transfer-encoding" in headers or self.parser.should_upgrade():
             self._length = 0
         else:

@@ -35,8 +35,8 @@ from neocpu.tensor_spec import TensorSpec
 
 WARMUP_CALLS: Final = 3
 
-Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-"""Returns what ends when a client goes away."""
+Departure: TypeAlias = Callable[[], Coroutine[Any, Any, None] | asyncio.Future[None]]
+"""Returns what ends when a client goes away, and may be cancelled."""
 
 
 class ServedModel:

@@ -13,7 +13,7 @@ import uvloop
 from uvicorn.server import ServerState
 
 from neocpu.serving import http_protocol
-from neocpu.serving.extensions import KEEP_NEXT, REST
+from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
 
 GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n"
@@ -180,7 +180,29 @@ def test_of_chunks_nobody_knows_the_rest():
         await answer(send)
 
     exchange(app, CHUNKED + b"0\r\n\r\n", keep_alive=0.1)
-    assert told == [[KEEP_NEXT]]
+    assert told == [[KEEP_NEXT, GONE]]
+
+
+def test_who_goes_is_noticed():
+    noticed = []
+
+    async def app(scope, receive, send):
+        gone = scope["extensions"][GONE]
+        noticed.append(gone.done())
+        await gone
+        noticed.append(gone.done())
+
+    async def scene():
+        async with connected(app) as (_, writer), asyncio.timeout(30):
+            writer.write(GET)
+            while not noticed:
+                await asyncio.sleep(0.01)
+            writer.transport.abort()
+            while len(noticed) < 2:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+    assert noticed == [False, True]
 
 
 @pytest.mark.parametrize("body", [b"", b"whole", bytes(3_000_000)])
