@@ -20,7 +20,7 @@ OTHER: Final = "other"
 RUNTIME: Final = "runtime"
 """What lies between the kernels: calling them, and copying inputs."""
 
-CALL_SECONDS: Final = 0.05e-6
+KERNEL_CALL_SECONDS: Final = 0.05e-6
 """What calling a kernel takes besides it."""
 RUN_SECONDS: Final = 8e-6
 """What a run takes besides its kernels and inputs, called from Python."""
@@ -175,5 +175,5 @@ def kernel_reports(
         images = min((nest.images for nest in nests), default=1)
         largest = tuple(nest.largest for nest in nests)
         reports.append(replace(report, skippable=needless, images=images, largest=largest))
-    between = RUN_SECONDS + counted.total() * CALL_SECONDS + input_bytes / COPY_RATE
+    between = RUN_SECONDS + counted.total() * KERNEL_CALL_SECONDS + input_bytes / COPY_RATE
     return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, ESTIMATED))
