@@ -25,7 +25,7 @@ from neocpu.divergence.reference_tensors import (
 )
 from neocpu.divergence.report import ComparedTensor, Divergence
 from neocpu.divergence.tensor_errors import DIRECT, UNSETTLED, bound_of, norm_error, where_of
-from neocpu.divergence.watched_model import SeenRun, WatchedModel
+from neocpu.divergence.watched_model import SeenRun, WatchedModel, places_in_arena
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES, InputShapes
@@ -245,10 +245,9 @@ def _nothing_common(watched: WatchedModel, truth: _Truth) -> UsageError:
 
 def _made_after(header: ArtifactHeader, number: int) -> int:
     """Return after how many calls a tensor, or the last part of one, is made."""
-    first = len(header.inputs) + len(header.weights)
-    if number < first:
+    if number < len(header.inputs) + len(header.weights):
         return 0
-    places = dict(enumerate(header.activations, first))
+    places = places_in_arena(header)
     whole = places.get(number)
     for call, (_, tensors) in reversed(list(enumerate(header.calls, 1))):
         part = places.get(tensors[-1])

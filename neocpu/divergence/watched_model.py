@@ -23,6 +23,7 @@ from neocpu.runtime.guarding.guarded_workspaces import Workspaces
 from neocpu.runtime.guarding.kernel_calls import Call, Interception
 from neocpu.runtime.guarding.kernel_calls import Value as Argument
 from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.inputs import check_named
 from neocpu.runtime.model_values import ModelValue, values_of
 from neocpu.runtime.session import open_session
@@ -111,6 +112,7 @@ class WatchedModel:
             size * start: call for call, start in enumerate(starts) if call < len(counts)
         }
         self.instead: Final = _instead(self.header)
+        self._places: Final = places_in_arena(self.header)
         self._first: int | None = None
         self._made, self._next = set[int](), 0
         self._given, self._seen = NOTHING, dict[str, Array]()
@@ -203,12 +205,10 @@ class WatchedModel:
 
     def _arena(self, call: int, arguments: Any) -> int:
         """Return where the arena begins, by a tensor of a call that lies in it."""
-        header = self.header
-        first = len(header.inputs) + len(header.weights)
-        for place, number in enumerate(header.calls[call][1]):
-            if first <= number < first + len(header.activations):
-                address: int = arguments[place].tensor.contents.data
-                return address - header.activations[number - first].offset
+        for argument, number in enumerate(self.header.calls[call][1]):
+            if number in self._places:
+                address: int = arguments[argument].tensor.contents.data
+                return address - self._places[number].offset
         raise AssertionError("a call writes no tensor of the arena")
 
     def _look(self, due: list[ModelValue], arena: int) -> None:
@@ -230,11 +230,9 @@ class WatchedModel:
         branch or the other. A tensor of one part may be that of the branch that was left out.
         """
         header, start = self.header, value.offset
-        first = len(header.inputs) + len(header.weights)
-        places = dict(enumerate(header.activations, first))
         rest = end = value.end
         for call in reversed(range(value.calls)):
-            part = places.get(header.calls[call][1][-1])
+            part = self._places.get(header.calls[call][1][-1])
             if part is not None and part.end == rest and part.offset >= start:
                 if (part.offset, part.end) == (start, value.end):
                     return 0
@@ -242,6 +240,11 @@ class WatchedModel:
                 end = end if self._made.intersection(self.instead[call]) else rest
         made = end - start if rest == start else 0
         return value.shape[0] * made // (value.end - start) if value.shape else 0
+
+
+def places_in_arena(header: ArtifactHeader) -> dict[int, Placement]:
+    """Return where the tensors that calls make lie, by the numbers that calls have for them."""
+    return dict(enumerate(header.activations, len(header.inputs) + len(header.weights)))
 
 
 def _instead(header: ArtifactHeader) -> list[tuple[int, ...]]:
