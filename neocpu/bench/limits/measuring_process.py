@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from neocpu.foundation.errors import NeoCPUError
+
+_OURS: Final = rf"^{re.escape(NeoCPUError.__module__)}\.\w+: "
+"""What a traceback puts before the message of an error that says all by itself."""
 
 
 def measure_in_process(
@@ -40,6 +44,6 @@ def measure_in_process(
     except subprocess.TimeoutExpired:
         raise error(f"{doing} took over {timeout:g} s") from None
     if done.returncode != 0:
-        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise error(f"{cannot}: {words[-1]}")
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise error(f"{cannot}: {re.sub(_OURS, '', last)}")
     return json.loads(done.stdout.splitlines()[-1])

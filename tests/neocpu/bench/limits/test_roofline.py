@@ -101,10 +101,18 @@ def test_limits_are_measured_in_another_process(monkeypatch):
     json.dumps(limits.to_json())
 
 
-def test_limits_that_cannot_be_measured_are_an_error(monkeypatch):
-    failed = subprocess.CompletedProcess([], 1, "", "Traceback\nMemoryError: too much\n")
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("MemoryError: too much", "MemoryError: too much"),
+        ("neocpu.foundation.errors.ArtifactError: x.so: cut short", "x.so: cut short"),
+        ("", "exit code 1"),
+    ],
+)
+def test_limits_that_cannot_be_measured_are_an_error(monkeypatch, said, told):
+    failed = subprocess.CompletedProcess([], 1, "", f"Traceback\n{said}\n" if said else "")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(TargetError, match="cannot measure this machine's limits: MemoryError"):
+    with pytest.raises(TargetError, match=f"^cannot measure this machine's limits: {told}$"):
         measure_limits(2)
 
 
