@@ -87,13 +87,18 @@ def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
 
 
 def _run(arguments: Sequence[str], terminal: Terminal, end: OrderlyEnd) -> int:
-    """Run one command line; print what it fails with."""
+    """Run one command line; print what it fails with, or that it was interrupted, then too."""
+    try:
+        return _run_to_its_end(arguments, terminal)
+    except KeyboardInterrupt:
+        return terminal.fail(f"interrupted; {terminal.kept()}", end.exit_code(INTERRUPTED))
+
+
+def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
     try:
         return _invoke(arguments, terminal)
     except BrokenPipeError:
         raise
-    except KeyboardInterrupt:
-        return terminal.fail(f"interrupted; {terminal.kept()}", end.exit_code(INTERRUPTED))
     except NeoCPUError as error:
         return terminal.fail(str(error), error.exit_code)
     except click.ClickException as error:

@@ -181,6 +181,22 @@ class TestFailures:
         assert outcome.code == 130
         assert outcome.error == "neocpu: error: interrupted; nothing was written"
 
+    def test_interruption_while_an_error_is_told(
+        self, cli: Cli, failing: list[BaseException], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failing.append(errors.ModelError("bad"))
+        fail = Terminal.fail
+
+        def interrupted_once(terminal: Terminal, message: str, code: int) -> int:
+            if message == "bad":
+                raise KeyboardInterrupt
+            return fail(terminal, message, code)
+
+        monkeypatch.setattr(Terminal, "fail", interrupted_once)
+        outcome = cli("doctor")
+        assert outcome.code == 130
+        assert outcome.error == "neocpu: error: interrupted; nothing was written"
+
     def test_interruption_while_source_is_executed(self, tmp_path: Path) -> None:
         """As dataclasses are made at every import: CPython remembers it and would die of it."""
         script = (
