@@ -73,14 +73,26 @@ def parse_check(text: str, write: Write) -> Check:
     Raises
     ------
     UsageError
-        If there is no text.
+        If there is no text, or the shell cannot read it.
     """
     if text in CHECKS:
         return CHECKS[text]
     if not text.strip():
         raise UsageError(f"--check is empty: give a command, or one of {', '.join(CHECKS)}")
     line = text if MODEL in text else f"{text} {MODEL}"
+    _check_syntax(line)
     return Check(partial(_run_command, line, write), line)
+
+
+def _check_syntax(line: str) -> None:
+    """Have the shell read a command, and execute nothing: an error in it has an exit code too."""
+    filled = _filled(line, Path("model.onnx"), Path("inputs.npz"))
+    command = ["/bin/sh", "-n", "-c", filled]
+    read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if read.returncode != 0:
+        said = read.stderr.decode(errors="replace").strip().splitlines()
+        reason = said[0] if said else f"exit code {read.returncode}"
+        raise UsageError(f"--check {line}: the shell cannot read that command: {reason}")
 
 
 def alike(one: str, other: str) -> bool:

@@ -76,6 +76,12 @@ def test_commands_that_are_none():
         parse_check("no-such-program", write_archive).find(case_of("Relu"), 60)
 
 
+@pytest.mark.parametrize("command", ["if true; then", "test '{model}", "test ( {model} )"])
+def test_an_error_in_a_commands_syntax_is_no_failure_of_the_model(command):
+    with pytest.raises(UsageError, match=r"the shell cannot read that command: .+"):
+        parse_check(command, write_archive)
+
+
 def test_lines_for_people(tmp_path):
     path = tmp_path / "a b.onnx"
     shown = parse_check("./mine", write_archive).shown(path, tmp_path / "x.npz")
