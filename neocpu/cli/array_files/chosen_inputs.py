@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from neocpu.cli.array_files.arrays import AnyArray, read_archive, read_named
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_memory
 from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.tensor_spec import TensorSpec, shapes_text
 
@@ -26,7 +29,7 @@ def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[I
     Raises
     ------
     UsageError
-        If it leaves none, with the set.
+        If it leaves none, with the set; or if there is no memory for so large a batch.
     """
     if not shapes:
         return [each.inputs for each in header.each]
@@ -35,11 +38,12 @@ def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[I
     except UsageError:
         if (other := _other_batch(header, shapes)) is None:
             raise
-        return [other]
+        _check_memory(other)
+        return [other.inputs]
 
 
-def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Inputs | None:
-    """Return inputs of a batch that is composed of others; None if there is no such."""
+def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Signature | None:
+    """Return the signature of a batch that is composed of others; None if there is no such."""
     given = next(iter(shapes.values()))
     if not isinstance(given, tuple):  # a value, of which no input has any
         return None
@@ -48,8 +52,20 @@ def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Inputs 
         other = each.with_rows(given[0])
         agrees = all(other.shapes.get(name) == shape for name, shape in shapes.items())
         if agrees and signatures.batch_plans([*other.shapes.values()]):
-            return other.inputs
+            return other
     return None
+
+
+def _check_memory(signature: Signature) -> None:
+    """Refuse a batch for which the system would end the process, or numpy finds no memory."""
+    specs = (*signature.inputs, *signature.outputs)
+    # Drawn and described in float64, besides what they are.
+    needed = sum(math.prod(spec.shape) * (DTYPES[spec.dtype].bytes + 8) for spec in specs)
+    if needed > (most := usable_memory()):
+        raise UsageError(
+            f"{shapes_text(signature.inputs)} needs {needed / 1e9:.1f} GB of memory, of which this "
+            f"process may use {most / 1e9:.1f} GB: give a smaller batch"
+        )
 
 
 def read_inputs(

@@ -53,6 +53,15 @@ def test_run_takes_what_is_in_the_set(run: Any, sized: Network, tmp_path: Path):
     assert report["outputs"][0]["shape"] == [2, 5, 16, 5]
 
 
+@pytest.mark.parametrize("rows", [10**9, 10**17])
+def test_run_refuses_a_batch_that_no_memory_holds(run: Any, sized: Network, rows: int):
+    code, _, err = run("run", sized.path, "--shape", f"x:{rows},3,9,7")
+    assert code == 2
+    assert f"neocpu: error: x[{rows},3,9,7] needs " in err
+    assert err.endswith(" GB: give a smaller batch\n")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("number", [0, 2])
 def test_any_plan_of_a_set_is_profiled(run: Any, sized: Network, number: int):
     given = ("--shape", f"x:{','.join(map(str, SHAPES[number]['x']))}")
