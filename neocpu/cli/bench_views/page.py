@@ -114,22 +114,32 @@ def conclude(
     document: Mapping[str, Any],
     show: Callable[[], None],
     write: Callable[[], None],
+    draw: Callable[[], None],
 ) -> None:
-    """Print the results as JSON or by ``show``; ``write`` them unless that was interrupted.
+    """Print the results as JSON or by ``show``, and put them into files.
+
+    Parameters
+    ----------
+    write : callable
+        Write the document and charts: not of what was interrupted.
+    draw : callable
+        Write the page for a browser.
 
     Raises
     ------
     KeyboardInterrupt
-        If it was, once what there is has been printed.
+        If it was interrupted, once what there is has been printed and drawn.
     """
     if found.reports or len(found.models) > 1:
         terminal.result(document, show)
+    if found.reports and not found.interrupted:
+        write()
+    if found.reports:
+        draw()
     if found.interrupted:
         done = f"{len(found.reports)} of {plural(len(found.models), 'model')} measured"
         terminal.kept = lambda: done
         raise KeyboardInterrupt
-    if found.reports:
-        write()
 
 
 def fail(terminal: Terminal, found: Collected[Any]) -> int:
@@ -183,6 +193,8 @@ def write_html(
     method: str,
     tables: Sequence[Table],
     pictures: Sequence[Part],
+    *,
+    interrupted: bool,
 ) -> None:
     """Write the page for a browser, if one is asked for.
 
@@ -192,11 +204,14 @@ def write_html(
         How it was measured.
     pictures : sequence of Part
         Charts of what the tables say.
+    interrupted : bool
+        Whether it is of what had been measured when that was ended: the title says so.
     """
     from neocpu.bench.results.bench_page import bench_page
 
     if page.html is not None:
         title = f"{click.get_current_context().info_name} of {page.subject}".capitalize()
+        title += ", interrupted" if interrupted else ""
         write_page_file(terminal, page.html, bench_page(title, run, method, tables, pictures))
 
 

@@ -168,6 +168,7 @@ def _measure(terminal: Terminal, models: Sequence[str], request: Request, page: 
         document,
         lambda: bench_page.show(_tables(report, run, page), markdown=page.markdown),
         lambda: _write(terminal, report, run, page),
+        lambda: _write_page(terminal, report, run, page, interrupted=found.interrupted),
     )
     if found.failures:
         return bench_page.fail(terminal, found)
@@ -208,7 +209,6 @@ def _chart_paths(page: Page) -> tuple[Path, ...]:
 def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> None:
     """Write document and charts, as far as there is something to draw."""
     from neocpu.bench.race import charts, race_document
-    from neocpu.bench.race.race_pictures import pictures
     from neocpu.bench.results import chart
 
     drawn: dict[Path | None, dict[str, Path]] = {}
@@ -223,9 +223,19 @@ def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> Non
         links = {words: path.name for words, path in drawn.get(page.beside, {}).items()}
         text = race_document.render(f"Benchmark of {page.subject}", report, run, links)
         bench_page.write(terminal, page.output, text)
+
+
+def _write_page(
+    terminal: Terminal, report: SuiteReport, run: Run, page: Page, *, interrupted: bool
+) -> None:
+    from neocpu.bench.race.race_document import method
+    from neocpu.bench.race.race_pictures import pictures
+
     if page.html is not None:
-        shown, method = pictures(report.models), race_document.method(run)
-        bench_page.write_html(terminal, page, run, method, _tables(report, run, page), shown)
+        tables, shown = _tables(report, run, page), pictures(report.models)
+        bench_page.write_html(
+            terminal, page, run, method(run), tables, shown, interrupted=interrupted
+        )
 
 
 def _tables(report: SuiteReport, run: Run, page: Page) -> list[Table]:

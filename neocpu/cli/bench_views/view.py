@@ -66,7 +66,7 @@ def report(
     Raises
     ------
     KeyboardInterrupt
-        If it was interrupted, once what there is has been printed.
+        If it was interrupted, once what there is has been printed and drawn.
     """
     from neocpu.bench.results.document import Run
     from neocpu.bench.results.machine import describe
@@ -85,11 +85,21 @@ def report(
     def save() -> None:
         if page.output is not None:
             write(terminal, page.output, render(found, run, page.output))
-        if page.html is not None:
-            drawn = pictures(found.reports)
-            write_html(terminal, page, run, method(run), tables(found), drawn)
 
-    conclude(terminal, found, document, lambda: show(tables(found), markdown=page.markdown), save)
+    def draw() -> None:
+        if page.html is not None:
+            charts = pictures(found.reports)
+            how, interrupted = method(run), found.interrupted
+            write_html(terminal, page, run, how, tables(found), charts, interrupted=interrupted)
+
+    conclude(
+        terminal,
+        found,
+        document,
+        lambda: show(tables(found), markdown=page.markdown),
+        save,
+        draw,
+    )
     if words := wrong(found.reports):
         failed = "".join(f"; {failure.name} failed" for failure in found.failures)
         return terminal.fail(words + failed, AccuracyError.exit_code)

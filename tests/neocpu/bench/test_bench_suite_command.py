@@ -120,16 +120,18 @@ def test_without_matplotlib_the_document_has_no_charts(outcomes, capsys, monkeyp
 def test_an_interruption_shows_what_is_there(outcomes, capsys):
     Path("b.md").write_text("before")
     outcomes[0][:] = [model("net", 10, 20), KeyboardInterrupt()]
-    assert _bench("--suite", "paper", *VS, "-o", "b.md") == 130
+    assert _bench("--suite", "paper", *VS, "-o", "b.md", "--html", "b.html") == 130
     captured = capsys.readouterr()
     assert "20.00" in captured.out
     assert captured.err.splitlines()[-1] == ("neocpu: error: interrupted; 1 of 15 models measured")
     assert Path("b.md").read_text() == "before"
+    assert "<title>Race of the paper suite, interrupted" in Path("b.html").read_text()
 
 
 def test_an_interruption_after_failures_alone(outcomes, capsys):
     outcomes[0][:] = [suite().failures[0], KeyboardInterrupt()]
-    assert _bench("--suite", "paper", *VS) == 130
+    assert _bench("--suite", "paper", *VS, "--html", "b.html") == 130
+    assert not Path("b.html").exists()
     assert capsys.readouterr().err.splitlines()[-1] == (
         "neocpu: error: interrupted; 0 of 15 models measured"
     )

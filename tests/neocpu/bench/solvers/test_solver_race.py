@@ -179,14 +179,16 @@ class TestCommand:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("neocpu.bench.solvers.solver_race.compare_models", compare_models)
-        document = tmp_path / "search.md"
-        assert main(["bench", "solvers", "net.onnx", "b.onnx", "-o", str(document)]) == 130
+        document, page = tmp_path / "search.md", tmp_path / "search.html"
+        files = ["-o", str(document), "--html", str(page)]
+        assert main(["bench", "solvers", "net.onnx", "b.onnx", *files]) == 130
         captured = capsys.readouterr()
         assert "10.00%" in captured.out
         assert captured.err.splitlines()[-1] == (
             "neocpu: error: interrupted; 1 of 2 models measured"
         )
         assert not document.exists()
+        assert "<title>Solvers of net.onnx, b.onnx, interrupted" in page.read_text()
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
