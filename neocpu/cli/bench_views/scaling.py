@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, of_models
-from neocpu.cli.bench_views.page import note_missing_charts
+from neocpu.cli.bench_views.page import Page, note_missing_charts
 from neocpu.cli.bench_views.view import report
 from neocpu.cli.terminal import Terminal
 
@@ -60,9 +59,7 @@ def command(
         asked,
         lambda on_progress: predict_models(asked.models, request, on_progress),
         lambda found: tables(found.reports),
-        lambda found, run, path: _draw_and_render(
-            terminal, found.reports, run, f"Scaling of {asked.page.subject}", request, path
-        ),
+        lambda found, run, _: _draw_and_render(terminal, found.reports, run, request, asked.page),
         amend=lambda run: replace(run, threads=request.counts),
         pictures=pictures,
         method=lambda run: METHOD,
@@ -73,20 +70,18 @@ def _draw_and_render(
     terminal: Terminal,
     found: Sequence[ScalingPrediction],
     run: Run,
-    title: str,
     request: ScalingRequest,
-    output: Path,
+    page: Page,
 ) -> str:
-    """Draw the chart beside ``output`` and return the document that shows it."""
+    """Return the document, and draw the chart that it shows beside it."""
     from neocpu.bench.results import chart
     from neocpu.bench.scaling.scaling_chart import draw_scaling
     from neocpu.bench.scaling.scaling_tables import render
 
     charts = {}
-    if chart.available():
-        path = output.with_suffix(".svg")
+    if (path := page.beside) is not None and chart.available():
         note = f"predicted of a {request.machine.cpu}; {chart.caption(run.machine, run.threads)}"
         draw_scaling(path, found, note)
         charts["Speed over the number of threads"] = path.name
         terminal.note(f"written: {path}")
-    return render(title, found, run, charts)
+    return render(f"Scaling of {page.subject}", found, run, charts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -87,7 +86,7 @@ def command(
         asked,
         lambda on_progress: measure_throughputs(asked.models, request, on_progress),
         lambda found: tables(found.reports, there),
-        lambda found, run, path: _draw_and_render(terminal, found.reports, run, asked.page, path),
+        lambda found, run, _: _draw_and_render(terminal, found.reports, run, asked.page),
         summary=lambda reports: {"summary": Summary.of(reports).to_json()},
         amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
         wrong=_wrong,
@@ -97,16 +96,15 @@ def command(
 
 
 def _draw_and_render(
-    terminal: Terminal, reports: Sequence[ThroughputReport], run: Run, page: Page, output: Path
+    terminal: Terminal, reports: Sequence[ThroughputReport], run: Run, page: Page
 ) -> str:
-    """Draw the chart beside ``output`` and return the document that shows it."""
+    """Return the document, and draw the chart that it shows beside it."""
     from neocpu.bench.results import chart
     from neocpu.bench.throughput.throughput_chart import draw_throughput
     from neocpu.bench.throughput.throughput_tables import render
 
     charts = {}
-    if chart.available():
-        path = output.with_suffix(".svg")
+    if (path := page.beside) is not None and chart.available():
         draw_throughput(path, reports, chart.caption(run.machine, run.threads))
         charts["Images a second and memory over calls at once"] = path.name
         terminal.note(f"written: {path}")
