@@ -66,28 +66,46 @@ def _good_set(first: int, last: int) -> list[int]:
 def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, Given]]:
     """Return the signatures that options make together.
 
-    What is given of one name is a list. Lists of several names are as long as each other, and are
-    taken side by side; what is given once is the same in all signatures.
+    What is given of one name is a list. Of numbers that braces or a range list, all combinations
+    count, as of the extents of one shape. These, shapes of several inputs and names given
+    repeatedly are lists as long as each other, and are taken side by side; what is given once is
+    the same in all signatures.
 
     Raises
     ------
     UsageError
-        If lists are of different lengths.
+        If lists are of different lengths, or combinations too many.
     """
     lists: dict[str, list[Given]] = {}
     for name, choices in given:
         lists.setdefault(name, []).extend(choices)
-    counts = {name: len(choices) for name, choices in lists.items() if len(choices) > 1}
-    if len(set(counts.values())) > 1:
-        listed = " and ".join(f"{count} of '{name}'" for name, count in counts.items())
-        raise UsageError(
-            f"--shape lists {listed}, which contradict each other: list as many of each, or one"
-        )
-    count = max(counts.values(), default=1)
-    return [
-        {name: choices[number % len(choices)] for name, choices in lists.items()}
-        for number in range(count)
+    combined = {name: lists[name] for name, choices in given if _are_extents(choices)}
+    _check_count(math.prod(map(len, combined.values())))
+    combinations = [
+        dict(zip(combined, each, strict=True)) for each in itertools.product(*combined.values())
     ]
+    beside = {name: choices for name, choices in lists.items() if name not in combined}
+    counts = {f"'{name}'": len(choices) for name, choices in beside.items()}
+    counts[" with ".join(f"'{name}'" for name in combined)] = len(combinations)
+    counts = {names: count for names, count in counts.items() if count > 1}
+    if len(set(counts.values())) > 1:
+        listed = " and ".join(f"{count} of {names}" for names, count in counts.items())
+        raise UsageError(
+            f"--shape lists {listed}, which are taken side by side: list as many of each, or one; "
+            "all combinations are those in braces of one shape, as x:{1,4},3,{32,40}, or of named "
+            "dimensions, as b={1,4} and h={32,40}"
+        )
+    signatures = [
+        {name: choices[number % len(choices)] for name, choices in beside.items()}
+        | combinations[number % len(combinations)]
+        for number in range(max(counts.values(), default=1))
+    ]
+    return [{name: each[name] for name in lists} for each in signatures]
+
+
+def _are_extents(choices: Sequence[Given]) -> bool:
+    """Whether an option lists numbers."""
+    return len(choices) > 1 and all(isinstance(each, int) for each in choices)
 
 
 def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:

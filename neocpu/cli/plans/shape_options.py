@@ -46,7 +46,7 @@ shape_set = click.option(
     "named dimension, or an input's value, which is constant from then on. Repeatable. A set of "
     "shapes, each with a plan in the one file: 'x:{1,4,16},3,224,{224,320}' (all combinations; in "
     "quotes, or the shell takes the braces), one input repeated, or batch=1..16 (the ends, and the "
-    "powers of two between).",
+    "powers of two between; of several dimensions all combinations).",
 )
 
 

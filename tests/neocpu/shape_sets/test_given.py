@@ -55,9 +55,47 @@ def test_options_are_taken_side_by_side():
     assert join_sets([]) == [{}]
 
 
-def test_lists_of_other_lengths_contradict_each_other():
-    with pytest.raises(UsageError, match="2 of 'x' and 3 of 'y', which contradict"):
-        join_sets([("x", ((1,), (2,))), ("y", ((1,), (2,), (3,)))])
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["b={1,4}", "h={7,8,9}"], [(b, h) for b in (1, 4) for h in (7, 8, 9)]),
+        (["h={7,8}", "b=1..2"], [(b, h) for h in (7, 8) for b in (1, 2)]),
+        (["b={1,4}", "b=6", "h={7,8}"], [(b, h) for b in (1, 4, 6) for h in (7, 8)]),
+        (["b=1", "h=7", "b=4", "h=9"], [(1, 7), (4, 9)]),
+        (["b={1,4}", "h=7", "h=9"], [(1, 7), (4, 9)]),
+        (["b={1,4}", "h=7"], [(1, 7), (4, 7)]),
+    ],
+)
+def test_named_extents_in_braces_are_combined(texts, expected):
+    found = join_sets([parse_set(text) for text in texts])
+    assert found == [{"b": b, "h": h} for b, h in expected]
+
+
+def test_combinations_are_taken_beside_the_shapes_of_inputs():
+    texts = ["x:{1,2},{5,6}", "b={1,2}", "h={3,4}", "s=0.5"]
+    assert [tuple(each.values()) for each in join_sets([*map(parse_set, texts)])] == [
+        ((1, 5), 1, 3, 0.5),
+        ((1, 6), 1, 4, 0.5),
+        ((2, 5), 2, 3, 0.5),
+        ((2, 6), 2, 4, 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["x:{1,2}", "y:{1..2,3}"], "2 of 'x' and 3 of 'y', which are taken side by side"),
+        (["x:{1,2}", "b={1,2}", "h={3,4}"], "2 of 'x' and 4 of 'b' with 'h', which are"),
+    ],
+)
+def test_lists_of_other_lengths_contradict_each_other(texts, told):
+    with pytest.raises(UsageError, match=told):
+        join_sets([*map(parse_set, texts)])
+
+
+def test_too_many_combinations():
+    with pytest.raises(UsageError, match="a set of 100 shapes: an artifact has at most 64"):
+        join_sets([("b", tuple(range(1, 11))), ("h", tuple(range(1, 11)))])
 
 
 @pytest.mark.parametrize(
