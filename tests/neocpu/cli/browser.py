@@ -76,6 +76,7 @@ class Page:
     def look_well(self, width):
         """Check that all parts of a page of a width are there, and that it asked for nothing."""
         assert self.value("document.documentElement.scrollWidth") <= width
+        assert self.value("document.querySelector('header').getBoundingClientRect().top") <= 0
         heights = self.value("[...document.querySelectorAll('section')].map((s) => s.clientHeight)")
         assert heights
         assert min(heights) > 60, heights
