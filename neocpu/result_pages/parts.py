@@ -168,7 +168,7 @@ class Section:
     word : str
         What leads to it, at the top of the page.
     hint : str
-        How to read it, in a sentence or two.
+        How to read it, in a sentence or two; or how it was made, in paragraphs.
     """
 
     word: str

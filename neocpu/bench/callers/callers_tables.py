@@ -12,7 +12,8 @@ from neocpu.bench.results.table import Table, interval
 
 METHOD: Final = (
     "Threads of one process call one module in slices of a few seconds, in turn one of them and "
-    "all of them; those that do not call wait. They use {inputs} different inputs, and every "
+    "all of them; those that do not call wait. They use "
+    f"{DIFFERENT_INPUTS} different inputs, and every "
     "output is compared, byte for byte, with that of a call made before any of them began. After "
     "each slice the process's resident memory and threads are read, and each caller compares its "
     "CPU affinity with the one it had. Memory is that of the whole process, the benchmark's own "
@@ -33,7 +34,7 @@ def callers_table(reports: Sequence[CallersReport]) -> Table:
 def render(title: str, reports: Sequence[CallersReport], run: Run) -> str:
     """Return the document."""
     table = callers_table(reports).markdown().rstrip()
-    return page(title, run, METHOD.format(inputs=DIFFERENT_INPUTS), ["## Results", table])
+    return page(title, run, METHOD, ["## Results", table])
 
 
 def _row(report: CallersReport) -> tuple[str, ...]:

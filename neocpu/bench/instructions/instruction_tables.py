@@ -18,7 +18,7 @@ from neocpu.bench.results.document import Run, page
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.table import Table
 
-METHOD: Final = """\
+METHOD: Final = f"""\
 No ARM board was at hand, so nothing here is a time. It is what can be had without one, whatever
 machine it is counted on: what code for such a board executes.
 
@@ -27,7 +27,7 @@ vector registers of four float32, and starts one multiply-add (FMLA) of a whole 
 is the *FMLA bound*: four multiply-accumulates a cycle, however little else there is to do.
 
 **Convolutions.** Of each network and each kind (kernel, stride, grouped or not) that does at least
-{min_share:.0%} of its multiply-accumulates, the one with the most work: one image, float32, one
+{MIN_SHARE:.0%} of its multiply-accumulates, the one with the most work: one image, float32, one
 thread, with its bias and activation. neocpu runs the kernel that its layout search chooses for the
 network, without any tuning record unless `--db` has one, between the layouts it chooses. ncnn runs
 a layer whose channels are in vectors of four, Winograd and matrix products allowed and 16-bit
@@ -42,7 +42,7 @@ multiply-accumulate of direct convolution, so Winograd's algorithm, which needs 
 fewer. Another run gives the same to a thousandth; of ONNX Runtime, on a busy machine, to some
 hundredths.
 
-**The bound.** The innermost loops that do {hot:.0%} of the executed FMLAs, found in the same count,
+**The bound.** The innermost loops that do {HOT:.0%} of the executed FMLAs, found in the same count,
 are given to llvm-mca, LLVM's model of the CPU's pipelines (for a Cortex-A72 it has the
 Cortex-A57's). It takes loads to hit the first-level cache and branches to be predicted. *Of the
 FMLA bound* are the cycles that the FMLAs of these loops need at least, over those of the model.
@@ -88,7 +88,7 @@ def render(
 ) -> str:
     """Return the document."""
     found = [table.markdown().rstrip() for table in tables(reports, failures)]
-    return page(title, run, METHOD.format(hot=HOT, min_share=MIN_SHARE), ["## Results", *found])
+    return page(title, run, METHOD, ["## Results", *found])
 
 
 def _by_engine(

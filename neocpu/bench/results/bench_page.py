@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from neocpu.bench.results.document import Run, facts
@@ -18,7 +19,7 @@ def bench_page(
     Parameters
     ----------
     method : str
-        How it was measured.
+        How it was measured: Markdown with emphasis, code and paragraphs.
     tables : sequence of Table
         What the command prints.
     pictures : sequence of Part
@@ -31,6 +32,6 @@ def bench_page(
         (
             *([Section("Curves", "Curves", tuple(pictures))] if pictures else []),
             Section("Figures", "Figures", figures, "Choose a heading to sort."),
-            Section("Method", "How it was measured", (where,), method),
+            Section("Method", "How it was measured", (where,), re.sub(r"[*`]", "", method)),
         ),
     )

@@ -113,8 +113,12 @@ def startup_table(report: StartupReport) -> Table:
     return Table(table.title, table.header, table.rows, (*table.notes, words))
 
 
+def method(run: Run) -> str:
+    """Return how it was measured."""
+    return METHOD.format(rounds=run.rounds, processes=PROCESSES)
+
+
 def render(title: str, reports: Sequence[StartupReport], run: Run) -> str:
     """Return the document."""
-    method = METHOD.format(rounds=run.rounds, processes=PROCESSES)
     tables = [startup_table(report).markdown().rstrip() for report in reports]
-    return page(title, run, method, ["## Results", *tables])
+    return page(title, run, method(run), ["## Results", *tables])

@@ -59,17 +59,18 @@ def command(terminal: Terminal, asked: Asked, scales: tuple[float, ...] | None) 
     """
     if scales is not None:
         return _refusals(terminal, asked, scales)
-    from neocpu.bench.accuracy.accuracy_tables import accuracy_table, render
+    from neocpu.bench.accuracy.accuracy_tables import METHOD, accuracy_table, render
     from neocpu.bench.accuracy.network_errors import AccuracyRequest, measure_accuracy
 
     request = AccuracyRequest(asked.known.threads, asked.known.databases, asked.known.shapes)
-    title = f"Accuracy of {asked.page.subject}"
     return report(
         terminal,
         asked,
         lambda on_progress: measure_accuracy(asked.models, request, on_progress),
         lambda found: [accuracy_table(found.reports, found.failures)],
-        lambda found, run, _: render(title, found.reports, found.failures, run),
+        lambda title, found, run: render(title, found.reports, found.failures, run),
+        title=f"Accuracy of {asked.page.subject}",
+        method=lambda run: METHOD,
         wrong=_missed,
     )
 
@@ -82,16 +83,17 @@ def _missed(reports: Sequence[AccuracyReport]) -> str:
 def _refusals(terminal: Terminal, asked: Asked, scales: tuple[float, ...]) -> int:
     from neocpu.bench.accuracy.network_errors import AccuracyRequest
     from neocpu.bench.accuracy.planted_errors import measure_refusals
-    from neocpu.bench.accuracy.refusal_tables import refusal_table, render
+    from neocpu.bench.accuracy.refusal_tables import METHOD, refusal_table, render
 
     request = AccuracyRequest(asked.known.threads, asked.known.databases, asked.known.shapes)
-    title = f"What is refused of {asked.page.subject}"
     return report(
         terminal,
         asked,
         lambda on_progress: measure_refusals(asked.models, request, scales, on_progress),
         lambda found: [refusal_table(found.reports, found.failures)],
-        lambda found, run, _: render(title, found.reports, found.failures, run),
+        lambda title, found, run: render(title, found.reports, found.failures, run),
+        title=f"What is refused of {asked.page.subject}",
+        method=lambda run: METHOD,
         wrong=_misjudged,
     )
 

@@ -35,7 +35,7 @@ def command(terminal: Terminal, asked: Asked, callers: int, duration: float) -> 
 
     Are outputs equal, memory and threads steady, and calls as fast?
     """
-    from neocpu.bench.callers.callers_tables import callers_table, render
+    from neocpu.bench.callers.callers_tables import METHOD, callers_table, render
     from neocpu.bench.callers.many_callers import CallersRequest, measure_callers
 
     request = CallersRequest(callers, duration, asked.known.threads)
@@ -44,7 +44,9 @@ def command(terminal: Terminal, asked: Asked, callers: int, duration: float) -> 
         asked,
         lambda on_progress: measure_callers(asked.models, request, on_progress),
         lambda found: [callers_table(found.reports)],
-        lambda found, run, _: render(f"Many callers of {asked.page.subject}", found.reports, run),
+        lambda title, found, run: render(title, found.reports, run),
+        title=f"Many callers of {asked.page.subject}",
+        method=lambda run: METHOD,
         wrong=_unsound,
     )
 

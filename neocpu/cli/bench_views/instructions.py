@@ -46,7 +46,7 @@ def command(terminal: Terminal, asked: Asked, peers: tuple[str, ...] | None, sys
         count_models,
     )
     from neocpu.bench.instructions.instruction_count import tool_versions
-    from neocpu.bench.instructions.instruction_tables import render, tables
+    from neocpu.bench.instructions.instruction_tables import METHOD, render, tables
 
     request = CountRequest(peers or (), sysroot, asked.known.databases, asked.known.shapes)
     check_request(request)
@@ -55,13 +55,14 @@ def command(terminal: Terminal, asked: Asked, peers: tuple[str, ...] | None, sys
         machine = replace(run.machine, versions={**run.machine.versions, **tool_versions()})
         return replace(run, peers=request.peers, machine=machine, threads=(1,))
 
-    title = f"Convolutions on a {CPU}: {asked.page.subject}"
     return report(
         terminal,
         asked,
         lambda on_progress: count_models(asked.models, request, on_progress),
         lambda found: tables(found.reports, found.failures),
-        lambda found, run, _: render(title, found.reports, found.failures, run),
+        lambda title, found, run: render(title, found.reports, found.failures, run),
+        title=f"Convolutions on a {CPU}: {asked.page.subject}",
+        method=lambda run: METHOD,
         amend=amend,
         wrong=_raise_own,
     )

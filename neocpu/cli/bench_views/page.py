@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import click
-
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
@@ -189,6 +187,7 @@ def check_files(page: Page, others: Sequence[str | Path]) -> None:
 def write_html(
     terminal: Terminal,
     page: Page,
+    title: str,
     run: Run,
     method: str,
     tables: Sequence[Table],
@@ -210,7 +209,6 @@ def write_html(
     from neocpu.bench.results.bench_page import bench_page
 
     if page.html is not None:
-        title = f"{click.get_current_context().info_name} of {page.subject}".capitalize()
         title += ", interrupted" if interrupted else ""
         write_page_file(terminal, page.html, bench_page(title, run, method, tables, pictures))
 

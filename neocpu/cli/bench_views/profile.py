@@ -41,7 +41,8 @@ def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
         asked,
         lambda on_progress: measure_profiles(asked.models, request, on_progress),
         lambda found: tables(found.reports),
-        lambda found, run, _: render(f"Profile of {asked.page.subject}", found.reports, run),
+        lambda title, found, run: render(title, found.reports, run),
         pictures=pictures,
+        title=f"Profile of {asked.page.subject}",
         method=lambda _: METHOD,
     )

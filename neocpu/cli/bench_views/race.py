@@ -221,7 +221,7 @@ def _write(terminal: Terminal, report: SuiteReport, run: Run, page: Page) -> Non
                 terminal.note(f"not drawn, as no peer has a result: {path}")
     if page.output is not None:
         links = {words: path.name for words, path in drawn.get(page.beside, {}).items()}
-        text = race_document.render(f"Benchmark of {page.subject}", report, run, links)
+        text = race_document.render(_title(page), report, run, links)
         bench_page.write(terminal, page.output, text)
 
 
@@ -233,9 +233,14 @@ def _write_page(
 
     if page.html is not None:
         tables, shown = _tables(report, run, page), pictures(report.models)
+        title, how = _title(page), method(run)
         bench_page.write_html(
-            terminal, page, run, method(run), tables, shown, interrupted=interrupted
+            terminal, page, title, run, how, tables, shown, interrupted=interrupted
         )
+
+
+def _title(page: Page) -> str:
+    return f"Benchmark of {page.subject}"
 
 
 def _tables(report: SuiteReport, run: Run, page: Page) -> list[Table]:

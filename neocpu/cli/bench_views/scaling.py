@@ -59,15 +59,19 @@ def command(
         asked,
         lambda on_progress: predict_models(asked.models, request, on_progress),
         lambda found: tables(found.reports),
-        lambda found, run, _: _draw_and_render(terminal, found.reports, run, request, asked.page),
+        lambda title, found, run: _draw_and_render(
+            terminal, title, found.reports, run, request, asked.page
+        ),
         amend=lambda run: replace(run, threads=request.counts),
         pictures=pictures,
+        title=f"Scaling of {asked.page.subject}",
         method=lambda run: METHOD,
     )
 
 
 def _draw_and_render(
     terminal: Terminal,
+    title: str,
     found: Sequence[ScalingPrediction],
     run: Run,
     request: ScalingRequest,
@@ -84,4 +88,4 @@ def _draw_and_render(
         draw_scaling(path, found, note)
         charts["Speed over the number of threads"] = path.name
         terminal.note(f"written: {path}")
-    return render(f"Scaling of {page.subject}", found, run, charts)
+    return render(title, found, run, charts)

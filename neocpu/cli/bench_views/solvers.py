@@ -35,20 +35,21 @@ def command(terminal: Terminal, asked: Asked, milp_seconds: float) -> int:
     """Compare the solvers of the layout search: nothing is compiled or run."""
     from neocpu.bench.solvers import milp
     from neocpu.bench.solvers.solver_race import SolverRequest, compare_models
-    from neocpu.bench.solvers.solver_tables import render, solver_table
+    from neocpu.bench.solvers.solver_tables import METHOD, render, solver_table
 
     if not milp.available():
         terminal.note(f"SciPy is not installed, no check by HiGHS: {milp.INSTALL_HINT}")
     request = SolverRequest(
         asked.known.threads, asked.known.databases, asked.known.shapes, milp_seconds
     )
-    title = f"Layout search of {asked.page.subject}"
     return report(
         terminal,
         asked,
         lambda on_progress: compare_models(asked.models, request, on_progress),
         lambda found: [solver_table(found.reports, found.failures)],
-        lambda found, run, _: render(title, found.reports, found.failures, run, milp_seconds),
+        lambda title, found, run: render(title, found.reports, found.failures, run, milp_seconds),
+        title=f"Layout search of {asked.page.subject}",
+        method=lambda run: METHOD.format(seconds=milp_seconds),
         wrong=_refuted,
     )
 

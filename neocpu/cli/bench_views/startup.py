@@ -42,6 +42,7 @@ def command(
     from neocpu.bench.startup.startup_report import (
         StartupRequest,
         measure_startups,
+        method,
         render,
         startup_table,
     )
@@ -53,6 +54,8 @@ def command(
         asked,
         lambda on_progress: measure_startups(asked.models, request, on_progress),
         lambda found: [startup_table(one) for one in found.reports],
-        lambda found, run, _: render(f"Startup of {asked.page.subject}", found.reports, run),
+        lambda title, found, run: render(title, found.reports, run),
+        title=f"Startup of {asked.page.subject}",
+        method=method,
         amend=lambda run: replace(run, peers=there, rounds=rounds),
     )

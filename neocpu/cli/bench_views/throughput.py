@@ -86,17 +86,18 @@ def command(
         asked,
         lambda on_progress: measure_throughputs(asked.models, request, on_progress),
         lambda found: tables(found.reports, there),
-        lambda found, run, _: _draw_and_render(terminal, found.reports, run, asked.page),
+        lambda title, found, run: _draw_and_render(terminal, title, found.reports, run, asked.page),
         summary=lambda reports: {"summary": Summary.of(reports).to_json()},
         amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
         wrong=_wrong,
         pictures=pictures,
+        title=f"Throughput of {asked.page.subject}",
         method=method,
     )
 
 
 def _draw_and_render(
-    terminal: Terminal, reports: Sequence[ThroughputReport], run: Run, page: Page
+    terminal: Terminal, title: str, reports: Sequence[ThroughputReport], run: Run, page: Page
 ) -> str:
     """Return the document, and draw the chart that it shows beside it."""
     from neocpu.bench.results import chart
@@ -108,7 +109,7 @@ def _draw_and_render(
         draw_throughput(path, reports, chart.caption(run.machine, run.threads))
         charts["Images a second and memory over calls at once"] = path.name
         terminal.note(f"written: {path}")
-    return render(f"Throughput of {page.subject}", reports, run, charts)
+    return render(title, reports, run, charts)
 
 
 def _wrong(reports: Sequence[ThroughputReport]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -53,8 +52,9 @@ def command(terminal: Terminal, asked: Asked, seeds: int) -> int:
         asked,
         lambda on_progress: _race(asked.models, asked.known, seeds, on_progress),
         lambda found: [table for one in found.reports for table in tables(one)],
-        lambda found, run, path: _draw_and_render(terminal, found.reports, run, asked.page, path),
+        lambda title, found, run: _draw_and_render(terminal, title, found.reports, run, asked.page),
         pictures=lambda reports: chosen(list(map(race_chart, reports)), "model"),
+        title=f"Tuning of {asked.page.subject}",
         method=lambda run: METHOD,
     )
 
@@ -82,18 +82,18 @@ def _race(
 
 
 def _draw_and_render(
-    terminal: Terminal, reports: Sequence[RaceReport], run: Run, page: Page, output: Path
+    terminal: Terminal, title: str, reports: Sequence[RaceReport], run: Run, page: Page
 ) -> str:
-    """Draw the charts beside ``output`` and return the document that shows them."""
+    """Return the document, and draw the charts that it shows beside it."""
     from neocpu.bench.results import chart
     from neocpu.bench.tuning.strategy_tables import render
     from neocpu.bench.tuning.tuning_chart import draw_race
 
     charts = {}
-    if chart.available():
+    if page.output is not None and chart.available():
         for report in reports:
-            path = output.with_name(f"{output.stem}-{report.model}.svg")
+            path = page.output.with_name(f"{page.output.stem}-{report.model}.svg")
             draw_race(path, report, chart.caption(run.machine, run.threads))
             charts[f"Tuning of {report.model}"] = path.name
             terminal.note(f"written: {path}")
-    return render(f"Tuning of {page.subject}", reports, run, charts)
+    return render(title, reports, run, charts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neocpu.cli.bench_views.arguments import Asked
@@ -31,13 +30,14 @@ def report(
     asked: Asked,
     measure: Callable[[ProgressCallback], Iterable[Any]],
     tables: Callable[[Collected[Any]], Sequence[Table]],
-    render: Callable[[Collected[Any], Run, Path], str],
+    render: Callable[[str, Collected[Any], Run], str],
     *,
+    title: str,
+    method: Callable[[Run], str],
     amend: Callable[[Run], Run] = lambda run: run,
     summary: Callable[[Sequence[Any]], Mapping[str, Any]] = lambda reports: {},
     wrong: Callable[[Sequence[Any]], str] = lambda reports: "",
     pictures: Callable[[Sequence[Any]], Sequence[Part]] = lambda reports: (),
-    method: Callable[[Run], str] = lambda run: "",
 ) -> int:
     """Measure models and say what came out.
 
@@ -48,15 +48,19 @@ def report(
     tables : callable
         What is printed.
     render : callable
-        Return the document that is to be written there; called if one is asked for.
+        Return the document of a title; called if one is asked for.
+    title : str
+        Of the document, and of a page for a browser.
+    method : callable
+        Return how it was measured, for that page.
     amend : callable
         Called once models were measured; adds to how and where that was what the view knows of it.
     summary : callable
         Return what the reports say together, for the JSON document.
     wrong : callable
         Return what the reports show to be wrong, or "". It may raise an error instead.
-    pictures, method : callable
-        Return what a page for a browser has besides the tables: charts, and how it was measured.
+    pictures : callable
+        Return the charts of that page.
 
     Returns
     -------
@@ -84,13 +88,21 @@ def report(
 
     def save() -> None:
         if page.output is not None:
-            write(terminal, page.output, render(found, run, page.output))
+            write(terminal, page.output, render(title, found, run))
 
     def draw() -> None:
         if page.html is not None:
             charts = pictures(found.reports)
-            how, interrupted = method(run), found.interrupted
-            write_html(terminal, page, run, how, tables(found), charts, interrupted=interrupted)
+            write_html(
+                terminal,
+                page,
+                title,
+                run,
+                method(run),
+                tables(found),
+                charts,
+                interrupted=found.interrupted,
+            )
 
     conclude(
         terminal,

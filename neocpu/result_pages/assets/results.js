@@ -2,7 +2,7 @@
 function section({ word, title, hint, parts }, number) {
   const id = `part-${number}`;
   at("ways").append(make("a", { href: `#${id}` }, word), " ");
-  const shown = make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title), hint ? make("p", { class: "hint" }, hint) : null);
+  const shown = make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title), ...(hint ? hint.split("\n\n") : []).map((text) => make("p", { class: "hint" }, text)));
   at("sections").append(shown);
   const draw = () => { shown.append(...parts.map((part) => DRAWN[part.kind](part))); later.splice(0).forEach((each) => each()); };
   return draw;

@@ -125,7 +125,7 @@ def test_an_interruption_shows_what_is_there(outcomes, capsys):
     assert "20.00" in captured.out
     assert captured.err.splitlines()[-1] == ("neocpu: error: interrupted; 1 of 15 models measured")
     assert Path("b.md").read_text() == "before"
-    assert "<title>Race of the paper suite, interrupted" in Path("b.html").read_text()
+    assert "<title>Benchmark of the paper suite, interrupted" in Path("b.html").read_text()
 
 
 def test_an_interruption_after_failures_alone(outcomes, capsys):

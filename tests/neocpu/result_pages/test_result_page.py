@@ -64,7 +64,7 @@ PARTS: tuple[Part, ...] = (
 def page(tmp_path: Path) -> Path:
     path = tmp_path / "page.html"
     sections = [
-        Section(f"Part {i}", f"Heading {i}", (part,), "How") for i, part in enumerate(PARTS)
+        Section(f"Part {i}", f"Heading {i}", (part,), "How\n\nWhy") for i, part in enumerate(PARTS)
     ]
     path.write_text(result_page(HOSTILE, sections))
     return path
@@ -112,6 +112,8 @@ def test_in_a_browser(page: Path) -> None:
                 "[...document.querySelectorAll('.tile b')].map((b) => b.textContent)"
             )
             assert tiles == ["1.23 ms", "\N{EN DASH}", "5.00 MB"]
+            hints = "[...document.querySelectorAll('#part-1 > .hint')].map((p) => p.textContent)"
+            assert shown.value(hints) == ["How", "Why"]
             rows = "[...document.querySelectorAll('#part-2 tbody tr')]"
             first = f"{rows}.map((row) => row.cells[0].textContent).slice(0, 4)"
             # What is empty comes last, whichever way, and numbers within names count as such.

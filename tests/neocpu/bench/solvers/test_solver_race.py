@@ -188,7 +188,11 @@ class TestCommand:
             "neocpu: error: interrupted; 1 of 2 models measured"
         )
         assert not document.exists()
-        assert "<title>Solvers of net.onnx, b.onnx, interrupted" in page.read_text()
+        text = page.read_text()
+        assert "<title>Layout search of net.onnx, b.onnx, interrupted" in text
+        # How it was measured, without the marks that make code of words in a document.
+        assert "is solved exactly (compile --solver auto)" in text
+        assert "with a limit of 600 s" in text
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
