@@ -52,7 +52,12 @@ class StridedView:
         return StridedView(self.size, self.offset, tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> StridedView | None:
-        """Return the same elements, row-major, in another shape; None if that needs a copy."""
+        """Return the same elements, row-major, in another shape.
+
+        None if that needs a copy, or the shape has not as many.
+        """
+        if math.prod(shape) != math.prod(self.shape):
+            return None
         rest = [part for parts in self.axes for part in parts if part[0] != 1]
         axes: list[tuple[Part, ...]] = []
         for missing in reversed(shape):

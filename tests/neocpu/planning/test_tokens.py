@@ -125,3 +125,12 @@ def test_other_transposes_and_few_channels_stay():
     mod = build(body, (1, 4, 6, 5))
     assert not extract(mod).tokens
     check(mod)
+
+
+def test_a_map_that_is_repeated_for_more_images_is_no_rows():
+    def body(net, x):
+        return net.emit(relax.op.broadcast_to(net.conv(x, 8), (4, 8, 8, 8)))
+
+    mod = build(body, (1, 3, 8, 8))
+    assert not extract(mod).tokens
+    check(mod)
