@@ -151,6 +151,24 @@ class RecurrentWorkload:
         columns = product.together * width
         return (self.directions, self.units // width, panels, self.hidden, columns)
 
+    @property
+    def unpacked(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
+        """How packed recurrent weights become those that any batch has: as ONNX has them, padded.
+
+        Returns
+        -------
+        tuple
+            Of each, its number among the `parameters`, a shape to see it in, and the order of its
+            axes then.
+        """
+        found = []
+        for number, product in enumerate(self.products, 1):
+            every, blocks, panels, depth, columns = self.packed_shape(product)
+            width = columns // product.together
+            shape = (every, blocks, panels, depth, product.together, width)
+            found.append((number, shape, (0, 2, 4, 1, 5, 3)))
+        return tuple(found)
+
     def sequence_shape(self, *rest: int) -> tuple[int, ...]:
         """Shape of a tensor over time."""
         first = (self.batch, self.steps) if self.batch_first else (self.steps, self.batch)

@@ -81,7 +81,8 @@ def _apart(w: RecurrentWorkload, arguments: int) -> KernelRows:
     given = {"lengths": 0, "initial_h": place, "initial_c": place}
     weights = arguments - 1 - len(w.given)
     inputs = [place, *(None for _ in range(weights)), *map(given.get, w.given)]
-    return KernelRows(repr(replace(w, batch=1)), [(inputs, [place for _ in w.written])])
+    ways = [(inputs, [place for _ in w.written])]
+    return KernelRows(repr(replace(w, batch=1)), ways, packed=w.unpacked)
 
 
 def _says_nothing(name: str, expr: relax.Expr, node: Node) -> bool:

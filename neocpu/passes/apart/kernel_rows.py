@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias
 
 from tvm import tirx
@@ -14,6 +14,10 @@ ATTRIBUTE: Final = "neocpu.apart"
 
 Way: TypeAlias = "tuple[Sequence[int | None], Sequence[int]]"
 """Axes of what a kernel reads and of what it writes: with each of their indices it does alike."""
+
+Packed: TypeAlias = "tuple[int, Sequence[int], Sequence[int]]"
+"""The number of a tensor, a shape to see it in, and the order of its axes in which it is the same
+for any number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +35,22 @@ class KernelRows:
     selects : sequence of int, optional
         Of a NonMaxSuppression, which makes rows of image, class and box: how many classes there
         are, and boxes of an image.
+    packed : sequence of Packed, optional
+        The constants that it reads in an order which is up to how many rows there are.
     """
 
     computes: str
     ways: Sequence[Way]
     indexed: Sequence[int] | None = None
     selects: Sequence[int] | None = None
+    packed: Sequence[Packed] = ()
 
     def marked(self, kernel: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return a kernel that says so."""
-        return kernel.with_attr(
-            ATTRIBUTE, json.dumps([self.computes, self.ways, self.indexed, self.selects])
-        )
+        return kernel.with_attr(ATTRIBUTE, json.dumps(asdict(self)))
 
     @classmethod
     def of(cls, kernel: tirx.PrimFunc) -> KernelRows | None:
         """Return what a kernel says; None if it says nothing."""
         text = kernel.attrs.get(ATTRIBUTE) if kernel.attrs else None
-        return None if text is None else cls(*json.loads(str(text)))
+        return None if text is None else cls(**json.loads(str(text)))

@@ -21,7 +21,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
 from neocpu.array_digests import ArrayDigests
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.passes.apart.kernel_rows import KernelRows, Packed
 from neocpu.passes.apart.operators import RULES, cut_axes, is_elementwise
 from neocpu.passes.apart.part import MixedError, Part, Shape, find_part
 from neocpu.passes.apart.picked import (
@@ -33,7 +33,7 @@ from neocpu.passes.apart.picked import (
 )
 from neocpu.passes.apart.picked_rules import Found, follow_picked
 from neocpu.passes.apart.site import Site, of_one_row
-from neocpu.planning.operators.recurrent_calls import LAYER
+from neocpu.planning.operators.recurrent_calls import LAYER, layer_workload
 from neocpu.relax_utils import (
     Array,
     Expr,
@@ -218,6 +218,10 @@ class _Proof:
             assert value is not None
             digest = self._hash_array(of_one_row(value, part, self._rows))
             tensors[index] = self._tensor(digest, part, tensors[index].shape)
+        for index, shape, order in _packed(call, said):
+            if (value := constant_value(exprs[index])) is not None:
+                flat = value.reshape(*shape).transpose(order).reshape(-1)
+                tensors[index] = self._tensor(self._hash_array(flat), None, flat.shape)
         if is_op(call, "relax.permute_dims"):
             digest = _moved(call, tensors[0])
         elif is_op(call, "relax.strided_slice") and not cut_axes(call, tensors[0].shape):
@@ -319,6 +323,13 @@ def _what(call: Call) -> str:
         if not isinstance(expr, Var | GenericConst | relax.ShapeExpr)
     ]
     return f"{call.attrs} {others}"
+
+
+def _packed(call: Call, said: KernelRows | None) -> Sequence[Packed]:
+    """Return the constants that a call reads in an order which is up to how many rows there are."""
+    if is_op(call, LAYER):
+        return layer_workload(call).unpacked
+    return () if said is None else said.packed
 
 
 def _said(kernel: tvm.tirx.PrimFunc, site: Site) -> str:

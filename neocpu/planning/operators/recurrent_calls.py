@@ -176,7 +176,8 @@ class _Packing:
         return self._emit(relax.op.strided_slice(apart, [1], [first], [last]))
 
 
-def _workload(call: Call) -> RecurrentWorkload:
+def layer_workload(call: Call) -> RecurrentWorkload:
+    """Return what a call of `LAYER` computes."""
     attrs = call.attrs
     steps, batch, hidden = (int(attrs[name]) for name in ("steps", "batch", "hidden"))
     reverse, reset_after, batch_first = (
@@ -195,12 +196,12 @@ def _workload(call: Call) -> RecurrentWorkload:
 
 
 def _type(call: Call, _: relax.BlockBuilder) -> relax.Type:
-    (shape,) = _workload(call).result_shapes
+    (shape,) = layer_workload(call).result_shapes
     return relax.TensorType(shape, "float32")
 
 
 def _legalised(bb: relax.BlockBuilder, call: Call) -> Expr:
-    kernel = lower_recurrent(_workload(call)).with_attr("op_pattern", OPAQUE)
+    kernel = lower_recurrent(layer_workload(call)).with_attr("op_pattern", OPAQUE)
     function = bb.add_func(kernel, str(call.attrs["cell"]).lower())
     return relax.call_tir(function, relax.Tuple(list(call.args)), call.ty)
 

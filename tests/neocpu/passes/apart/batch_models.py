@@ -220,3 +220,23 @@ COUNTED = Case(
     given={"zero": np.array(0)},
 )
 """Apart, but what is computed of a row depends on how many there are."""
+
+RECURRENT = {
+    "LSTM": weights(2, 80, 20),
+    "GRU": weights(2, 60, 20),
+    "GRU of linear products": weights(2, 60, 20),
+}
+"""Recurrent weights of both directions."""
+
+
+def recurrent(name: str) -> Case:
+    """Return a layer whose kernel has other tiles, and reads other panels, of more rows."""
+    cell, *linear = name.split(" of ")
+    attributes = 'hidden_size = 20, direction = "bidirectional"'
+    linear = ", linear_before_reset = 1" if linear else ""
+    return Case(
+        "t = Transpose <perm = [1, 0, 2]> (x) "
+        f"a, h = {cell} <{attributes}{linear}> (t, w, r) y = Transpose <perm = [2, 0, 1, 3]> (a)",
+        y="float[n,4,2,20]",
+        given={"w": RECURRENT[name][..., :6], "r": RECURRENT[name]},
+    )

@@ -13,7 +13,14 @@ from neocpu.passes.apart.part import MixedError, find_part
 from neocpu.passes.apart.proof import Rows, prove_apart
 from neocpu.passes.simplify_relax import simplify
 from neocpu.read_model import load_for_import
-from tests.neocpu.passes.apart.batch_models import APART, COUNTED, MIXED, Case
+from tests.neocpu.passes.apart.batch_models import (
+    APART,
+    COUNTED,
+    MIXED,
+    RECURRENT,
+    Case,
+    recurrent,
+)
 
 ROWS = 3
 
@@ -79,6 +86,17 @@ def test_rows_that_depend_on_how_many_there_are():
     two, three = proof(COUNTED, 2), proof(COUNTED, 3)
     assert two.mixed is three.mixed is None
     assert two.function != three.function
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_weights_that_are_packed_otherwise_for_more_rows(name: str):
+    case = recurrent(name)
+    found = [proof(case, rows) for rows in (1, 4, 12)]
+    assert [each.mixed for each in found] == [None] * 3
+    assert len({each.function for each in found}) == 1
+    changed = recurrent(name)
+    changed.given["r"] = case.given["r"][..., ::-1]
+    assert proof(changed, 4).function != found[0].function
 
 
 def test_of_one_row_alone_nothing_is_known():
