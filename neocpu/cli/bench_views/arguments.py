@@ -139,8 +139,7 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         _check_kinds(names, suite, artifacts=artifacts)
         chart = own.pop("chart", None)
         page = Page(_subject(suite, names), _command_line(), output, chart, html, markdown)
-        named = (each for each in own.values() if isinstance(each, str))
-        check_files(page, (*names, *databases, *named))
+        check_files(page, (*names, *databases, *_texts(own)))
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
         return view(terminal, Asked(names, known, page), **own)
 
@@ -198,12 +197,17 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
                 raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
         names = tuple(dict.fromkeys(models))
         page = Page(_subject(None, names), _command_line(), output, None, html, markdown)
-        check_files(page, names)
+        check_files(page, (*names, *_texts(own)))
         known = Known(usable_threads(threads), (), InputShapes({}))
         return view(terminal, Asked(names, known, page), **own)
 
     argument = click.argument("models", metavar="OUT.so…", nargs=-1, required=True)
     return _with(asked, argument, options.threads, markdown, output, options.page, options.common)
+
+
+def _texts(own: Mapping[str, Any]) -> list[str]:
+    """Return which of a view's own options may name a file that it reads."""
+    return [each for each in own.values() if isinstance(each, str)]
 
 
 def _subject(suite: str | None, names: Sequence[str]) -> str:
