@@ -110,8 +110,8 @@ def command(
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
     others += packing_fields(None if every.prologue is None else every.prologue.summary)
-    others += call_fields(header.plan)
     with showing_plan_of(artifact):
+        others += call_fields(header.plan)
         shown = with_launches(header)
         if html is not None:
             shown |= write_page(

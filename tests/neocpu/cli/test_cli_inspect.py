@@ -142,7 +142,8 @@ def test_nothing_heavy_is_imported(artifact: Path) -> None:
 
 
 def test_plan_that_says_nothing_of_schemes(cli: Cli, linear: Any) -> None:
-    for number, plan in enumerate(({}, {"ops": 3}, {"ops": [3, {"scheme": 4}]}, {"ops": None})):
+    plans = ({}, {"ops": 3}, {"ops": [3, {"scheme": 4}]}, {"ops": None}, {"call_seconds": "few"})
+    for number, plan in enumerate(plans):
         write_artifact(
             linear.built, linear.weights, replace(linear.header, plan=plan), f"{number}.so"
         )
