@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neocpu.divergence.counted_rows import rows_in_order
-from neocpu.divergence.operators import Operators
+from neocpu.divergence.operators import Operators, made_after
 from neocpu.divergence.reference_tensors import (
     NodesBetween,
     expected_tensors,
@@ -25,7 +25,7 @@ from neocpu.divergence.reference_tensors import (
 )
 from neocpu.divergence.report import ComparedTensor, Divergence
 from neocpu.divergence.tensor_errors import DIRECT, UNSETTLED, bound_of, norm_error, where_of
-from neocpu.divergence.watched_model import SeenRun, WatchedModel, places_in_arena
+from neocpu.divergence.watched_model import SeenRun, WatchedModel
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES, InputShapes
@@ -204,7 +204,7 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
     seen = [value for value in watched.values if value.name not in counted]
     names = {value.name for value in seen}
     outputs = (
-        ModelValue(spec.name, _made_after(header, number), 0, spec.dtype, spec.shape)
+        ModelValue(spec.name, made_after(header, number), 0, spec.dtype, spec.shape)
         for spec, number in zip(header.outputs, header.returns, strict=False)
         if spec.name not in names
     )
@@ -241,19 +241,6 @@ def _nothing_common(watched: WatchedModel, truth: _Truth) -> UsageError:
         f"{watched.path} ({watched.header.name}) and {truth.name} have no tensor in common that is "
         "made on these inputs: compare an artifact with the model that it was compiled from"
     )
-
-
-def _made_after(header: ArtifactHeader, number: int) -> int:
-    """Return after how many calls a tensor, or the last part of one, is made."""
-    if number < len(header.inputs) + len(header.weights):
-        return 0
-    places = places_in_arena(header)
-    whole = places.get(number)
-    for call, (_, tensors) in reversed(list(enumerate(header.calls, 1))):
-        part = places.get(tensors[-1])
-        if whole and part and whole.offset <= part.offset and part.end <= whole.end:
-            return call
-    return len(header.calls)
 
 
 def _diverging(

@@ -9,7 +9,7 @@ from typing import Final
 from neocpu.divergence.watched_model import WatchedModel
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
-from neocpu.report_pages.arena_contents import Contents, place_of, uses_of
+from neocpu.report_pages.arena_contents import Contents, owner, place_of, uses_of
 from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.model_values import ModelValue
@@ -67,6 +67,18 @@ class Operators:
         rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
         rounding = self._rounding if rounds else 0.0
         return Operator(str(operator.get("name", kernel)), kernel, precision, rounding)
+
+
+def made_after(header: ArtifactHeader, number: int) -> int:
+    """Return after how many calls an output, or the last part of one, is made; 0 of an input."""
+    place = place_of(header, owner(header, number))
+    if place is None:
+        return 0
+    contents = Contents()
+    for call, use in enumerate(uses_of(header, contents), 1):
+        for written in use.writes:
+            contents.write(written, call)
+    return max(contents.writers(place), default=len(header.calls))
 
 
 def _reads(header: ArtifactHeader) -> Iterator[list[int]]:

@@ -23,7 +23,6 @@ from neocpu.runtime.guarding.guarded_workspaces import Workspaces
 from neocpu.runtime.guarding.kernel_calls import Call, Interception
 from neocpu.runtime.guarding.kernel_calls import Value as Argument
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.inputs import check_named
 from neocpu.runtime.model_values import ModelValue, values_of
 from neocpu.runtime.session import open_session
@@ -112,7 +111,8 @@ class WatchedModel:
             size * start: call for call, start in enumerate(starts) if call < len(counts)
         }
         self.instead: Final = _instead(self.header)
-        self._places: Final = places_in_arena(self.header)
+        first = len(self.header.inputs) + len(self.header.weights)
+        self._places: Final = dict(enumerate(self.header.activations, first))
         self._first: int | None = None
         self._made, self._next = set[int](), 0
         self._given, self._seen = NOTHING, dict[str, Array]()
@@ -240,11 +240,6 @@ class WatchedModel:
                 end = end if self._made.intersection(self.instead[call]) else rest
         made = end - start if rest == start else 0
         return value.shape[0] * made // (value.end - start) if value.shape else 0
-
-
-def places_in_arena(header: ArtifactHeader) -> dict[int, Placement]:
-    """Return where the tensors that calls make lie, by the numbers that calls have for them."""
-    return dict(enumerate(header.activations, len(header.inputs) + len(header.weights)))
 
 
 def _instead(header: ArtifactHeader) -> list[tuple[int, ...]]:

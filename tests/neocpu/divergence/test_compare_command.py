@@ -384,3 +384,26 @@ def test_what_a_kernel_of_two_results_makes_is_read_of_it() -> None:
     watched = SimpleNamespace(header=header, instead=[(call,) for call in range(3)])
     last = ModelValue("y", 3, 0, "float32", (4,))
     assert Operators(watched).before(last, {2}) == ("two", "a")
+
+
+def test_outputs_of_one_kernel_are_both_said_to_be_of_it(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("TopK", ["x", "three"], ["values", "places"]),
+        helper.make_node("Softmax", ["x"], ["y"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, kind, [2, columns])
+        for name, kind, columns in (
+            *(("x", TensorProto.FLOAT, 16), ("values", TensorProto.FLOAT, 3)),
+            *(("places", TensorProto.INT64, 3), ("y", TensorProto.FLOAT, 16)),
+        )
+    ]
+    three = onnx.numpy_helper.from_array(np.array([3]), "three")
+    graph = helper.make_graph(nodes, "ranked", values[:1], values[1:], [three])
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "net.onnx")
+    paths = [str(tmp_path / name) for name in ("net.onnx", "net.so")]
+    assert main(["compile", paths[0], "-o", paths[1], "--quiet", "--threads", "1"]) == 0
+    found = compare_with_model(*paths, ComparisonInputs())
+    makers = {tensor.name: tensor.kernel for tensor in found.tensors}
+    assert makers["values"] == makers["places"] != makers["y"]
