@@ -1,5 +1,6 @@
 """Our own checks, and commands."""
 
+import json
 import time
 
 import numpy as np
@@ -138,3 +139,9 @@ def test_what_cannot_be_raced_is_not_slower(monkeypatch):
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install onnxruntime"):
         CHECKS["slower"].find(case_of("Relu"), 120)
+
+
+def test_a_race_with_wrong_outputs_ends_with_an_exit_code(monkeypatch):
+    document = json.dumps({"results": [{"model": "net"}], "failures": []}).encode()
+    monkeypatch.setattr(checks, "_run", lambda command, seconds: (6, document))
+    assert CHECKS["slower"].find(case_of("Relu"), 120) == "exit code 6"
