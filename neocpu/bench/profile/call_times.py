@@ -62,7 +62,8 @@ def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, 
         module.start_trace()
         instrumented = [run() for _ in range(rounds)]
         timeline = module.stop_trace()
-        pages = held_pages(path, module.metadata.arena_bytes)
+        arena = max(each.arena_bytes for each in module.metadata.each)  # plans of a set share it
+        pages = held_pages(path, arena)
         found = times_of(timeline)
     return {
         "pages": pages,

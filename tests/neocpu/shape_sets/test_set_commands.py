@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from neocpu.bench.profile import call_times
 from neocpu.cli.main import main
 from neocpu.runtime.artifact import read_header
 from tests.neocpu.shape_sets.conftest import SHAPES, Network
@@ -87,6 +89,15 @@ def test_so_it_is_by_itself_and_shown_later(run: Any, sized: Network):
     code, _, err = run("explain", sized.path, *given, *page)
     assert code == 2
     assert f"write one with: neocpu bench profile {sized.path} {' '.join(given)} --json" in err
+
+
+def test_pages_of_the_arena_are_those_that_the_largest_plan_needs(sized: Network, monkeypatch):
+    sizes: list[int] = []
+    monkeypatch.setattr(call_times, "gc", SimpleNamespace(collect=int, disable=int))
+    monkeypatch.setattr(call_times, "held_pages", lambda path, size: sizes.append(size))
+    call_times.measure(str(sized.path), 1, 2)
+    plans = [each.arena_bytes for each in read_header(sized.path).each]
+    assert sizes == [max(plans)] != plans[:1]
 
 
 def test_other_shapes_are_refused(run: Any, sized: Network, tmp_path: Path):
