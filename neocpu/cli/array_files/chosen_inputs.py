@@ -99,8 +99,13 @@ def read_inputs(
             return arrays
     if len(problems) > 1:
         listed = "; ".join(map(shapes_text, choices))
+        hint = "; --shape names another batch" if _differ_in_batch(choices) else ""
         raise UsageError(
-            f"the inputs have none of the shapes that it is compiled for: {listed}; --shape names "
-            "another batch"
+            f"the inputs have none of the shapes that it is compiled for: {listed}{hint}"
         )
     raise next(iter(problems.values()))
+
+
+def _differ_in_batch(choices: Sequence[Inputs]) -> bool:
+    signatures = SignatureSet([Signature(tuple(specs), ()) for specs in choices])
+    return any(signatures.batch_plans([*each.shapes.values()]) for each in signatures.all)

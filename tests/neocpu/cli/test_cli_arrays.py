@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neocpu.cli.array_files.arrays import read_archive, read_named
+from neocpu.cli.array_files.chosen_inputs import read_inputs
 from neocpu.foundation.errors import UsageError
 from neocpu.tensor_spec import TensorSpec
 
@@ -141,3 +142,12 @@ def test_any_damage_is_one_kind_of_error(file: tuple[str, bytes]) -> None:
     with contextlib.suppress(UsageError):
         found = read(path)
         assert (found.dtype.newbyteorder("="), found.shape) == (X.dtype, X.shape)
+
+
+@pytest.mark.parametrize(("shapes", "hint"), [(((1, 8), (4, 8)), True), (((1, 8), (1, 9)), False)])
+def test_another_batch_is_only_offered_where_a_set_takes_one(shapes: Any, hint: bool) -> None:
+    np.save("x.npy", np.zeros((3, 7), np.float32))
+    choices = [[TensorSpec("x", "float32", shape)] for shape in shapes]
+    with pytest.raises(UsageError) as error:
+        read_inputs(None, ["x.npy"], choices)
+    assert ("--shape names another batch" in str(error.value)) == hint
