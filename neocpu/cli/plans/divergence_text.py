@@ -61,7 +61,9 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
         right=("error", "own error", "may err"),
     )
     if left := len(found.tensors) - len(shown):
-        echo(f"and {plural(left, 'tensor')} between them, whose errors grew less: -v lists all")
+        wrong = broken - sum(not tensor.kept for tensor in shown)
+        which = f"{wrong} of them wrong" if wrong else "whose errors grew less"
+        echo(f"and {plural(left, 'tensor')} between them, {which}: -v lists all")
     echo()
     print_table(
         ("own error, of what it may", "operators"),
