@@ -177,12 +177,13 @@ class Prologue:
 
     @classmethod
     def from_json(cls, data: Any) -> Prologue:
-        """Inverse of `to_json`."""
+        """Inverse of `to_json`, for what the C library has read: it leaves the seconds alone."""
+        seconds = data.get("seconds")
         return cls(
             data["offset"],
             data["arena_bytes"],
             tuple(map(Placement.from_json, data["weights"])),
             tuple(map(Placement.from_json, data["activations"])),
             tuple((kernel, tuple(tensors)) for kernel, *tensors in data["calls"]),
-            data.get("seconds"),
+            seconds if isinstance(seconds, int | float) else None,
         )

@@ -10,6 +10,7 @@ from forgery import checked_header, forge_header
 from neocpu.foundation.errors import ArtifactError, TargetError
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import Prologue
 from neocpu.runtime.module import load
 
 MAY_BE_MISSING = {
@@ -162,3 +163,9 @@ def test_the_forger_forges_well(linear, tmp_path):
     longer = {**linear.header.to_json(), "plan": {"more": "x" * 10_000}}
     forged = forge_header(linear.path, tmp_path / "a.so", longer)
     assert checked_header(forged).plan == longer["plan"]
+
+
+@pytest.mark.parametrize(("told", "known"), [(0.5, 0.5), (None, None), ("soon", None), ([], None)])
+def test_how_long_packing_took_is_a_number_or_unknown(told: Any, known: float | None) -> None:
+    data = {**Prologue(128, 64, (), (), ()).to_json(), "seconds": told}
+    assert Prologue.from_json(data).seconds == known
