@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
-from neocpu.cli.databases import tell_what_is_kept, writable_database
+from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
 from neocpu.cli.plans import shape_options
 from neocpu.cli.plans.artifact_text import computes_in, precision_text
 from neocpu.cli.plans.fat_table import show_shapes, show_variants
@@ -176,7 +176,7 @@ def command(
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
     data = calibration_options.files(others["calibrate"])
-    check_destination(path, others=(model, *databases, *data))
+    check_destination(path, others=(model, *own_and_named(databases), *data))
     if (
         fat
         and click.get_current_context().get_parameter_source("target") != ParameterSource.DEFAULT

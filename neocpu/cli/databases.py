@@ -18,6 +18,11 @@ def writable_database(databases: Sequence[Path]) -> Path:
     return default_database()
 
 
+def own_and_named(databases: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the databases that are read or written to: the user's own too, whichever are named."""
+    return (writable_database(()), *databases)
+
+
 def tell_what_is_kept(terminal: Terminal, databases: Sequence[Path]) -> None:
     """Make an interruption say how many of the measurements since now are in the database."""
     path = writable_database(databases)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.databases import tell_what_is_kept, writable_database
+from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
 from neocpu.cli.networks import with_suite
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.plans.plan_text import scheme_text
@@ -133,7 +133,7 @@ def command(
         _require_explicit("target", "threads")
     databases = () if database is None else (database,)
     kept = writable_database(databases)
-    check_page_file(html, (*networks, kept))
+    check_page_file(html, (*networks, *own_and_named(databases)))
     tell_what_is_kept(terminal, databases)
     title = f"Tuning of {', '.join(networks)}"
     with _page_if_interrupted(terminal, html, title, kept) as tried, terminal.progress() as shown:

@@ -13,6 +13,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.page import Known, Page, check_files
+from neocpu.cli.databases import own_and_named
 from neocpu.cli.networks import with_suite
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
@@ -139,7 +140,7 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         _check_kinds(names, suite, artifacts=artifacts)
         chart = own.pop("chart", None)
         page = Page(_subject(suite, names), _command_line(), output, chart, html, markdown)
-        check_files(page, (*names, *databases, *_texts(own)))
+        check_files(page, (*names, *own_and_named(databases), *_texts(own)))
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
         return view(terminal, Asked(names, known, page), **own)
 

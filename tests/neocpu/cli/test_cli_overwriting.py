@@ -13,6 +13,8 @@ FILES = (
     *("net.onnx", "net.md", "net.so", "x.npy", "data.npz", "tuned.jsonl"),
     *("apart.onnx", "apart.data"),
 )
+OWN = "../data/neocpu/records.jsonl"
+"""The user's own database."""
 WRITTEN_OVER = (
     "compile net.onnx -o net.onnx",
     "compile net.onnx -o tuned.jsonl --db tuned.jsonl",
@@ -20,6 +22,9 @@ WRITTEN_OVER = (
     "compile net.onnx -o data.npz --calibrate data.npz",
     "compile net.onnx -o link.so",
     "compile apart.onnx -o apart.data",
+    f"compile net.onnx -o {OWN}",
+    f"bench net.onnx --html {OWN}",
+    f"tune net.onnx --db tuned.jsonl --html {OWN}",
     "quantize apart.onnx --calibrate data.npz -o weights.onnx",
     "tune apart.onnx --html apart.data",
     "quantize net.onnx --calibrate data.npz -o data.npz",
@@ -64,6 +69,7 @@ def files(onnx_file, artifact, monkeypatch):
     weights = {"save_as_external_data": True, "location": "apart.data", "size_threshold": 0}
     onnx.save(onnx.load(onnx_file), "apart.onnx", **weights)
     Path("weights.onnx").symlink_to("apart.data")
+    Path(OWN).parent.mkdir(parents=True)
     image = np.zeros((1, 3, 16, 16), np.float32)
     np.save("x.npy", image)
     np.savez("data.npz", image=image)
