@@ -6,10 +6,13 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from neocpu.divergence.tensor_errors import Where
-from neocpu.foundation.units import json_number
+from neocpu.foundation.units import json_number, plural
+
+MOST_NAMED: Final = 4
+"""Of operators before a wrong one, that its line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ class ComparedTensor:
 
     def __str__(self) -> str:
         made = f" ({', '.join(self.nodes)})" if self.nodes else ""
-        others = f", or {' or '.join(self.before)} before it," if self.before else ""
+        more = len(self.before) - MOST_NAMED
+        named = [*self.before[:MOST_NAMED], *([plural(more, "other")] if more > 0 else [])]
+        others = f", or {' or '.join(named)} before it," if named else ""
         return (
             f"operator {self.operator}{others} makes '{self.name}'{made} wrong: of exact inputs it "
             f"errs by {self.own_error:.2g} of its norm, and may by {self.bound:.2g}"

@@ -379,6 +379,7 @@ def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
     wrong = ComparedTensor("y", (4,), "e", "e", "fp32", (), 1.0, 1.0, 0.1, None, ("c", "d"))
     assert str(wrong).startswith("operator e, or c or d before it, makes 'y' wrong: ")
     assert wrong.to_json()["before"] == ["c", "d"]
+    assert "e, or a or b or c or d or 3 others before" in str(replace(wrong, before=(*"abcdfgh",)))
 
 
 def test_what_a_kernel_of_two_results_makes_is_read_of_it() -> None:
