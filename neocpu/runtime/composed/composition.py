@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
@@ -54,6 +55,8 @@ def compositions(
 class FastestRuns:
     """The runs for any number of rows: see `TABLE`.
 
+    Beyond it, a batch that has a plan of its own is done by that unless others take less.
+
     Parameters
     ----------
     seconds, spare
@@ -64,14 +67,17 @@ class FastestRuns:
         # Without rows to spare what is left of the fastest runs is at least theirs.
         self._most = TABLE if spare else max(TABLE, *seconds)
         self._table = compositions(seconds, self._most, spare=spare)
+        self._seconds = seconds
         self._fastest = min(seconds, key=lambda rows: seconds[rows] / rows)
 
     def all(self, rows: int) -> Runs:
         """Return the runs that a batch is done by."""
         many = max(0, -(-(rows - self._most) // self._fastest))
         rest = max(0, rows - many * self._fastest)
-        return (*(self._fastest for _ in range(many)), *self._table[rest])
+        runs = (*(self._fastest for _ in range(many)), *self._table[rest])
+        own = self._seconds.get(rows, math.inf)
+        return (rows,) if own <= math.fsum(self._seconds[size] for size in runs) else runs
 
     def first(self, rows: int) -> int:
         """Return the first of them, for at least one row."""
-        return self._fastest if rows > self._most else self._table[rows][0]
+        return self.all(rows)[0]

@@ -56,3 +56,11 @@ def test_of_many_rows_most_have_the_fastest_plan(rows):
     found = runs.all(rows)
     assert found[0] == runs.first(rows)
     assert sum(found) >= rows > sum(found[:-1])
+
+
+def test_no_plan_of_many_rows_gives_way_to_slower_ones():
+    """64 rows have the most a second: three such runs would do 160, and 32 to spare."""
+    runs = FastestRuns({1: 10.0, 64: 63.0, 160: 160.0, 256: 253.0})
+    assert runs.all(160) == (160,)
+    assert runs.first(160) == 160
+    assert runs.all(256) == (64,) * 4
