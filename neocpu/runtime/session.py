@@ -160,7 +160,7 @@ class Session:
         """
         signature = self.signatures.all[number]
         read = _readable(signature.inputs, inputs, out)
-        written = _writable(signature.outputs, out)
+        written = writable(signature.outputs, out)
         given = (Input * len(read))(*(Input(address_of(one), one.nbytes) for one in read))
         taken = (Output * len(written))(*(Output(address_of(one), one.nbytes) for one in written))
         try:
@@ -170,16 +170,7 @@ class Session:
         finally:
             if self._guard is not None:
                 self._guard.raise_finding()
-        results = []
-        for position, (spec, array) in enumerate(zip(signature.outputs, written, strict=True)):
-            rows = slice(taken[position].rows) if spec.bounded else ...
-            result = array if out is None else out[position]
-            if result is not array:
-                result[rows] = array[rows]
-            if spec.bounded:
-                result = result[rows].copy() if out is None else result[rows]
-            results.append(result)
-        return tuple(results)
+        return delivered(signature.outputs, written, [one.rows for one in taken], out)
 
     def intercept(self, interception: Interception) -> None:
         """Have somebody else call the kernels from now on, who must live as long as this."""
@@ -258,8 +249,8 @@ def _readable(
     return arrays
 
 
-def _writable(specs: Sequence[TensorSpec], out: Sequence[AnyArray] | None) -> list[AnyArray]:
-    """Return where outputs go: in C order and native bytes, none overlapping another."""
+def writable(specs: Sequence[TensorSpec], out: Sequence[AnyArray] | None) -> list[AnyArray]:
+    """Return where a run writes: in C order and native bytes, none overlapping another."""
     arrays = []
     for position, spec in enumerate(specs):
         if out is not None and _is_writable_in_place(out, position):
@@ -268,6 +259,33 @@ def _writable(specs: Sequence[TensorSpec], out: Sequence[AnyArray] | None) -> li
             kind = spec.dtype if out is None else out[position].dtype.newbyteorder("=")
             arrays.append(aligned_empty(spec.shape, kind))
     return arrays
+
+
+def delivered(
+    specs: Sequence[TensorSpec],
+    written: Sequence[AnyArray],
+    rows: Sequence[int],
+    out: Sequence[AnyArray] | None,
+) -> tuple[AnyArray, ...]:
+    """Return the outputs of a run, in ``out`` if that is given.
+
+    Parameters
+    ----------
+    written : sequence of array
+        What `writable` returned.
+    rows : sequence of int
+        How many count, of bounded ones.
+    """
+    results = []
+    for position, (spec, array) in enumerate(zip(specs, written, strict=True)):
+        counted = slice(rows[position]) if spec.bounded else ...
+        result = array if out is None else out[position]
+        if result is not array:
+            result[counted] = array[counted]
+        if spec.bounded:
+            result = result[counted].copy() if out is None else result[counted]
+        results.append(result)
+    return tuple(results)
 
 
 def _bytes_of(source: Any) -> AnyArray:

@@ -17,6 +17,7 @@ from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.composed.batch_plans import mixing, seconds_told, time_plans
 from neocpu.runtime.composed.composition import FastestRuns
 from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.session import delivered, writable
 from neocpu.runtime.signatures import Signature, SignatureSet
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
@@ -85,10 +86,8 @@ class ComposedBatches:
             return self._session.run(signature.number, inputs, out)
         plans = self._plans(signature)
         rows = signature.inputs[0].shape[0]
-        if out is None:
-            results = [aligned_empty(spec.shape, spec.dtype) for spec in signature.outputs]
-        else:
-            results = [*out]
+        results = writable(signature.outputs, out)
+        if out is not None:
             inputs = [
                 array.copy() if any(np.may_share_memory(array, one) for one in out) else array
                 for array in inputs
@@ -111,10 +110,7 @@ class ComposedBatches:
                     else:
                         array[part] = rest[: part.stop - done]
             done = part.stop
-        for index, count in enumerate(counts):
-            if bounded[index]:
-                results[index] = results[index][:count]
-        return tuple(results)
+        return delivered(signature.outputs, results, counts, out)
 
     def _plans(self, signature: Signature) -> _Plans:
         """Return the plans that a signature's batch is composed of, measured."""

@@ -123,6 +123,18 @@ def test_outputs_may_overlap_inputs():
     np.testing.assert_array_equal(y, 2 * x)
 
 
+def test_of_outputs_that_overlap_the_later_one_wins():
+    """Of all rows, as of a batch with a plan of its own, and not of each run alone."""
+    session = FakeSession(took=(1.0, 1.9, 3.0, 8.0))  # 4 rows and 2
+    x = rows(6)
+    memory = np.zeros(18, "float32")
+    out = [memory.reshape(6, 3), memory[12:]]
+    y, z = ComposedBatches(session).run(session.signature(6), [x], out)
+    np.testing.assert_array_equal(z, x.sum(axis=1))
+    assert y is out[0]
+    np.testing.assert_array_equal(y[:4], 2 * x[:4])
+
+
 @pytest.mark.parametrize(
     ("known", "reason"),
     [
