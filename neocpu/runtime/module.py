@@ -301,9 +301,8 @@ class Module(Unpicklable):
         streams = self._usable().streams
         for number in range(len(self.signatures)):
             zeros = streams[0].zeros(number)
-            for one in streams:
-                for _ in range(n):
-                    one.run(number, zeros)
+            for one in streams * n:
+                one.run(number, zeros)
 
     def wait_verified(self) -> None:
         """Wait until the weights are checked, if they are to be.
@@ -425,11 +424,12 @@ class Module(Unpicklable):
         """Run a signature's plan, or those that a batch is composed of."""
         if len(self.signatures) == 1:
             return session.run(0, arrays, out)
-        if self._batches is None:
+        if (batches := self._batches) is None:
             from neocpu.runtime.composed.composed_batches import ComposedBatches
 
-            self._batches = ComposedBatches(session)
-        return self._batches.run(signature, arrays, out)
+            batches = ComposedBatches(session)
+            self._batches = None if self._session is None else batches  # closed meanwhile?
+        return batches.run(signature, arrays, out)
 
     def _usable(self) -> Session | StreamedSession:
         """Return the loaded model.

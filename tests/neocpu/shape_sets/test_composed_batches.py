@@ -196,6 +196,19 @@ def test_nothing_is_kept_of_a_closed_module(sized):
     assert session() is None
 
 
+def test_a_call_that_is_overtaken_by_the_end_of_its_module_keeps_nothing_of_it(sized):
+    x = np.zeros((5, 3, 9, 7), "float32")
+    module = neocpu.load(sized.path, 1)
+    expected = module(x)
+    call = module._positional_call(x, None)  # it has been checked, and is about to run
+    session = weakref.ref(module._session._handle)
+    module.close()
+    for found, known in zip(call(), expected, strict=True):
+        assert found.tobytes() == known.tobytes()
+    del call
+    assert session() is None
+
+
 def test_a_module(sized):
     x = np.random.default_rng(0).standard_normal((8, 3, 9, 7)).astype("float32")
     with neocpu.load(sized.path, 1) as module:
