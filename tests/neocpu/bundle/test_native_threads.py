@@ -63,7 +63,7 @@ def test_damaged_files_crash_nothing(sanitized, linear):
 def test_every_task_of_a_loop_is_done_once(request, kind):
     bundle = request.getfixturevalue(kind)
     done = bundle.run(bundle.compile("loops.c"), 1)
-    assert (done.returncode, done.stdout) == (0, "36000\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "50400\n"), done.stderr
 
 
 @pytest.mark.parametrize("kind", ["sanitized", "watched"])
