@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plans import shape_options
 from neocpu.cli.plans.artifact_text import packing_fields
 from neocpu.cli.plans.launch_table import with_launches
 from neocpu.cli.plans.plan_comparison import explain_change
@@ -68,7 +67,7 @@ Examples:
     metavar="FILE.json",
     help="With --html: show a run in time, thread by thread, as neocpu run --trace wrote it.",
 )
-@shape_options.one_shape()
+@options.one_shape()
 @options.common
 def command(
     terminal: Terminal,

@@ -204,6 +204,20 @@ page = click.option(
 )
 
 
+def one_shape(also: str = "") -> Callable[[Command], Command]:
+    """Return the option for one of an artifact's shapes; ``also`` ends its help."""
+    return click.option(
+        "--shape",
+        "shapes",
+        type=Shape(),
+        multiple=True,
+        callback=shapes_by_name,
+        metavar="NAME:D0,D1,…",
+        help="Which of the shapes it is compiled for, by that of an input; by default the first."
+        + also,
+    )
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     assert param.name is not None
     setattr(ctx.ensure_object(Terminal), param.name, value)

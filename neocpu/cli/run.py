@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plans import shape_options
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import duration
 
@@ -63,7 +62,7 @@ Examples:
     help="Write when every kernel and each thread's tasks took place in the runs that are measured "
     "(without --repeat: in the only one), for ui.perfetto.dev. They take a little longer.",
 )
-@shape_options.one_shape(" Of a set that differs in the batch, any other batch too.")
+@options.one_shape(" Of a set that differs in the batch, any other batch too.")
 @options.run_threads
 @options.common
 def command(

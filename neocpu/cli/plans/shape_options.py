@@ -1,13 +1,12 @@
-"""The options that say which shapes to compile for, and of which of them something is asked."""
+"""The option that says which shapes to compile for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from neocpu.cli import options
 from neocpu.input_shapes import Given
 from neocpu.shape_sets.given import Shapes, join_sets, parse_set
 
@@ -48,17 +47,3 @@ shape_set = click.option(
     "quotes, or the shell takes the braces), one input repeated, or batch=1..16 (the ends, and the "
     "powers of two between; of several dimensions all combinations).",
 )
-
-
-def one_shape(also: str = "") -> Callable[[Any], Any]:
-    """Return the option for one of an artifact's shapes; ``also`` ends its help."""
-    return click.option(
-        "--shape",
-        "shapes",
-        type=options.Shape(),
-        multiple=True,
-        callback=options.shapes_by_name,
-        metavar="NAME:D0,D1,…",
-        help="Which of the shapes it is compiled for, by that of an input; by default the first."
-        + also,
-    )
