@@ -83,9 +83,9 @@ def _notes(reports: Sequence[SolverReport], failures: Sequence[ModelFailure]) ->
         for found in ((r.exact.proven for r in reports), (r.confirmed for r in reports))
     )
     greedy = [report.name for report in reports if not report.pbqp.proven]
+    rest = ", the others' estimated" if measured < total else ""
     notes += [
-        f"Costs of {measured} of {plural(total, 'convolution')} are from tuning records, the "
-        "others' estimated.",
+        f"Costs of {measured} of {plural(total, 'convolution')} are from tuning records{rest}.",
         f"{proven} of {plural(len(reports), 'plan')} proven optimal"
         + (f", {equal} by HiGHS too." if milp.available() else "; SciPy is not installed."),
         f"PBQP had to guess on {', '.join(greedy)}."

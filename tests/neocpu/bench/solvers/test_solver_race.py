@@ -128,6 +128,8 @@ def test_the_table():
         "1 of 1 plan proven optimal, 1 by HiGHS too.",
         "PBQP had to guess on net.",
     )
+    all_measured = solver_tables.solver_table([replace(REPORT, measured=5)])
+    assert all_measured.notes[0] == "Costs of 5 of 5 convolutions are from tuning records."
 
 
 def test_the_document():
