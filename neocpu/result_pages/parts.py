@@ -221,7 +221,8 @@ def table_of(
 
     def unit(column: int) -> Unit:
         cells = [row[column] for row in rows]
-        figures = any(re.match(r"[-+~]?\d", cell) for cell in cells)
+        # What begins as 1x3x224x224 does is a workload.
+        figures = any(re.match(r"[-+~]?\d+(?!\d*x\d)", cell) for cell in cells)
         return "name" if not column else "figure" if figures or not any(cells) else "text"
 
     columns = (Column(name, unit(i)) for i, name in enumerate(header))

@@ -99,6 +99,9 @@ def test_tables_of_text() -> None:
     table = table_of("T", ("model", "ms"), [("a", "1.50")], ["note"])
     assert [column.unit for column in table.columns] == ["name", "figure"]
     assert (table.rows, table.notes) == ((("a", "1.50"),), ("note",))
+    rows = [("a", "-", "12x3x8x8 -> 4, 1x1", "wrong"), ("b", "12 of 30", "3x3", "1.5 (1 to 2)")]
+    units = [column.unit for column in table_of("T", ("", "", "", ""), rows).columns]
+    assert units == ["name", "figure", "text", "figure"]
 
 
 @browser.NEEDED
