@@ -58,8 +58,9 @@ class Side:
 
     @property
     def convolutions_in(self) -> dict[str, int]:
-        """How many convolutions compute in which numbers."""
-        return dict(Counter(step.precision for step in self.steps if step.kind == "conv2d"))
+        """How many convolutions compute in which numbers, the most frequent first."""
+        counts = Counter(step.precision for step in self.steps if step.kind == "conv2d")
+        return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -10,6 +10,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.plan_changes.matching import bare, pair_up
 from neocpu.plan_changes.plan_change import Side, changed, compare_plans
 from neocpu.plan_changes.steps import Step, steps_of
+from neocpu.result_pages.plan_change_page import plan_change_sections
 
 DIRECT = {"template": "conv2d_direct", "ic_bn": 16, "oc_bn": 16, "unroll_ker": True}
 WINOGRAD = {"template": "conv2d_winograd", "ic_bn": 16, "tile": 4}
@@ -140,6 +141,14 @@ def test_why_and_what_it_bought() -> None:
 def test_measured_times_count_where_there_are_any() -> None:
     before, after = side(conv("a", 10, "x", measured_us=7.0)), side(conv("a", 10, "x"))
     assert compare_plans(before, after).bought_us == -3
+
+
+def test_convolutions_that_change_places_compute_in_as_many_numbers() -> None:
+    steps = [conv("a", 1, "x"), conv("b", 1, "y"), conv("c", 1, "z", precision="int8")]
+    before, after = side(*steps), side(*reversed(steps), label="b.so")
+    texts = [str(part) for part in plan_change_sections(compare_plans(before, after), ())[0].parts]
+    assert "convolutions after" not in "".join(texts)
+    assert list(after.convolutions_in.items()) == [("fp32", 2), ("int8", 1)]
 
 
 def test_different_models() -> None:
