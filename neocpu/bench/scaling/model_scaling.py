@@ -27,6 +27,9 @@ from neocpu.schedules.vocabulary.target import host_target
 COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of threads, as far as a machine has cores."""
 
+REACHED: Final = 0.9
+"""Of as many times what one core reads: less is all that several are let read together."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScalingRequest:
@@ -213,13 +216,16 @@ def predict_models(
 def _as_it_reads(machine: Machine, on_progress: ProgressCallback) -> Machine:
     """Return the machine with what cores of one L3 read from memory as measured here and now.
 
-    Others on the same die have their part of it, now more and now less.
+    Others on the same die have their part of it, now more and now less. Where the cores there are
+    do not reach what all of an L3 read, that is as it is known: two say little of 32.
     """
     cores = usable_cores()
     if not 1 < cores <= machine.l3_cores:
         return machine
     one, together = (measure_limits(count, on_progress).dram for count in (1, cores))
-    return replace(machine, memory_core=one, memory_l3=max(one, together))
+    reached = cores == machine.l3_cores or together < REACHED * cores * one
+    known = 0.0 if reached else machine.memory_l3
+    return replace(machine, memory_core=one, memory_l3=max(one, together, known))
 
 
 def _step_of(

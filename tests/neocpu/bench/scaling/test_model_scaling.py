@@ -110,6 +110,16 @@ def test_each_number_of_threads_is_compiled_for_and_measured_where_there_are_cpu
     assert four.predicted.seconds == pytest.approx(found.alone / 4 + sum(lost.values()))
 
 
+def test_cores_that_do_not_reach_what_an_l3_reads_say_nothing_of_it(compiled, monkeypatch):
+    limits = {1: LIMITS[1], 2: replace(LIMITS[2], dram=59e9)}
+    monkeypatch.setattr(model_scaling, "measure_limits", lambda threads, _: limits[threads])
+    for name, known in (("znver4", 59e9), ("icelake-server", 165e9)):
+        here = _predicted(machine=MACHINES[name]).request.machine
+        assert (here.memory_core, here.memory_l3) == (30e9, known)
+    pair = replace(MACHINES["icelake-server"], l3_cores=2)
+    assert _predicted(machine=pair).request.machine.memory_l3 == 59e9
+
+
 def test_another_cpu_is_compiled_for_and_nothing_measured(compiled, monkeypatch):
     limits = replace(LIMITS[1], flops=2 * MACHINE.flops)
     monkeypatch.setattr(model_scaling, "measure_limits", lambda *_: limits)
