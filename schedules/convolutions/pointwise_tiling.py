@@ -29,6 +29,9 @@ class Tiling:
         Channels of one vector.
     threads : int
         Threads the tasks are shared between.
+    by_place : bool
+        Whether a pixel's bits depend on its place in a register tile. Then the last two tiles are
+        of one strip where they overlap: of two tasks either might be the later one.
     strips : int
         Strips of pixels: as many as ``strip`` asks for, and where a task takes all output channels,
         for the threads at least.
@@ -40,20 +43,23 @@ class Tiling:
     scheme: PointwiseScheme
     lanes: int
     threads: int = 1
+    by_place: bool = False
     # Fields, for estimates ask for them dozens of times each.
     strips: int = field(init=False, repr=False, compare=False)
     groups: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        strips = ceil_div(self.blocks, self.scheme.strip)
+        strips, most = ceil_div(self.blocks, self.scheme.strip), self.blocks
+        if self.by_place and self.pixels % self.scheme.reg_n:
+            most = max(1, most - 1)
         if self.scheme.oc_split:
-            strips = min(strips, self.blocks)
+            strips = min(strips, most)
             groups = self._channel_groups(strips)
             strips = finer_cut(
-                strips, self.blocks, self.threads, lambda parts: self._busiest(parts, groups)
+                strips, most, self.threads, lambda parts: self._busiest(parts, groups)
             )
         else:
-            strips = min(ceil_div(strips, self.threads) * self.threads, self.blocks)
+            strips = min(ceil_div(strips, self.threads) * self.threads, most)
             groups = finer_cut(
                 1, self.oc_blocks, self.threads, lambda parts: self._busiest(strips, parts)
             )

@@ -47,7 +47,8 @@ class Tiling:
         )
         # Images are tasks already: each is cut as far as these leave threads without one.
         threads = self.threads // math.gcd(self.threads, self.workload.batch)
-        tiles = PixelTiling(replace(self.workload, batch=1), block, self.lanes, threads)
+        image = replace(self.workload, batch=1)
+        tiles = PixelTiling(image, block, self.lanes, threads, by_place=True)
         object.__setattr__(self, "tiles", tiles)
 
     @property

@@ -108,6 +108,18 @@ def test_images_are_tasks_before_any_of_them_is_cut(batch, threads, tasks):
     assert tiling.tiles.tasks == tasks
 
 
+@pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
+@pytest.mark.parametrize("threads", [2, 8, 64])
+def test_blocks_that_overlap_are_of_one_task(threads, split):
+    """Strassen's sums of a pixel depend on its place in a block: equal calls give equal bits."""
+    for width in range(12, 80):
+        workload = Conv2dWorkload(1, 8 * LANES, 1, width, 8 * LANES, (1, 1))
+        scheme = StrassenScheme(LANES, LANES, 6, LANES, 4 * LANES, 2, split)
+        tiles = strassen_tiling.Tiling(workload, scheme, LANES, threads).tiles
+        *_, last = (part * tiles.blocks // tiles.strips for part in range(tiles.strips))
+        assert tiles.blocks - last > 1 or width % 12 == 0
+
+
 def test_many_threads_may_choose_among_more_schemes():
     # Of 7x7 pixels tiles are few: schemes that are best with two threads have too few tasks.
     workload = Conv2dWorkload(16, 512, 7, 7, 512, (3, 3), padding=ONE)
