@@ -288,7 +288,8 @@ def _category(word: str) -> str | None:
 
 
 def _size(where: str, text: str) -> tuple[int, int]:
-    height, width = (int(side) for side in text[:40].split("x"))
+    # No side of so many digits is allowed, and Python reads none of thousands.
+    height, width = (int(side[:9]) for side in text.split("x"))
     if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
         raise UsageError(f"{where}: height and width are from 1 to {MAX_SIDE}")
     return height, width
@@ -299,5 +300,5 @@ def _numbers(given: Any, default: float) -> tuple[float, ...]:
         return (default,)
     try:
         return tuple(map(float, given if isinstance(given, Sequence) else [given]))
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise UsageError(f"mean and std are numbers, got {given!r}") from None

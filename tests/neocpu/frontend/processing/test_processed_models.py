@@ -153,6 +153,19 @@ def test_what_does_not_fit_the_model(asked, message):
 
 
 @pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"input": f"x={'9' * 5000}x24"}, "height and width are from 1 to 16384"),
+        ({"input": "x=20x24", "resize": f"20x{'9' * 50}:crop"}, "height and width are from 1"),
+        ({"input": "x=20x24", "mean": 10**400}, "mean and std are numbers"),
+    ],
+)
+def test_numbers_that_are_too_large(asked, message):
+    with pytest.raises(UsageError, match=message):
+        Processing.parse(**asked)
+
+
+@pytest.mark.parametrize(
     ("shape", "dtype"),
     [((1, 20, 24), "float32"), ((1, 4, 8, 8), "float32"), ((1, 3, 8, 8), "int8")],
 )
