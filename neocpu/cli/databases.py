@@ -18,7 +18,7 @@ def writable_database(databases: Sequence[Path]) -> Path:
     return default_database()
 
 
-def own_and_named(databases: Sequence[Path]) -> tuple[Path, ...]:
+def own_and_named(databases: Sequence[Path] = ()) -> tuple[Path, ...]:
     """Return the databases that are read or written to: the user's own too, whichever are named."""
     return (writable_database(()), *databases)
 

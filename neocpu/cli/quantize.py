@@ -10,6 +10,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
+from neocpu.cli.databases import own_and_named
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
 from neocpu.foundation.units import plural, size
@@ -128,7 +129,7 @@ def command(
     import_little()
     wait_idly()
     path = output if output is not None else Path(f"{Path(model).stem}.int8.onnx")
-    read = (model, *calibration_options.files(calibrate))
+    read: tuple[str | Path, ...] = (model, *own_and_named(), *calibration_options.files(calibrate))
     check_destination(path, others=read)
     check_destination(histograms, "--histograms", (*read, path))
     if histograms is not None:

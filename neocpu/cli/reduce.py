@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
+from neocpu.cli.databases import own_and_named
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
@@ -98,7 +99,7 @@ def command(
     if files.inputs == files.model:
         raise UsageError(f"{files.model} is where the inputs go; name an .onnx file with -o")
     for made in (files.model, files.inputs):
-        check_destination(made, others=(model, archive))
+        check_destination(made, others=(model, archive, *own_and_named()))
     whole = static_model(model, shapes, weights=not no_weights)
     specs = [tensor_spec(value) for value in real_inputs(whole.graph)]
     inputs = random_inputs(specs, seed=0)

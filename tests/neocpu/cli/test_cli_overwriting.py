@@ -24,6 +24,8 @@ WRITTEN_OVER = (
     "compile apart.onnx -o apart.data",
     f"compile net.onnx -o {OWN}",
     f"bench net.onnx --html {OWN}",
+    f"quantize net.onnx --calibrate data.npz -o {OWN}",
+    f"reduce net.onnx --check false -o {OWN}",
     f"tune net.onnx --db tuned.jsonl --html {OWN}",
     "quantize apart.onnx --calibrate data.npz -o weights.onnx",
     "tune apart.onnx --html apart.data",
