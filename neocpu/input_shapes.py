@@ -56,8 +56,15 @@ class InputShapes:
         Raises
         ------
         UsageError
-            If a shape is no sequence of whole numbers, or the batch not a positive one.
+            If there is a set of shapes, a shape is no sequence of whole numbers, or the batch not
+            a positive one.
         """
+        if shapes is not None and not isinstance(shapes, Mapping):
+            kind = type(shapes).__name__
+            raise UsageError(
+                f"shapes are a mapping from names of inputs to shapes, got {kind}; "
+                "neocpu.compile alone takes a sequence of them, a set"
+            )
         given = (shapes or {}).items()
         values = {name: value for name, value in given if isinstance(value, int | float)}
         by_name = {name: _extents(name, shape) for name, shape in given if name not in values}

@@ -88,7 +88,8 @@ def write_shape_set(
     if max_weights is not None and store.total > max_weights:
         raise UsageError(
             f"--max-weights {size(max_weights)} is too small: the packed weights of all "
-            f"{len(members)} shapes together take {size(store.total)}; give fewer shapes"
+            f"{len(members)} shapes together take {size(store.total)}; allow more, or "
+            "give fewer shapes"
         )
     packings = find_packings(store.arrays)
     packing = compile_packings(packings) if packings else PackingKernels((), ())

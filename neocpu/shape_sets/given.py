@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from neocpu.foundation.errors import UsageError
-from neocpu.input_shapes import Given, parse_given
+from neocpu.input_shapes import Given, InputShapes, parse_given
 
 Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
 """Shapes of inputs by name; or a sequence of such, one for each signature."""
@@ -122,14 +122,16 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
     if not signatures:
         raise UsageError("an empty set of shapes: give at least one signature")
     _check_count(len(signatures))
-    for number, each in enumerate(signatures):
+    known: list[InputShapes] = []
+    for each in signatures:
         if not isinstance(each, Mapping):
             raise UsageError(
                 "a set of shapes is a sequence of mappings from names of inputs to shapes, got "
                 f"{type(each).__name__} in it"
             )
-        if each in signatures[:number]:
+        if (parsed := InputShapes.parse(each)) in known:
             raise UsageError(f"--shape {_text(each)} is given twice: give each signature once")
+        known.append(parsed)
     return signatures
 
 

@@ -1,8 +1,10 @@
 """What a caller says of a set of shapes."""
 
+import numpy as np
 import pytest
 
 from neocpu.foundation.errors import UsageError
+from neocpu.input_shapes import InputShapes
 from neocpu.shape_sets.given import join_sets, parse_set, parse_signatures
 
 
@@ -103,6 +105,7 @@ def test_too_many_combinations():
     [
         ([], "an empty set of shapes"),
         ([{"x": (1, 3)}, {"x": (1, 3)}], "--shape x:1,3 is given twice"),
+        ([{"x": np.array([n, 3])} for n in (1, 2, 1)], "--shape x:1,3 is given twice"),
         ([{"x": (n, 3)} for n in range(1, 66)], "a set of 65 shapes"),
         ([(1, 3)], "sequence of mappings"),
         (5, "sequence of mappings .* got int"),
@@ -111,3 +114,8 @@ def test_too_many_combinations():
 def test_signatures_that_are_none(shapes, message):
     with pytest.raises(UsageError, match=message):
         parse_signatures(shapes)
+
+
+def test_where_one_shape_is_taken_a_set_is_refused():
+    with pytest.raises(UsageError, match=r"got list; neocpu\.compile alone takes a sequence"):
+        InputShapes.parse([{"x": (1, 3)}])
