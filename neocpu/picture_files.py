@@ -125,11 +125,15 @@ def fit_pixels(spec: TensorSpec, pixels: Pixels) -> Pixels:
 
     Raises
     ------
+    ValueError
+        If it has no pixels.
     ModuleNotFoundError
         If it has to be converted, and there is no Pillow.
     """
     picture = spec.picture
     assert picture is not None
+    if not pixels.size:
+        raise ValueError("it has no pixels")
     if pixels.shape == spec.shape[1:] and picture.layout == "nhwc":
         return pixels[:, :, ::-1] if picture.colours == "bgr" else pixels
     from PIL import Image

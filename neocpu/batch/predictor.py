@@ -118,10 +118,13 @@ class Predictor(Unpicklable):
         Raises
         ------
         UsageError
-            If a column is missing, has other elements than the input takes, or would be replaced;
-            or a picture cannot be decoded and there is no column for errors.
+            If a column is missing, longer than another that is read, has other elements than the
+            input takes, or would be replaced; or a picture cannot be decoded and there is no column
+            for errors.
         """
         columns = [each.of(batch) for each in self._inputs]
+        if len(rows := {len(column) for column in columns}) > 1:
+            raise UsageError(f"the columns that are read have different numbers of rows: {rows}")
         read = {each.column for each in self._inputs}
         kept = {name: column for name, column in batch.items() if name not in read}
         self._check_names(kept)

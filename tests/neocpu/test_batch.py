@@ -119,6 +119,14 @@ def test_columns_of_other_names(two_way):
     np.testing.assert_allclose(found["total"], two_way.reference(a, b)[0], rtol=1e-5, atol=1e-5)
 
 
+def test_columns_of_other_lengths_are_refused(fake):
+    inputs = [TensorSpec(name, "float32", (4, 3)) for name in ("a", "b")]
+    made = fake(inputs, [TensorSpec("y", "float32", (4, 3))], lambda named: {"y": named["b"]})
+    columns = {"a": np.zeros((3, 3), "float32"), "b": np.zeros((2, 3), "float32")}
+    with pytest.raises(UsageError, match=r"different numbers of rows: \{2, 3\}"):
+        made(columns)
+
+
 def test_an_output_that_is_not_rows(fake):
     """A model of one row may have any: of a detector as many boxes as are found."""
     inputs = [TensorSpec("x", "float32", (1, 2))]
@@ -199,14 +207,16 @@ def test_what_is_no_picture(fake):
         return {"y": named["x"].sum(axis=(1, 2, 3), dtype=np.int64)}
 
     outputs = [TensorSpec("y", "int64", (1,))]
-    given = {"x": objects(file(PIXELS), b"no picture", None, PIXELS.astype("float32"))}
+    given = {"x": objects(file(PIXELS), b"no picture", None, PIXELS.astype("float32"), PIXELS[:0])}
     with pytest.raises(UsageError, match="row 1: no picture") as caught:
         fake([PICTURE], outputs, run)(given)
     assert "errors= names a column" in str(caught.value)
     found = fake([PICTURE], outputs, run, errors="error")(given)
-    assert found["y"].tolist() == [int(PIXELS.sum(dtype=np.int64)), 0, 0, 0]
+    assert found["y"].tolist() == [int(PIXELS.sum(dtype=np.int64)), 0, 0, 0, 0]
     assert found["error"][0] == ""
-    for row, words in enumerate(["cannot identify", r"NoneType\[\]", r"float32\[6,8,3\]"], 1):
+    for row, words in enumerate(
+        ["cannot identify", r"NoneType\[\]", r"float32\[6,8,3\]", "has no pixels"], 1
+    ):
         with pytest.raises(AssertionError, match=words):
             raise AssertionError(found["error"][row])
         assert "\n" not in found["error"][row]
