@@ -225,8 +225,7 @@ def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
     odd = [spec for spec in outputs if _is_whole(spec, inputs)]
     if rows > 1 and odd:
         raise UsageError(
-            f"output '{odd[0].name}' is {odd[0]}, not a row for each of {rows}: compile the model "
-            "with a batch of 1"
+            f"output {odd[0]} is not a row for each of {rows}: compile the model with a batch of 1"
         )
     return rows
 

@@ -26,8 +26,8 @@ def batch_of(path: Path, signature: Signature) -> int:
     for spec in (*signature.inputs, *signature.outputs):
         if spec.bounded or not spec.shape or {spec.shape[0]} != rows:
             raise UnsupportedError(
-                f"{path}: requests cannot be computed together, for '{spec.name}' is {spec}, and "
-                f"not a row of each of a batch: serve it without --max-batch"
+                f"{path}: requests cannot be computed together, for {spec} is not a row of each of "
+                "a batch: serve it without --max-batch"
             )
     return rows.pop()
 
@@ -56,8 +56,8 @@ def _check_rows(path: Path, plans: Mapping[int, Signature]) -> None:
         for spec, largest in zip(each.outputs, most, strict=True):
             if max(plans) > 1 and spec.shape != (rows, *largest.shape[1:]):
                 raise UnsupportedError(
-                    f"{path}: requests cannot be computed together, for '{spec.name}' is {spec} "
-                    f"and {largest}, and not a row of each of a batch: serve it without --max-batch"
+                    f"{path}: requests cannot be computed together, for {spec}, elsewhere "
+                    f"{largest}, is not a row of each of a batch: serve it without --max-batch"
                 )
 
 
