@@ -12,7 +12,8 @@ Rest: TypeAlias = Callable[[memoryview], Awaitable[int]]
 is room for; returns how many bytes came."""
 
 KEEP_NEXT: Final = "neocpu.keep_next"
-"""A function: what is sent next goes out with what is sent after it, as one piece."""
+"""A function: what is sent next goes out with what is sent after it, as one piece unless it
+is large."""
 
 GONE: Final = "neocpu.gone"
 """A future of the connection, which is done when the client has gone."""

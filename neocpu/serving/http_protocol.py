@@ -43,16 +43,18 @@ class _Transport:
         self._kept = b""
 
     def keep_next(self) -> None:
-        """Send what is written next with what is written after it."""
+        """Send what is written next with what is written after it, if that is worth a copy."""
         self._keeps = True
 
     def write(self, data: bytes) -> None:
         if self._keeps:
             self._keeps, self._kept = False, data
             return
-        data, self._kept = self._kept + data, b""
-        if data and not self._transport.is_closing():
-            self._transport.write(data)
+        pieces = [self._kept, data] if len(data) > PIECE_BYTES else [self._kept + data]
+        self._kept = b""
+        for piece in filter(None, pieces):
+            if not self._transport.is_closing():
+                self._transport.write(piece)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
