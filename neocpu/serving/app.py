@@ -8,26 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
 
 import neocpu
 from neocpu.serving.body import read_body
-from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
-from neocpu.serving.in_flight import Share
+from neocpu.serving.infer_route import CLOSING, InferRoute, body_of, number_of_bytes
 from neocpu.serving.metadata import server_metadata
-from neocpu.serving.refusals import AbandonedError, EncodingError, RequestError
-from neocpu.serving.response import InferResponse
-from neocpu.serving.server import InferCall, InferenceServer
+from neocpu.serving.refusals import RequestError
+from neocpu.serving.server import InferenceServer
 
-JSON_LENGTH = "Inference-Header-Content-Length"
 MODEL_ROOTS = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
 _INDEX_BYTES = 4096
 
@@ -98,22 +93,9 @@ def _add_health(app: FastAPI, server: InferenceServer) -> None:
 
 
 def _add_infer(app: FastAPI, server: InferenceServer) -> None:
-    async def infer(request: Request) -> Response:
-        headers, path = request.headers, request.path_params
-        if headers.get("content-encoding", "identity") != "identity":
-            raise EncodingError("compressed requests are not supported: send it as it is")
-        length, json_bytes = _number(headers, "content-length"), _number(headers, JSON_LENGTH)
-        is_picture = headers.get("content-type", "").lower().startswith("image/")
-        offered = _extensions(request.scope)
-        rest, lost = offered.get(REST), offered.get(GONE)
-        call = InferCall(path["name"], path.get("version"), length, json_bytes, is_picture, rest)
-        gone = partial(_gone, request) if lost is None else partial(asyncio.shield, lost)
-        answer, share = await server.infer(call, _chunks(request), gone)
-        return _infer_response(server, answer, share)
-
     for root in MODEL_ROOTS:
         # Starlette's own route: FastAPI's would look for parameters in the request's body.
-        app.add_route(f"{root}/infer", infer, methods=["POST"])
+        app.router.routes.append(Route(f"{root}/infer", InferRoute(server), methods=["POST"]))
 
 
 def _add_models(app: FastAPI, server: InferenceServer) -> None:
@@ -129,55 +111,11 @@ def _add_models(app: FastAPI, server: InferenceServer) -> None:
             return _json(server, {"name": name, "ready": usable}, 200 if usable else 503)
 
 
-class _CountedResponse(Response):
-    """A response that holds its share of the bytes in flight until the client has taken them."""
-
-    def __init__(self, body: bytes, share: Share, headers: Mapping[str, str], kind: str) -> None:
-        super().__init__(body, headers=headers, media_type=kind)
-        self._share = share
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._share:
-            head = {"status": self.status_code, "headers": self.raw_headers}
-            if (keep_next := _extensions(scope).get(KEEP_NEXT)) is not None:
-                keep_next()  # two pieces would wake the client twice
-            await send({"type": "http.response.start", **head})
-            await send({"type": "http.response.body", "body": self.body, "more_body": True})
-            # The server takes it once what was written before has left its buffer.
-            await send({"type": "http.response.body", "body": b""})
-
-
-def _extensions(scope: Scope) -> Mapping[str, Any]:
-    return scope.get("extensions") or {}
-
-
-def _infer_response(server: InferenceServer, answer: InferResponse, share: Share) -> Response:
-    headers = _closing(server)
-    if answer.json_bytes is None:
-        return _CountedResponse(answer.body, share, headers, "application/json")
-    headers = {JSON_LENGTH: str(answer.json_bytes), **headers}
-    return _CountedResponse(answer.body, share, headers, "application/octet-stream")
-
-
-async def _chunks(request: Request) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in request.stream():
-            yield chunk
-    except ClientDisconnect:
-        raise AbandonedError("the client went away before the end of the body") from None
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 async def _wants_ready(request: Request) -> bool:
     """Return whether an index is asked for with the models that are ready alone."""
-    length = _number(request.headers, "content-length")
-    body = await read_body(
-        _chunks(request), length, limit=_INDEX_BYTES, seconds=1.0, json_bytes=None
-    )
+    length = number_of_bytes(dict(reversed(request.headers.raw)), "Content-Length")
+    chunks = body_of(request.receive)
+    body = await read_body(chunks, length, limit=_INDEX_BYTES, seconds=1.0, json_bytes=None)
     try:
         document = orjson.loads(body) if body.nbytes else {}
         only_ready = document.get("ready", False)
@@ -186,15 +124,6 @@ async def _wants_ready(request: Request) -> bool:
     if not isinstance(only_ready, bool):
         raise RequestError('the body must be empty, or as {"ready": true}')
     return only_ready
-
-
-def _number(headers: Mapping[str, str], name: str) -> int | None:
-    text = headers.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise RequestError(f"{name} must be a number of bytes")
-    return int(text)
 
 
 def _json(
@@ -208,5 +137,4 @@ def _json(
 
 
 def _closing(server: InferenceServer) -> dict[str, str]:
-    """Tell clients that keep their connections to look for another server."""
-    return {"Connection": "close"} if server.draining else {}
+    return dict([CLOSING]) if server.draining else {}

@@ -170,6 +170,8 @@ class Batcher:
         most = min(batching.most, max(TABLE, *seconds) + 1)
         best = max(self._rate(rows) for rows in range(1, most + 1))
         self._waited_for = best / WORTH
+        if self._rate(1) >= self._waited_for:
+            self._delay = 0.0
         self._waiting: deque[_Request] = deque()
         self._count = 0
         self._due = -1  # the last request whose delay is over, and all before it

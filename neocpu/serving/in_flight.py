@@ -20,20 +20,21 @@ class InFlight:
     ----------
     limit : int
         Most bytes of both together; a request alone may take more.
-    held : int
-        Bytes of both now.
+    requests, answers : int
+        Bytes of each now.
     """
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
         self.limit = limit
-        self.held = 0
-        bytes_held = Gauge(
+        self.requests = self.answers = 0
+        held = Gauge(
             "neocpu_bytes_in_flight",
             "Bytes held of requests that are received or computed, and of answers not sent yet",
             ("direction",),
             registry=registry,
         )
-        self._requests, self._answers = map(bytes_held.labels, ("request", "answer"))
+        held.labels("request").set_function(lambda: self.requests)
+        held.labels("answer").set_function(lambda: self.answers)
         most = Gauge(
             "neocpu_bytes_in_flight_limit",
             "Most bytes of both directions together",
@@ -49,35 +50,34 @@ class InFlight:
         OverloadedError
             If there is no room.
         """
-        share = Share(self, self._requests, self._answers)
+        share = Share(self)
         share.hold_answer(answer)
         return share
 
-    def take(self, more: int, own: int) -> None:
-        """Count ``more`` bytes, or fewer, for a request that holds ``own`` already.
+    def check(self, more: int, own: int) -> None:
+        """Check that there is room for ``more`` bytes of a request that holds ``own`` already.
 
         Raises
         ------
         OverloadedError
-            If others leave no room for more.
+            If others leave none.
         """
-        if more > 0 and self.held > own and self.held + more > self.limit:
+        held = self.requests + self.answers
+        if more > 0 and held > own and held + more > self.limit:
             raise OverloadedError(
-                f"requests and answers under way hold {self.held} bytes of {self.limit} "
+                f"requests and answers under way hold {held} bytes of {self.limit} "
                 "(--max-bytes-in-flight): try again later",
                 RETRY_SECONDS,
             )
-        self.held += more
 
 
 class Share:
     """What one request holds, until it is closed. A context manager, too."""
 
-    __slots__ = ("_all", "_answer", "_answers", "_request", "_requests")
+    __slots__ = ("_all", "_answer", "_request")
 
-    def __init__(self, in_flight: InFlight, requests: Gauge, answers: Gauge) -> None:
+    def __init__(self, in_flight: InFlight) -> None:
         self._all = in_flight
-        self._requests, self._answers = requests, answers
         self._request = 0
         self._answer = 0
 
@@ -89,8 +89,8 @@ class Share:
         OverloadedError
             If there is no room.
         """
-        self._all.take(size - self._request, self._request + self._answer)
-        self._requests.inc(size - self._request)
+        self._all.check(size - self._request, self._request + self._answer)
+        self._all.requests += size - self._request
         self._request = size
 
     def hold_answer(self, size: int) -> None:
@@ -101,8 +101,8 @@ class Share:
         OverloadedError
             If there is no room.
         """
-        self._all.take(size - self._answer, self._request + self._answer)
-        self._answers.inc(size - self._answer)
+        self._all.check(size - self._answer, self._request + self._answer)
+        self._all.answers += size - self._answer
         self._answer = size
 
     def close(self) -> None:

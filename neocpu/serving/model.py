@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -170,13 +170,13 @@ class ServedModel:
         """
         if (batcher := self._batchers[signature]) is not None:
             answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)
-            return await _unless(gone, asyncio.wrap_future(answer))
+            return await _unless(gone, answer)
         position = least_busy(self._lanes)
         lane = self._lanes[position]
         submitted = time.perf_counter()
         future = lane.count(self._modules[position].submit(inputs))
         future.add_done_callback(partial(self._observe, lane, submitted))
-        return await _unless(gone, asyncio.wrap_future(future))
+        return await _unless(gone, future)
 
     def close(self) -> None:
         """Wait for the call under way and free the modules. May be repeated."""
@@ -228,21 +228,35 @@ class ServedModel:
 
 
 async def _unless(
-    gone: Departure | None, results: asyncio.Future[dict[str, AnyArray]]
+    gone: Departure | None, answer: Future[dict[str, AnyArray]]
 ) -> dict[str, AnyArray]:
-    """Return the results, unless the client goes away before they are there."""
-    if gone is None:
-        return await results
-    watch = asyncio.ensure_future(gone())
-    watch.add_done_callback(lambda _: results.cancel())
+    """Return the answer, unless the client goes away before it is there.
+
+    As `asyncio.wrap_future` with a quarter of its calls, which matters with every request.
+    """
+    loop = asyncio.get_running_loop()
+    left = loop.create_future()
+
+    def end(client_left: bool) -> None:
+        if not left.done():
+            left.set_result(client_left)
+
+    def answered(_: object) -> None:
+        with suppress(RuntimeError):  # of a loop that was closed meanwhile
+            loop.call_soon_threadsafe(end, False)
+
+    answer.add_done_callback(answered)
+    watch = None if gone is None else asyncio.ensure_future(gone())
+    if watch is not None:
+        watch.add_done_callback(lambda _: end(True))
     try:
-        return await results
-    except asyncio.CancelledError:
-        if watch.done():
-            raise AbandonedError("the client went away before the answer") from None
-        raise
+        if await left:
+            raise AbandonedError("the client went away before the answer")
+        return answer.result()
     finally:
-        watch.cancel()
+        answer.cancel()  # nothing, if it is there
+        if watch is not None:
+            watch.cancel()
 
 
 def _request_bytes(inputs: Sequence[TensorSpec]) -> int:

@@ -1,0 +1,115 @@
+"""Inference requests, as an ASGI application of their own behind a route of the one of `app.py`.
+
+What a request passes through here is fetched from memory each time, for kernels need the caches:
+no objects are made of it that nothing needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
+
+from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
+from neocpu.serving.in_flight import Share
+from neocpu.serving.refusals import AbandonedError, EncodingError, RequestError
+from neocpu.serving.response import InferResponse
+from neocpu.serving.server import InferCall, InferenceServer
+
+JSON_LENGTH: Final = "Inference-Header-Content-Length"
+CLOSING: Final = ("Connection", "close")
+"""Tells clients that keep their connections to look for another server."""
+
+
+class InferRoute:
+    """Answers the requests of a route with the parameters ``name`` and maybe ``version``.
+
+    Raises
+    ------
+    RequestError
+        Before it has sent anything, whatever a request is refused for.
+    """
+
+    def __init__(self, server: InferenceServer) -> None:
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Of several alike the first.
+        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
+        path = scope["path_params"]
+        offered = scope.get("extensions") or {}
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise EncodingError("compressed requests are not supported: send it as it is")
+        call = InferCall(
+            path["name"],
+            path.get("version"),
+            number_of_bytes(headers, "Content-Length"),
+            number_of_bytes(headers, JSON_LENGTH),
+            headers.get(b"content-type", b"").lower().startswith(b"image/"),
+            offered.get(REST),
+        )
+        lost = offered.get(GONE)
+        gone = partial(_gone, receive) if lost is None else partial(asyncio.shield, lost)
+        answer, share = await self._server.infer(call, body_of(receive), gone)
+        await self._send(answer, share, send, offered)
+
+    async def _send(
+        self, answer: InferResponse, share: Share, send: Send, offered: Mapping[str, Any]
+    ) -> None:
+        """Send an answer, which has its share of the bytes in flight until the client took it."""
+        kind, body = "json" if answer.json_bytes is None else "octet-stream", answer.body
+        headers = [("content-length", len(body)), ("content-type", f"application/{kind}")]
+        if answer.json_bytes is not None:
+            headers.append((JSON_LENGTH, answer.json_bytes))
+        if self._server.draining:
+            headers.append(CLOSING)
+        head = [(name.lower().encode(), str(value).encode()) for name, value in headers]
+        with share:
+            if (keep_next := offered.get(KEEP_NEXT)) is not None:
+                keep_next()  # two pieces would wake the client twice
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            # The server takes it once what was written before has left its buffer.
+            await send({"type": "http.response.body", "body": b""})
+
+
+async def body_of(receive: Receive) -> AsyncIterator[bytes]:
+    """Yield what comes of a request's body.
+
+    Raises
+    ------
+    AbandonedError
+        If the client goes away before its end.
+    """
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise AbandonedError("the client went away before the end of the body")
+        more = message.get("more_body", False)
+        if body := message.get("body"):
+            yield body
+
+
+def number_of_bytes(headers: Mapping[bytes, bytes], name: str) -> int | None:
+    """Return the number that a header has; None if there is none.
+
+    Raises
+    ------
+    RequestError
+        If it is no number.
+    """
+    text = headers.get(name.lower().encode())
+    if text is None:
+        return None
+    if not (text.isdigit() and len(text) < 20):
+        raise RequestError(f"{name} must be a number of bytes")
+    return int(text)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
