@@ -9,6 +9,7 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from neocpu.serving.deadline import Deadline
 from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
 
 HEAD_BYTES: Final = 1 << 16
@@ -101,7 +102,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(self.loop, self._late)
         self._phase = 0  # even: in a head or before it; odd: in a body
         self._head_bytes = 0  # received since the parser last let go of any
         self._body_bytes = 0  # of all bodies
@@ -118,10 +119,10 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         # Writing pauses while anything is left to write, and not only while much is.
         transport.set_write_buffer_limits(high=0)
         super().connection_made(_Transport(transport))
-        self._expect(HEAD_SECONDS)
+        self._deadline.set(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect(None)
+        self._deadline.close()
         self._stop_writing()
         super().connection_lost(exc)
         self._end_rest()
@@ -151,8 +152,9 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             piece, self._piece = self._piece, bytearray()
             self._receive(memoryview(piece)[:count])
         # Any byte ends uvicorn's waiting for the next request, and an empty line begins none.
-        if self._timer is None and self.timeout_keep_alive_task is None and self._answered:
-            self._expect(HEAD_SECONDS)
+        idle = self.timeout_keep_alive_task is None and self._answered
+        if idle and not self._deadline.is_set:
+            self._deadline.set(HEAD_SECONDS)
 
     def _receive(self, data: memoryview) -> None:
         if self._refused:
@@ -197,7 +199,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._expect(HEAD_SECONDS)
+        self._deadline.set(HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase % 2 == 0:  # nobody reads trailers
@@ -216,7 +218,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             self.scope["extensions"][REST] = self._read_rest
         self._phase += 1
         self._head_bytes = 0
-        self._expect(BODY_SECONDS)
+        self._deadline.set(BODY_SECONDS)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -226,7 +228,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
     def on_message_complete(self) -> None:
         self._phase += 1
         self._head_bytes = 0
-        self._expect(None)
+        self._deadline.set(None)
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -258,17 +260,12 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
             self._writing.cancel()
         self._writing = None
 
-    def _expect(self, seconds: float | None) -> None:
-        """Hang up after so many seconds, if nothing else is expected before."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
-
     def _late(self) -> None:
+        """Hang up, if nothing else is expected before."""
         cycle = self.cycle
         computing = cycle is not None and not (cycle.response_complete or cycle.more_body)
         if computing or self.pipeline:
             # The client is ahead of us: it is owed an answer to the request before this one.
-            self._expect(HEAD_SECONDS)
+            self._deadline.set(HEAD_SECONDS)
         else:
             self.transport.close()
