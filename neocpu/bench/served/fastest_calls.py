@@ -15,6 +15,9 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
+TIE: Final = 1.03
+"""Times the fastest mode's time; a server's instances are as many as streams of a mode within it:
+calls on threads of their own do not wait for each other where a request takes a CPU away."""
 NEAR: Final = 1.05
 """Times the fastest mode's time; between those within it, chance may have decided."""
 AGAIN: Final = 2
@@ -63,7 +66,7 @@ def fastest_calls(
     threads: int,
     folder: Path,
     on_progress: ProgressCallback = silent,
-) -> CallMode:
+) -> tuple[CallMode, int]:
     """Try each plan of a set of batches on 1, 2, 4, … streams and one for each thread.
 
     Those that come near the fastest are tried again.
@@ -76,6 +79,13 @@ def fastest_calls(
         In all.
     folder : Path
         For inputs.
+
+    Returns
+    -------
+    CallMode
+        The fastest.
+    int
+        Instances of a server: the most streams of a mode that is about as fast.
 
     Raises
     ------
@@ -101,4 +111,5 @@ def fastest_calls(
             with ContenderProcess(contender, threads, archives[mode.rows]) as process:
                 (each,) = process.run(1, 1)  # a mean of several, as of all calls at once
                 seconds[mode].append(each / mode.rows)
-    return min(modes, key=typical)
+    best = min(modes, key=typical)
+    return best, max(mode.streams for mode in modes if typical(mode) <= TIE * typical(best))

@@ -88,7 +88,7 @@ class ServedResult:
     delay : float or None
         How long a request may wait for others; None if each is computed by itself.
     calls : int
-        How many times ``direct`` passes while a whole batch is computed.
+        How many times ``direct`` passes while each instance computes a whole batch.
     """
 
     clients: int
@@ -158,10 +158,21 @@ class ServedResult:
 
 @dataclass(frozen=True, slots=True)
 class ServedReport:
-    """What came of one artifact; ``request_bytes`` are a request's, ``mode`` is of direct calls."""
+    """What came of one artifact.
+
+    Attributes
+    ----------
+    mode : CallMode
+        Of direct calls.
+    instances : int
+        Of the server, which share the threads.
+    request_bytes : int
+        A request's.
+    """
 
     name: str
     mode: CallMode
+    instances: int
     request_bytes: int
     results: tuple[ServedResult, ...]
 
@@ -182,6 +193,7 @@ class ServedReport:
             "model": self.name,
             "threads": self.mode.threads,
             "mode": self.mode.to_json(),
+            "instances": self.instances,
             "request_bytes": self.request_bytes,
             "results": [result.to_json() for result in self.results],
         }
@@ -207,10 +219,10 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
         header = module.metadata
     with TemporaryFolder("bench") as name:
         folder = Path(name)
-        mode, inputs = CallMode(request.threads), header.inputs
+        mode, instances, inputs = CallMode(request.threads), 1, header.inputs
         if request.max_batch:
             plans = _plans(header, request.max_batch)
-            mode = fastest_calls(artifact, plans, request.threads, folder, on_progress)
+            mode, instances = fastest_calls(artifact, plans, request.threads, folder, on_progress)
             inputs = plans[mode.rows]
         arrays = random_inputs(inputs, seed=0)
         asked = slice(1 if request.max_batch else None)
@@ -218,7 +230,7 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
         archive, message = folder / "inputs.npz", folder / "request"
         save_inputs(archive, arrays)
         message.write_bytes(content)
-        options = _options(mode, request)
+        options = _options(instances, request)
         with (
             ContenderProcess(mode.contender(artifact), mode.threads, archive) as direct,
             closing(ServerProcess(artifact, options)) as server,
@@ -226,10 +238,12 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
         ):
             outputs = tuple(array[asked] for array in direct.outputs())
             tolerance = BFLOAT16_ERROR if request.max_batch and len(header.each) > 1 else 0.0
-            race = _Race(direct, server, clients, message, outputs, tolerance, mode, request)
+            race = _Race(
+                direct, server, clients, message, outputs, tolerance, mode.rows, instances, request
+            )
             race.warm_up()
             results = race.run(on_progress)
-    return ServedReport(header.name, mode, len(content), results)
+    return ServedReport(header.name, mode, instances, len(content), results)
 
 
 def _plans(header: ArtifactHeader, most: int) -> dict[int, tuple[TensorSpec, ...]]:
@@ -245,9 +259,10 @@ def _plans(header: ArtifactHeader, most: int) -> dict[int, tuple[TensorSpec, ...
     return {rows: inputs for rows, inputs in found.items() if rows <= most} or found
 
 
-def _options(mode: CallMode, request: ServedRequest) -> tuple[str, ...]:
+def _options(instances: int, request: ServedRequest) -> tuple[str, ...]:
     """Return what `neocpu serve` is told."""
-    calls = ("--threads", str(mode.threads_each), "--instances", str(mode.streams))
+    threads = max(1, request.threads // instances)
+    calls = ("--threads", str(threads), "--instances", str(instances))
     queue = ("--queue", str(max(request.clients)))
     if request.max_batch is None:
         return (*calls, *queue)
@@ -265,7 +280,8 @@ class _Race:
     message: Path
     outputs: tuple[AnyArray, ...]
     tolerance: float
-    mode: CallMode
+    rows: int
+    instances: int
     request: ServedRequest
 
     def warm_up(self) -> None:
@@ -307,15 +323,15 @@ class _Race:
                 if not same_outputs(body, self.outputs, self.tolerance):
                     wrong += count
             wrong += found.others + found.failed
-        together, rows = self.request.max_batch, self.mode.rows
+        together = self.request.max_batch
         return ServedResult(
             clients,
             tuple(load.seconds for load in loads),
             tuple(direct),
             tuple(load.per_answer for load in loads),
             wrong,
-            rows,
+            self.rows,
             statistics.fmean(load.cpu for load in loads),
             None if together is None else self.request.max_delay,
-            self.mode.streams * -(-(together or 1) // rows),
+            self.instances * -(-(together or 1) // self.rows),
         )

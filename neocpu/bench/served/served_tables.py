@@ -16,17 +16,18 @@ METHOD: Final = (
     "`neocpu serve` runs in one process and listens on loopback; clients in another send requests "
     "of the Open Inference Protocol v2 with binary tensors over connections they keep, each the "
     "next one when it has the answer to the last; a third process makes direct calls of the same "
-    "artifact with the same input, one after another without a pause. In {rounds} rounds they take "
-    "turns, and a process is stopped (SIGSTOP) unless it is its turn. All of them share the "
-    "machine's CPUs, so what clients and server take, calls lose. Requests count while all clients "
-    "are at it: from when each has had an answer to when they stop asking. Every answer is "
-    "compared byte for byte with the outputs of direct calls; where several plans may compute it, "
-    "in different precision maybe, norm-wise to 0.05. Where the server computes requests "
+    "artifact with the same input, one after another without a pause. In {rounds} rounds they "
+    "take turns, and a process is stopped (SIGSTOP) unless it is its turn. All of them share the "
+    "machine's CPUs, so what clients and server take, calls lose. Requests count while all "
+    "clients are at it: from when each has had an answer to when they stop asking. Every answer "
+    "is compared byte for byte with the outputs of direct calls; where several plans may compute "
+    "it, in different precision maybe, norm-wise to 0.05. Where the server computes requests "
     "together, each has one row, direct calls are of whole batches, and count as many: they are "
     "made by the plan and on as many streams as give the most rows a second, which is tried "
-    "first, and the server has as many instances. A batch then takes what `--max-batch` rows take "
-    "in such calls. Overhead is the median of a request's time less that of a direct call's of as "
-    "much, in the same round, with one client."
+    "first, and the server has as many instances as any mode within 3 % of that has streams. A "
+    "batch then takes what `--max-batch` rows for each instance take in such calls. Overhead is "
+    "the median of a request's time less that of a direct call's of as much, in the same round, "
+    "with one client."
 )
 LEAST_SHARE: Final = 0.95
 """Of the throughput of direct calls, for a server that computes requests together."""
@@ -47,7 +48,12 @@ def served_table(reports: Sequence[ServedReport]) -> Table:
     notes = [
         f"{report.name}: {plural(report.mode.threads, 'thread')}, "
         f"{report.request_bytes / 1e3:.1f} kB per request"
-        + (f", best mode of direct calls: {report.mode}." if together else ".")
+        + (
+            f", served by {plural(report.instances, 'instance')}, best mode of direct calls: "
+            f"{report.mode}."
+            if together
+            else "."
+        )
         for report in reports
     ]
     if together:

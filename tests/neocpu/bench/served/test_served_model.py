@@ -60,8 +60,9 @@ def test_requests_that_are_computed_together(linear):
 
 def test_calls_are_tried_on_streams(linear, tmp_path):
     plans = {4: linear.header.inputs}
-    mode = fastest_calls(linear.path, plans, 2, tmp_path)
+    mode, instances = fastest_calls(linear.path, plans, 2, tmp_path)
     assert mode.rows == 4
+    assert instances >= mode.streams
     assert mode.streams * mode.threads_each == mode.threads == 2
 
 
@@ -80,8 +81,26 @@ def test_modes_that_come_near_are_tried_again(linear, tmp_path, monkeypatch):
     monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
     (one,) = linear.header.inputs
     plans = {rows: (one.with_rows(rows),) for rows in times}
-    assert fastest_calls(linear.path, plans, 1, tmp_path).rows == 2
+    mode, instances = fastest_calls(linear.path, plans, 1, tmp_path)
+    assert (mode.rows, mode.streams, instances) == (2, 1, 1)
     assert times == {1: [], 2: [], 4: []}
+
+
+@pytest.mark.parametrize(("two", "instances"), [(1.02, 2), (1.04, 1)])
+def test_a_server_has_the_instances_of_a_mode_that_is_about_as_fast(
+    linear, tmp_path, monkeypatch, two, instances
+):
+    class Process(contextlib.nullcontext):
+        def __init__(self, contender, threads, archive):
+            super().__init__(self)
+            self.seconds = two if contender.streams == 2 else 1.0
+
+        def run(self, untimed, count):
+            return (4 * self.seconds,)
+
+    monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
+    mode, found = fastest_calls(linear.path, {4: linear.header.inputs}, 2, tmp_path)
+    assert (mode.streams, found) == (1, instances)
 
 
 def test_what_cannot_be_served_is_a_failure(tmp_path, linear):
@@ -131,7 +150,7 @@ def test_figures():
     together = replace(result, requests=4)  # whose direct calls do four times as much
     assert together.overhead is None
     assert result.share.value == pytest.approx(0.8)
-    report = ServedReport("net", CallMode(2), 1000, (result,))
+    report = ServedReport("net", CallMode(2), 1, 1000, (result,))
     speed, latency = pictures([report])
     assert [line.values for line in speed.lines] == [(80.0,), (100.0,)]
     figures = report.to_json()["results"][0]
@@ -147,7 +166,7 @@ def test_figures_of_batches():
     latencies, direct = ((0.081, 0.082),) * 3, ((0.010,),) * 3
     result = ServedResult(32, latencies, direct, (0.0015,) * 3, 0, 8, 0.0003, 0.002, 4)
     assert result.bound == pytest.approx(0.002 + 2.2 * 0.040)
-    report = ServedReport("net", CallMode(2, 2, 8), 1000, (result,))
+    report = ServedReport("net", CallMode(2, 2, 8), 2, 1000, (result,))
     assert report.to_json()["results"][0]["p99_bound"] == result.bound
     table = served_table([report])
     shown = dict(zip(table.header, table.rows[0], strict=True))
