@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +16,13 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
+FINALISTS: Final = 4
+"""Modes that are tried again in turns: of those that come near each other, chance may decide, and
+the machine be slower for one than for the next."""
+TURNS: Final = 5
 TIE: Final = 1.03
 """Times the fastest mode's time; a server's instances are as many as streams of a mode within it:
 calls on threads of their own do not wait for each other where a request takes a CPU away."""
-NEAR: Final = 1.05
-"""Times the fastest mode's time; between those within it, chance may have decided."""
-AGAIN: Final = 2
-"""How often these are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def fastest_calls(
 ) -> tuple[CallMode, int]:
     """Try each plan of a set of batches on 1, 2, 4, … streams and one for each thread.
 
-    Those that come near the fastest are tried again.
+    The fastest few are tried again, in turns.
 
     Parameters
     ----------
@@ -96,20 +97,30 @@ def fastest_calls(
     for rows, archive in archives.items():
         save_inputs(archive, random_inputs(plans[rows], seed=0))
     modes = [CallMode(threads, one, rows) for rows in plans for one in default_counts(threads)]
-    seconds: dict[CallMode, list[float]] = {mode: [] for mode in modes}
 
-    def typical(mode: CallMode) -> float:
-        return statistics.median(seconds[mode])
+    def started(mode: CallMode) -> ContenderProcess:
+        contender = Contender(str(mode), OWN, artifact, mode.streams)
+        return ContenderProcess(contender, threads, archives[mode.rows])
 
-    for again in range(1 + AGAIN):
-        if again:
-            least = min(map(typical, modes))
-            modes = [mode for mode in modes if typical(mode) <= NEAR * least]
-        for number, mode in enumerate(modes):
-            on_progress(Progress("best mode, again" if again else "best mode", number, len(modes)))
-            contender = Contender(str(mode), OWN, artifact, mode.streams)
-            with ContenderProcess(contender, threads, archives[mode.rows]) as process:
-                (each,) = process.run(1, 1)  # a mean of several, as of all calls at once
-                seconds[mode].append(each / mode.rows)
-    best = min(modes, key=typical)
-    return best, max(mode.streams for mode in modes if typical(mode) <= TIE * typical(best))
+    once: dict[CallMode, float] = {}
+    for number, mode in enumerate(modes):
+        on_progress(Progress("best mode", number, len(modes)))
+        with started(mode) as process:
+            once[mode] = _seconds(mode, process)
+    last = sorted(modes, key=lambda mode: once[mode])[:FINALISTS]
+    times: dict[CallMode, list[float]] = {mode: [] for mode in last}
+    with ExitStack() as stack:
+        processes = {mode: stack.enter_context(started(mode)) for mode in last}
+        for number in range(TURNS):
+            on_progress(Progress("best mode, in turns", number, TURNS))
+            for mode, process in processes.items():
+                times[mode].append(_seconds(mode, process))
+    typical = {mode: statistics.median(found) for mode, found in times.items()}
+    best = min(last, key=lambda mode: typical[mode])
+    return best, max(mode.streams for mode in last if typical[mode] <= TIE * typical[best])
+
+
+def _seconds(mode: CallMode, process: ContenderProcess) -> float:
+    """Return the seconds for a row, of several calls."""
+    (each,) = process.run(1, 1)
+    return each / mode.rows

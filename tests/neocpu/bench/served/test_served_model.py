@@ -66,9 +66,16 @@ def test_calls_are_tried_on_streams(linear, tmp_path):
     assert mode.streams * mode.threads_each == mode.threads == 2
 
 
-def test_modes_that_come_near_are_tried_again(linear, tmp_path, monkeypatch):
-    """The fastest by chance is not: of 1.00, 1.02 and 1.2 seconds the second takes 0.99 twice."""
-    times = {1: [1.0, 1.0, 1.0], 2: [2 * 1.02, 2 * 0.99, 2 * 0.99], 4: [4 * 1.2]}
+def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, monkeypatch):
+    """The fastest at first is not in the end; what was far from it is not tried again."""
+    seconds = {
+        1: [1.0, *5 * [1.01]],
+        2: [1.1, 0.9, 3, 1, 1, 1],
+        3: 6 * [1.2],
+        4: 6 * [1.3],
+        8: [1.4],
+    }
+    turns = []
 
     class Process(contextlib.nullcontext):
         def __init__(self, contender, threads, archive):
@@ -76,14 +83,15 @@ def test_modes_that_come_near_are_tried_again(linear, tmp_path, monkeypatch):
             self.rows = int(archive.stem.rpartition("-")[2])
 
         def run(self, untimed, count):
-            return (times[self.rows].pop(0),)
+            turns.append(self.rows)
+            return (self.rows * seconds[self.rows].pop(0),)
 
     monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
     (one,) = linear.header.inputs
-    plans = {rows: (one.with_rows(rows),) for rows in times}
+    plans = {rows: (one.with_rows(rows),) for rows in seconds}
     mode, instances = fastest_calls(linear.path, plans, 1, tmp_path)
     assert (mode.rows, mode.streams, instances) == (2, 1, 1)
-    assert times == {1: [], 2: [], 4: []}
+    assert turns == [1, 2, 3, 4, 8, *5 * [1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(("two", "instances"), [(1.02, 2), (1.04, 1)])
