@@ -14,6 +14,7 @@ from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
 from neocpu.cli.plans import shape_options
+from neocpu.cli.plans.accuracy_option import accuracy
 from neocpu.cli.plans.artifact_text import computes_in, precision_text
 from neocpu.cli.plans.fat_table import show_shapes, show_variants
 from neocpu.cli.plans.plan_text import (
@@ -112,7 +113,7 @@ Examples:
     help="Restrict the convolution algorithms, as in direct,depthwise. Winograd's and Strassen's "
     "make NaN of an infinity in the image, and of what lies near it; others keep both in place.",
 )
-@options.accuracy
+@accuracy
 @click.option(
     "--precision",
     type=options.OneOf(PRECISIONS),

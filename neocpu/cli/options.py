@@ -14,7 +14,6 @@ from neocpu.custom_operators.registry import register_named
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.units import parse_duration, parse_size
 from neocpu.input_shapes import Given, parse_given
-from neocpu.schedules.vocabulary.accuracy import DEFAULT, LEVELS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -187,14 +186,6 @@ only_db = click.option(
     "--only-db",
     is_flag=True,
     help="Use the records of --db alone, neither the shipped ones nor your own; none without --db.",
-)
-accuracy = click.option(
-    "--accuracy",
-    type=OneOf(tuple(LEVELS)),
-    default=DEFAULT.name,
-    show_default=True,
-    help="How exact: outputs err at most 1e-4, norm-wise, or 5e-6 (strict), for which algorithms "
-    "that round more than direct convolution are left out.",
 )
 page = click.option(
     "--html",

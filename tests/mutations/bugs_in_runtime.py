@@ -113,8 +113,8 @@ BUGS = (
     Bug(
         "serving: what is under way is not counted",
         "neocpu/serving/in_flight.py",
-        "        self.held += more\n",
-        "        self.held += min(more, 0)\n",
+        "        self._all.requests += size - self._request\n",
+        "        self._all.requests += min(size - self._request, 0)\n",
         ("tests/neocpu/serving/test_in_flight.py",),
     ),
     Bug(

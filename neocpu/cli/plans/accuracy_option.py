@@ -1,0 +1,19 @@
+"""The option for how exact outputs are to be, of commands that choose kernels."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from neocpu.cli.options import OneOf
+from neocpu.schedules.vocabulary.accuracy import DEFAULT, LEVELS
+
+accuracy: Final = click.option(
+    "--accuracy",
+    type=OneOf(tuple(LEVELS)),
+    default=DEFAULT.name,
+    show_default=True,
+    help="How exact: outputs err at most 1e-4, norm-wise, or 5e-6 (strict), for which algorithms "
+    "that round more than direct convolution are left out.",
+)
