@@ -120,15 +120,23 @@ target = click.option(
     "rpi5, graviton3 or apple-m1; or llvm -mcpu=NAME [-mattr=+x,-y] "
     "[-mtriple=aarch64-linux-gnu], quoted or not; or a JSON object.",
 )
-shape = click.option(
-    "--shape",
-    "shapes",
-    type=Shape(),
-    multiple=True,
-    callback=shapes_by_name,
-    metavar="NAME:D0,D1,…",
-    help="The whole shape of an input with dynamic dimensions; or NAME=16000: its value, which is "
-    "constant from then on. Repeatable.",
+
+
+def _shape(text: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--shape",
+        "shapes",
+        type=Shape(),
+        multiple=True,
+        callback=shapes_by_name,
+        metavar="NAME:D0,D1,…",
+        help=text,
+    )
+
+
+shape = _shape(
+    "The whole shape of an input with dynamic dimensions; or NAME=16000: its value, which is "
+    "constant from then on. Repeatable."
 )
 batch = click.option(
     "--batch",
@@ -197,16 +205,8 @@ page = click.option(
 
 def one_shape(also: str = "") -> Callable[[Command], Command]:
     """Return the option for one of an artifact's shapes; ``also`` ends its help."""
-    return click.option(
-        "--shape",
-        "shapes",
-        type=Shape(),
-        multiple=True,
-        callback=shapes_by_name,
-        metavar="NAME:D0,D1,…",
-        help="Which of the shapes it is compiled for, by that of an input; by default the first."
-        + also,
-    )
+    which = "Which of the shapes it is compiled for, by that of an input; by default the first."
+    return _shape(which + also)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
