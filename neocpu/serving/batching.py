@@ -171,7 +171,7 @@ class Batcher:
         best = max(self._rate(rows) for rows in range(1, most + 1))
         self._waited_for = best / WORTH
         if self._rate(1) >= self._waited_for:
-            self._delay = 0.0
+            self._delay = 0.0  # a row begins at once, and no timer is needed
         self._waiting: deque[_Request] = deque()
         self._count = 0
         self._due = -1  # the last request whose delay is over, and all before it

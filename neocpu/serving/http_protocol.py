@@ -107,7 +107,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         self._head_bytes = 0  # received since the parser last let go of any
         self._body_bytes = 0  # of all bodies
         self._refused = False
-        self._writing: asyncio.TimerHandle | None = None
+        # Not closed then, which would wait for the client: dropped with what it did not read.
+        self._writing = Deadline(self.loop, lambda: self.transport.abort())
         self._piece = bytearray()  # where the last read went
         self._length = 0  # of the body, if the head told it
         self._missing = 0  # of a body that is read past the parser
@@ -123,18 +124,17 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.close()
-        self._stop_writing()
+        self._writing.close()
         super().connection_lost(exc)
         self._end_rest()
         self._gone.set_result(None)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # Not closed, which would wait for the client: dropped with what it did not read.
-        self._writing = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
+        self._writing.set(ANSWER_SECONDS)
 
     def resume_writing(self) -> None:
-        self._stop_writing()
+        self._writing.set(None)
         super().resume_writing()
 
     def room(self) -> bytearray | memoryview:
@@ -254,11 +254,6 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
     def _answered(self) -> bool:
         """Whether no answer is due to a request whose head is complete."""
         return self.cycle is None or self.cycle.response_complete
-
-    def _stop_writing(self) -> None:
-        if self._writing is not None:
-            self._writing.cancel()
-        self._writing = None
 
     def _late(self) -> None:
         """Hang up, if nothing else is expected before."""
