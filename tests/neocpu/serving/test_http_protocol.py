@@ -2,232 +2,33 @@
 
 import asyncio
 import tracemalloc
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
-import numpy as np
 import pytest
 
 pytest.importorskip("httptools")
-import uvicorn
 import uvloop
-from uvicorn.server import ServerState
+from http_exchange import (
+    CHUNKED,
+    GET,
+    POST,
+    after_the_body,
+    answer,
+    at_once,
+    connected,
+    exchange,
+    in_one_place,
+)
 
 from neocpu.serving import http_protocol
-from neocpu.serving.extensions import GONE, KEEP_NEXT, REST
 
-GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
-POST = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n"
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.4)
-    monkeypatch.setattr(http_protocol, "BODY_SECONDS", 0.4)
-
-
-@asynccontextmanager
-async def connected(app, keep_alive=60):
-    """Yield reader and writer of a connection to ``app``."""
-    config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_keep_alive=keep_alive)
-    config.load()
-    loop, state = asyncio.get_running_loop(), ServerState()
-
-    def protocol():
-        return http_protocol.BoundedProtocol(config, state, {}, loop)
-
-    async with await loop.create_server(protocol, "127.0.0.1", 0) as server:
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        try:
-            yield reader, writer
-        finally:
-            writer.close()
-
-
-async def answer(send):
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def at_once(scope, receive, send):
-    await answer(send)
-
-
-async def after_the_body(scope, receive, send):
-    while (event := await receive())["type"] == "http.request" and event["more_body"]:
-        pass
-    if event["type"] == "http.request":
-        await answer(send)
-
-
-def exchange(app, *parts, pause=0.0, keep_alive=60, run=asyncio.run):
-    """Return what the server sends to a client that sends these parts, until it hangs up."""
-
-    async def scene():
-        async with connected(app, keep_alive) as (reader, writer), asyncio.timeout(30):
-            for part in parts:
-                writer.write(part)
-                await asyncio.sleep(pause)
-            return await reader.read()
-
-    return run(scene())
-
-
-async def in_one_place(scope, receive, send):
-    """Answer with the body, which is read to one place."""
-    length = int(dict(scope["headers"]).get(b"content-length", 0))
-    place, first = bytearray(length), await receive()
-    came = len(first["body"])
-    place[:came] = first["body"]
-    if first["more_body"]:
-        came += await scope["extensions"][REST](memoryview(place)[came:])
-        event = await receive()
-        if came < length:
-            assert event["type"] == "http.disconnect"
-            return
-        assert event == {"type": "http.request", "body": b"", "more_body": False}
-    head = [(b"content-length", str(length).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": head})
-    await send({"type": "http.response.body", "body": bytes(place)})
-
-
-def post(body, more=b""):
-    return POST.replace(b"9\r\n", b"%d\r\n%s" % (len(body), more)) + body
+pytestmark = pytest.mark.usefixtures("short")
 
 
 @pytest.mark.parametrize("app", [after_the_body, in_one_place])
 @pytest.mark.parametrize("sent", [b"", GET[:10], POST, POST + b"half"])
 def test_who_stops_half_way_is_hung_up_on(app, sent):
     assert exchange(app, sent) == b""
-
-
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-@pytest.mark.parametrize("together", [False, True])
-def test_bodies_are_read_to_one_place(run, together):
-    """The rest of each, and nothing of the request that follows it."""
-    random = np.random.default_rng(0)
-    piece = http_protocol.PIECE_BYTES
-    sizes = (0, 1, piece - 70, piece, piece + 1, 3 * piece - 1, 500_009, 2)
-    bodies = [random.bytes(size) for size in sizes]
-    parts = [post(body) for body in bodies]
-    sent = [b"".join(parts)] if together else parts
-    found = exchange(in_one_place, *sent, pause=0.02, keep_alive=0.3, run=run)
-    for body in bodies:
-        head, _, found = found.partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200")
-        assert found.startswith(body)
-        found = found[len(body) :]
-    assert not found
-
-
-def test_a_client_that_waits_to_be_told_to_go_on():
-    async def scene():
-        async with connected(in_one_place) as (reader, writer), asyncio.timeout(30):
-            body = bytes(range(256)) * 1000
-            head = post(body, b"Expect: 100-continue\r\n").removesuffix(body)
-            writer.write(head)
-            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            writer.write(body)
-            await reader.readuntil(b"\r\n\r\n")
-            assert await reader.readexactly(len(body)) == body
-
-    asyncio.run(scene())
-
-
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_the_rest_of_a_body_may_be_for_nobody(run):
-    """It is read all the same, to nowhere, and the next request answered."""
-    body = b"1" * 200_000
-    place = bytearray(len(body))
-
-    async def impatient(scope, receive, send):
-        if scope["method"] == "POST":
-            first = await receive()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await scope["extensions"][REST](memoryview(place)[len(first["body"]) :])
-        await answer(send)
-
-    parts = post(body)[:100_000], post(body)[100_000:] + GET
-    found = exchange(impatient, *parts, pause=0.1, keep_alive=0.2, run=run)
-    assert found.count(b"HTTP/1.1 200") == 2
-    assert 0 < place.count(b"1") < 100_000
-
-
-def test_the_rest_of_a_body_that_ends_early():
-    ended = []
-
-    async def app(scope, receive, send):
-        await in_one_place(scope, receive, send)
-        ended.append(scope["method"])
-
-    async def scene():
-        async with connected(app) as (_, writer), asyncio.timeout(30):
-            writer.write(post(bytes(100_000))[:50_000])
-            await writer.drain()
-            await asyncio.sleep(0.05)
-            writer.transport.abort()
-            while not ended:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(scene())
-
-
-def test_of_chunks_nobody_knows_the_rest():
-    told = []
-
-    async def app(scope, receive, send):
-        told.append([*scope["extensions"]])
-        await answer(send)
-
-    exchange(app, CHUNKED + b"0\r\n\r\n", keep_alive=0.1)
-    assert told == [[KEEP_NEXT, GONE]]
-
-
-def test_who_goes_is_noticed():
-    noticed = []
-
-    async def app(scope, receive, send):
-        gone = scope["extensions"][GONE]
-        noticed.append(gone.done())
-        await gone
-        noticed.append(gone.done())
-
-    async def scene():
-        async with connected(app) as (_, writer), asyncio.timeout(30):
-            writer.write(GET)
-            while not noticed:
-                await asyncio.sleep(0.01)
-            writer.transport.abort()
-            while len(noticed) < 2:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(scene())
-    assert noticed == [False, True]
-
-
-@pytest.mark.parametrize("body", [b"", b"whole", bytes(3_000_000)])
-def test_a_head_goes_out_with_the_body(body, monkeypatch):
-    written = []
-    write = http_protocol._Transport.write
-
-    async def app(scope, receive, send):
-        scope["extensions"][KEEP_NEXT]()
-        head = [(b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-    def noted(self, data):
-        write(self, data)
-        written.append((len(data), self._kept))
-
-    monkeypatch.setattr(http_protocol._Transport, "write", noted)
-    found = exchange(app, GET * 2, keep_alive=0.1)
-    assert found.count(b"HTTP/1.1 200") == 2
-    assert found.endswith(b"\r\n\r\n" + body)
-    heads, bodies = written[::3], written[1::3]
-    assert all(kept.startswith(b"HTTP/1.1 200") for _, kept in heads)
-    assert bodies == [(len(body), b"")] * 2
 
 
 def test_a_body_that_nobody_reads_ends_too():
@@ -259,9 +60,6 @@ def test_large_bodies_are_no_heads(monkeypatch):
     size = 500_000
     post = POST.replace(b"9", b"%d" % size) + bytes(size)
     assert exchange(after_the_body, post * 3, GET[:10]).count(b"HTTP/1.1 200") == 3
-
-
-CHUNKED = POST.replace(b"Content-Length: 9", b"Transfer-Encoding: chunked")
 
 
 async def never(scope, receive, send):

@@ -5,7 +5,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from fake_modules import GOOD, FakeModule, ask, loaded, metrics, settle, start
+from fake_modules import GOOD, FakeModule, ask, metrics, settle, start
 from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import ArtifactError
@@ -15,12 +15,6 @@ from neocpu.serving.metrics import Metrics
 from neocpu.serving.refusals import OverloadedError, UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.server import InferenceServer
-
-
-@pytest.fixture
-def modules(monkeypatch):
-    """``all`` modules that were made, in order, and the ``log`` of what was done to them."""
-    return loaded(monkeypatch)
 
 
 def test_a_request(modules):

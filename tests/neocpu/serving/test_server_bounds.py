@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from fake_modules import GOOD, ask, loaded, metrics, settle, start
+from fake_modules import GOOD, ask, metrics, settle, start
 
 from neocpu.foundation.errors import ArtifactError
 from neocpu.serving import server as serving_server
@@ -17,12 +17,6 @@ from neocpu.serving.refusals import (
     TooLargeError,
 )
 from neocpu.serving.request import parse_request
-
-
-@pytest.fixture
-def modules(monkeypatch):
-    """``all`` modules that were made, in order, and the ``log`` of what was done to them."""
-    return loaded(monkeypatch)
 
 
 @pytest.mark.parametrize(
