@@ -1,10 +1,15 @@
 """How many rows a second Ray Data's workers score, by how many of them there are.
 
-``python -m tests.ray_race [NETWORK] [--workers 1,2] [--rows N] [--rounds N]`` compiles a built-in
-network for one thread and scores arrays that are in Ray's memory, each worker on one CPU, in turns;
-what is told are medians. A round ends when every row is scored. Ray itself needs CPUs for handing
-rows around, so that the last of a machine's CPUs brings less than the others; and the first rows
-wait for the second worker to come up, so that few rows scale worse.
+``python -m tests.ray_race [NETWORK] [--workers 1,2] [--batches 1,4,16] [--rows N] [--rounds N]``
+compiles a built-in network for one thread and a set of batches, and scores arrays that are in Ray's
+memory, each worker on one CPU, in turns; what is told are medians. A round ends when every row is
+scored.
+
+Two things keep CPUs from counting in full. Ray itself needs a twentieth of two for handing rows
+around, so that the last of a machine's CPUs brings less than the others; and the first rows wait
+for the second worker to come up, so that few rows scale worse. A third is the model's: workers that
+compute one row at a time (``--batches 1``) all read the weights for every row, and wait for each
+other's reading.
 """
 
 from __future__ import annotations
@@ -68,15 +73,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.ray_race")
     parser.add_argument("network", nargs="?", default="resnet50")
     parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--batches", default="1,4,16")
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
     counts = [int(count) for count in asked.workers.split(",")]
+    batches = [int(batch) for batch in asked.batches.split(",")]
     model = build(asked.network)
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim][1:]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.so"
-        with neocpu.compile(model, threads=1, verify=False) as made:
+        shapes = [{model.graph.input[0].name: (batch, *shape)} for batch in batches]
+        with neocpu.compile(model, shapes=shapes, threads=1, verify=False) as made:
             made.export(path)
         ray.init(num_cpus=max(counts), include_dashboard=False, log_to_driver=False)
         ray.data.DataContext.get_current().enable_progress_bars = False
