@@ -35,10 +35,16 @@ class InputColumn:
         Raises
         ------
         UsageError
-            If there is none.
+            If there is none, or it is no array.
         """
         if self.column in batch:
-            return batch[self.column]
+            column = batch[self.column]
+            if hasattr(column, "__array__"):  # a pandas.Series has it too
+                return np.asarray(column)
+            raise UsageError(
+                f"{self._place} is a {type(column).__name__} and not an array: leave map_batches' "
+                "batch_format= as it is, or give 'numpy'"
+            )
         raise UsageError(
             f"input '{self.spec.name}': the data set has no column '{self.column}', only "
             f"{', '.join(batch)}{did_you_mean(self.column, batch)}; name it with "

@@ -226,6 +226,7 @@ def test_what_is_no_picture(fake):
     ("options", "columns", "message"),
     [
         ({}, {"z": np.zeros((4, 64), "float32")}, "the data set has no column 'x', only z"),
+        ({}, {"x": [[0.0] * 64] * 4}, "column 'x' is a list and not an array: .*'numpy'"),
         ({}, {"x": np.zeros((4, 64))}, r"a row is float32\[64\], got float64\[64\]"),
         ({}, {"x": np.zeros((4, 65), "float32")}, r"a row is float32\[64\], got float32\[65\]"),
         ({}, {"x": objects(np.zeros(3, "float32"))}, r"a row is float32\[64\], got float32\[3\]"),
