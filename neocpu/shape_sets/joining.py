@@ -25,7 +25,9 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
 
 ROUNDS: Final = 5
-"""Of calls of each plan, by which batches are done from then on."""
+"""Of calls of each plan at least, by which batches are done from then on."""
+SECONDS: Final = 4.0
+"""For more of them."""
 
 
 def check_set(models: Sequence[LoadedModel]) -> None:
@@ -132,7 +134,7 @@ def _with_seconds(header: ArtifactHeader, module: Module) -> ArtifactHeader:
     for number, signature in enumerate(signatures.all):
         plans = signatures.batch_plans([spec.shape for spec in signature.inputs])
         if number not in seconds and mixing([header.each[n] for n in plans.values()]) is None:
-            took = time_plans(module.run, signature.inputs, plans, ROUNDS)
+            took = time_plans(module.run, signature.inputs, plans, ROUNDS, budget=SECONDS)
             seconds |= {plans[rows]: each for rows, each in took.items()}
     first, *others = (
         replace(each, plan={**each.plan, CALL_SECONDS: seconds[number]})

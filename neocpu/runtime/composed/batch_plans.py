@@ -22,6 +22,8 @@ CALL_SECONDS: Final = "call_seconds"
 """The field of a plan that tells what a call took; of batches in a set that was verified."""
 CALLS: Final = 3
 """Of each plan, where a batch waits for what they tell."""
+MOST_CALLS: Final = 25
+"""Of each plan, where nobody does."""
 
 
 def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
@@ -51,7 +53,12 @@ def seconds_told(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
 
 
 def time_plans(
-    run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int], rounds: int = CALLS
+    run: Run,
+    inputs: Sequence[TensorSpec],
+    sizes: Collection[int],
+    rounds: int = CALLS,
+    *,
+    budget: float = 0.0,
 ) -> dict[int, float]:
     """Return the seconds that a run takes, on random inputs, by the rows of its plan.
 
@@ -65,14 +72,20 @@ def time_plans(
     sizes : collection of int
         The rows of the plans.
     rounds : int
-        How often each is timed.
+        How often each is timed, at least.
+    budget : float
+        Seconds in which each is timed further, up to `MOST_CALLS` times: plans that take about as
+        long by the row are told apart.
     """
     from statistics import median  # here, because that takes 3 ms
 
     arrays = random_inputs([spec.with_rows(max(sizes)) for spec in inputs], seed=0)
     given = {size: {name: array[:size] for name, array in arrays.items()} for size in sorted(sizes)}
     times: dict[int, list[float]] = {size: [] for size in given}
-    for _ in range(1 + rounds):
+    end = time.perf_counter() + budget
+    for number in range(1 + MOST_CALLS):
+        if number > rounds and time.perf_counter() > end:
+            break
         for size, rows in given.items():
             start = time.perf_counter()
             run(rows)
