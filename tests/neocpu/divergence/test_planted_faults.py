@@ -50,11 +50,11 @@ def stale_scale(array: np.ndarray) -> None:
 
 
 def halves_swapped(array: np.ndarray) -> None:
-    array[...] = np.roll(array, array.shape[-1] // 2, -1)
+    array[...] = np.roll(array, array.size // 2)  # a bias may have its channels along any axis
 
 
 def next_channels(array: np.ndarray) -> None:
-    array[...] = np.roll(array, 1, -1)
+    array[...] = np.roll(array, 1)
 
 
 def one_missing(array: np.ndarray) -> None:

@@ -42,7 +42,7 @@ def test_they_cost_what_the_plan_with_them_does(name):
         options = plan.offer.choices[node]
         costs = [dearer(plan, node, i) for i in range(len(options))]
         second = chosen.runner_up
-        if second is not None:
+        if second is not None and second.scheme != chosen.scheme:
             bytes_more = second.weight_bytes - chosen.weight_bytes
             costs.append(second.seconds - chosen.seconds + PRICE * bytes_more)
         del costs[plan.search.choices[node]]
