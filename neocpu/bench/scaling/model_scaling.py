@@ -44,6 +44,9 @@ class ScalingRequest:
         Whether that is one of this CPU, on which what there are cores for is measured too.
     databases : tuple of Path
     shapes : InputShapes
+    is_named : bool
+        Whether the machine was asked for by its name: then it reads memory as it is known to, and
+        not as what this host has of one does.
     """
 
     counts: tuple[int, ...]
@@ -51,6 +54,7 @@ class ScalingRequest:
     is_host: bool
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
+    is_named: bool = False
 
     @classmethod
     def of(
@@ -79,7 +83,8 @@ class ScalingRequest:
             raise UsageError(
                 f"--threads {asked[-1]} is more than the machine has: {plural(found.cores, 'core')}"
             )
-        return cls(tuple(asked), found, found.cpu == host, databases, shapes)
+        is_host, is_named = found.cpu == host, machine is not None
+        return cls(tuple(asked), found, is_host, databases, shapes, is_named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +201,9 @@ def predict_models(
         If this machine's multiply-adds cannot be measured.
     """
     slower = 1.0
-    if request.is_host:
+    if request.is_host and not request.is_named:
         request = replace(request, machine=_as_it_reads(request.machine, on_progress))
-    else:
+    elif not request.is_host:
         slower = measure_limits(1, on_progress).flops / request.machine.flops
 
     def predict(_: int, model: str) -> ScalingPrediction:

@@ -203,3 +203,16 @@ def test_a_model_that_fails_is_reported(compiled, monkeypatch):
     monkeypatch.setattr(model_scaling, "compile_in_child", fail)
     (found,) = predict_models(["net.onnx"], ScalingRequest((2,), MACHINE, True))
     assert isinstance(found, ModelFailure)
+
+
+def test_a_machine_that_is_named_reads_memory_as_it_is_known_to(monkeypatch):
+    def fail(*_, **__):
+        raise ModelError("no model")
+
+    measured = []
+    monkeypatch.setattr(model_scaling, "compile_in_child", fail)
+    monkeypatch.setattr(model_scaling, "_as_it_reads", lambda one, _: measured.append(one) or one)
+    for is_named in (True, False):
+        request = ScalingRequest((2,), MACHINE, True, is_named=is_named)
+        assert len(list(predict_models(["net.onnx"], request))) == 1
+        assert bool(measured) != is_named
