@@ -37,7 +37,7 @@ Examples:
     "--machine",
     metavar="NAME|FILE.json",
     help="The machine to predict for: znver4, znver5, icelake-server, or one that a file "
-    "describes as --json prints it; by default one of this CPU.",
+    "describes as --json prints it; by default one of this CPU, as it reads memory now.",
 )
 def command(
     terminal: Terminal, asked: Asked, counts: tuple[int, ...] | None, machine: str | None
