@@ -22,7 +22,7 @@ from tvm.ir import Call, Var
 
 from neocpu.passes.rules.channel_order import is_channelwise, is_dense_conv, reordered
 from neocpu.passes.rules.rule import FunctionRule, Kind
-from neocpu.passes.values.held_values import REORDERED, channel_orders
+from neocpu.passes.values.held_values import REORDERED, channel_orders, is_numbered
 from neocpu.relax_utils import (
     Expr,
     bindings,
@@ -313,10 +313,10 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     rebuilt = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
     told = dict(channel_orders(func))
     for each in emitted:
-        order = orders.get(maps.root_of(each.var), [])
-        if order != sorted(order):
-            known_order = told.get(str(each.var.name), tuple(range(len(order))))
-            told[str(each.var.name)] = tuple(known_order[place] for place in order)
+        name, order = str(each.var.name), orders.get(maps.root_of(each.var), [])
+        if order != sorted(order) and not is_numbered(name):
+            known_order = told.get(name, tuple(range(len(order))))
+            told[name] = tuple(known_order[place] for place in order)
     rebuilt = rebuilt.with_attr(REORDERED, {name: list(order) for name, order in told.items()})
     return relax.analysis.remove_all_unused(rebuilt)
 

@@ -109,13 +109,18 @@ def channel_orders(main: relax.Function) -> Mapping[str, tuple[int, ...]]:
     return {str(name): tuple(map(int, order)) for name, order in told.items()}
 
 
+def is_numbered(name: str) -> bool:
+    """Whether TVM made a name: no tensor of the model's has it, and several variables may."""
+    return _NUMBERED.fullmatch(name) is not None
+
+
 def of_the_model(values: Iterable[HeldValue | None], main: relax.Function) -> tuple[HeldValue, ...]:
     """Return those values that are the model's, as it calls them: names of our own are none."""
     orders, renamed = channel_orders(main), renamed_by(main)
     return tuple(
         replace(value, name=renamed.get(value.name, value.name), order=orders.get(value.name, ()))
         for value in values
-        if value is not None and not _NUMBERED.fullmatch(value.name)
+        if value is not None and not is_numbered(value.name)
     )
 
 
