@@ -25,7 +25,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
 
 ROUNDS: Final = 5
-"""Of turns of each plan at least, by which batches are done from then on."""
+"""Of calls of each plan at least, by which batches are done from then on."""
 SECONDS: Final = 4.0
 """For more of them."""
 

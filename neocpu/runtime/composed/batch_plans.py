@@ -20,12 +20,10 @@ Run: TypeAlias = Callable[[Mapping[str, AnyArray]], Mapping[str, AnyArray]]
 
 CALL_SECONDS: Final = "call_seconds"
 """The field of a plan that tells what a call took; of batches in a set that was verified."""
-TURNS: Final = 3
-"""Turns of each plan, where a batch waits for what they tell."""
-MOST_TURNS: Final = 25
-"""Turns of each plan, where nobody does."""
-IN_A_ROW: Final = 4
-"""Calls of a plan at most, as many rows as the largest plan's call at most."""
+CALLS: Final = 3
+"""Of each plan, where a batch waits for what they tell."""
+MOST_CALLS: Final = 25
+"""Of each plan, where nobody does."""
 
 
 def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
@@ -58,16 +56,14 @@ def time_plans(
     run: Run,
     inputs: Sequence[TensorSpec],
     sizes: Collection[int],
-    rounds: int = TURNS,
+    rounds: int = CALLS,
     *,
     budget: float = 0.0,
 ) -> dict[int, float]:
     """Return the seconds that a run takes, on random inputs, by the rows of its plan.
 
     Medians of calls in turns, after one of each: the fastest would flatter short ones, of which one
-    more likely finds the machine to itself. Short ones are called several times in a row, and the
-    first does not count: what another plan's call left in the caches is a tenth of it, and nothing
-    of a long one.
+    more likely finds the machine to itself.
 
     Parameters
     ----------
@@ -76,29 +72,22 @@ def time_plans(
     sizes : collection of int
         The rows of the plans.
     rounds : int
-        How many turns each has, at least.
+        How often each is timed, at least.
     budget : float
-        Seconds in which there are further ones, up to `MOST_TURNS`: plans that take about as
+        Seconds in which each is timed further, up to `MOST_CALLS` times: plans that take about as
         long by the row are told apart.
     """
     from statistics import median  # here, because that takes 3 ms
 
-    most = max(sizes)
-    arrays = random_inputs([spec.with_rows(most) for spec in inputs], seed=0)
+    arrays = random_inputs([spec.with_rows(max(sizes)) for spec in inputs], seed=0)
     given = {size: {name: array[:size] for name, array in arrays.items()} for size in sorted(sizes)}
     times: dict[int, list[float]] = {size: [] for size in given}
     end = time.perf_counter() + budget
-    for number in range(1 + MOST_TURNS):
+    for number in range(1 + MOST_CALLS):
         if number > rounds and time.perf_counter() > end:
             break
         for size, rows in given.items():
-            calls = min(IN_A_ROW, most // size) if number else 1
-            took = [_seconds(run, rows) for _ in range(calls)]
-            times[size] += took[1:] or took
+            start = time.perf_counter()
+            run(rows)
+            times[size].append(time.perf_counter() - start)
     return {size: median(took[1:]) for size, took in times.items()}
-
-
-def _seconds(run: Run, inputs: Mapping[str, AnyArray]) -> float:
-    start = time.perf_counter()
-    run(inputs)
-    return time.perf_counter() - start
