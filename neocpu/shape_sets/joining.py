@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from neocpu.building.link import replace_header
 from neocpu.building.parallel_codegen import OneAtATime
@@ -17,17 +16,13 @@ from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.runtime.composed.batch_plans import CALL_SECONDS, mixing, time_plans
+from neocpu.runtime.composed.batch_plans import CALL_SECONDS, mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module
 from neocpu.runtime.signatures import SignatureSet
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.shape_sets.plan_seconds import quickest_seconds
 from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
-
-ROUNDS: Final = 5
-"""Of calls of each plan at least, by which batches are done from then on."""
-SECONDS: Final = 4.0
-"""For more of them."""
 
 
 def check_set(models: Sequence[LoadedModel]) -> None:
@@ -134,7 +129,7 @@ def _with_seconds(header: ArtifactHeader, module: Module) -> ArtifactHeader:
     for number, signature in enumerate(signatures.all):
         plans = signatures.batch_plans([spec.shape for spec in signature.inputs])
         if number not in seconds and mixing([header.each[n] for n in plans.values()]) is None:
-            took = time_plans(module.run, signature.inputs, plans, ROUNDS, budget=SECONDS)
+            took = quickest_seconds(module.run, signature.inputs, plans)
             seconds |= {plans[rows]: each for rows, each in took.items()}
     first, *others = (
         replace(each, plan={**each.plan, CALL_SECONDS: seconds[number]})

@@ -22,8 +22,6 @@ CALL_SECONDS: Final = "call_seconds"
 """The field of a plan that tells what a call took; of batches in a set that was verified."""
 CALLS: Final = 3
 """Of each plan, where a batch waits for what they tell."""
-MOST_CALLS: Final = 25
-"""Of each plan, where nobody does."""
 
 
 def mixing(plans: Sequence[ArtifactHeader]) -> str | None:
@@ -52,14 +50,7 @@ def seconds_told(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
     return seconds if len(seconds) == len(plans) else {}
 
 
-def time_plans(
-    run: Run,
-    inputs: Sequence[TensorSpec],
-    sizes: Collection[int],
-    rounds: int = CALLS,
-    *,
-    budget: float = 0.0,
-) -> dict[int, float]:
+def time_plans(run: Run, inputs: Sequence[TensorSpec], sizes: Collection[int]) -> dict[int, float]:
     """Return the seconds that a run takes, on random inputs, by the rows of its plan.
 
     Medians of calls in turns, after one of each: the fastest would flatter short ones, of which one
@@ -71,23 +62,22 @@ def time_plans(
         Of any number of rows.
     sizes : collection of int
         The rows of the plans.
-    rounds : int
-        How often each is timed, at least.
-    budget : float
-        Seconds in which each is timed further, up to `MOST_CALLS` times: plans that take about as
-        long by the row are told apart.
     """
     from statistics import median  # here, because that takes 3 ms
 
-    arrays = random_inputs([spec.with_rows(max(sizes)) for spec in inputs], seed=0)
-    given = {size: {name: array[:size] for name, array in arrays.items()} for size in sorted(sizes)}
+    given = inputs_by_rows(inputs, sizes)
     times: dict[int, list[float]] = {size: [] for size in given}
-    end = time.perf_counter() + budget
-    for number in range(1 + MOST_CALLS):
-        if number > rounds and time.perf_counter() > end:
-            break
+    for _ in range(1 + CALLS):
         for size, rows in given.items():
             start = time.perf_counter()
             run(rows)
             times[size].append(time.perf_counter() - start)
     return {size: median(took[1:]) for size, took in times.items()}
+
+
+def inputs_by_rows(
+    inputs: Sequence[TensorSpec], sizes: Collection[int]
+) -> dict[int, dict[str, AnyArray]]:
+    """Return random inputs of so many rows each, by name, by the rows, fewest first."""
+    arrays = random_inputs([spec.with_rows(max(sizes)) for spec in inputs], seed=0)
+    return {size: {name: array[:size] for name, array in arrays.items()} for size in sorted(sizes)}

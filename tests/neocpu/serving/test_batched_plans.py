@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.runtime.composed.batch_plans import MOST_CALLS, time_plans
+from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.batched_plans import any_rows, batch_of, batches_of, check_apart
 from neocpu.tensor_spec import TensorSpec
@@ -108,13 +108,3 @@ def test_every_plan_is_measured():
     assert set(found) == {1, 4}
     assert set(sizes) == {1, 4}
     assert min(found.values()) > 0
-
-
-@pytest.mark.parametrize(("budget", "calls"), [(0.0, 1 + 3), (60.0, 1 + MOST_CALLS)])
-def test_plans_are_measured_again_while_there_is_time(budget, calls):
-    sizes = []
-    time_plans(
-        *(lambda inputs: sizes.append(len(inputs["x"])), [spec("x", 1, 3)], {4: 1, 1: 0}, 3),
-        budget=budget,
-    )
-    assert sizes == [1, 4] * calls
