@@ -75,10 +75,13 @@ def compile_each(
         begun = _begin_each(model, members, options, progress_of, generations, calibration)
         # Nothing else runs while kernels are measured.
         finished = _finish_each(begun if options.budget.seconds else _one_ahead(begun))
-        for member in members:
+        for number, member in enumerate(members):
             with ExitStack() as on_failure:
                 parts = [on_failure.enter_context(next(finished)) for _ in options.signatures]
-                joined = join_set(parts, member.target, generations, options.plan.max_weights)
+                joined = join_set(
+                    *(parts, member.target, generations, options.plan.max_weights),
+                    progress_of(number),
+                )
                 on_failure.pop_all()
             yield joined
 

@@ -15,13 +15,14 @@ from neocpu.building.weight_packing import PackingKernels
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.progress import ProgressCallback
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.runtime.composed.batch_plans import CALL_SECONDS, mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module
 from neocpu.runtime.signatures import SignatureSet
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.shape_sets.plan_seconds import quickest_seconds
+from neocpu.shape_sets.plan_seconds import Batches, quickest_seconds
 from neocpu.tensor_spec import TensorSpec, random_inputs, shapes_text
 
 
@@ -58,6 +59,7 @@ def join_set(
     target: CpuTarget,
     generations: OneAtATime,
     max_weights: int | None,
+    report: ProgressCallback,
 ) -> CompiledModule:
     """Join compiled modules, one for each signature of a set; all are closed.
 
@@ -94,7 +96,7 @@ def join_set(
             joined.header = write_shape_set(members, joined.path, packing, max_weights)
             checked = [part.verification for part in parts if part.verification is not None]
             if checked:
-                _check_same(joined, parts)
+                _check_same(joined, parts, report)
             on_failure.pop_all()
     joined.verification = max(checked, key=lambda found: found.norm_error, default=None)
     seconds: Counter[str] = Counter()
@@ -105,7 +107,9 @@ def join_set(
     return joined
 
 
-def _check_same(joined: CompiledModule, parts: Sequence[CompiledModule]) -> None:
+def _check_same(
+    joined: CompiledModule, parts: Sequence[CompiledModule], report: ProgressCallback
+) -> None:
     """Check that it gives the same bits, and tell what packing and calls of batches take."""
     threads = min(joined.header.threads, usable_cpus())
     with joined.module(threads) as every:
@@ -115,22 +119,25 @@ def _check_same(joined: CompiledModule, parts: Sequence[CompiledModule]) -> None
                 expected = alone.run(inputs)
             for name, found in every.run(inputs).items():
                 assert found.tobytes() == expected[name].tobytes(), (part.header.summary, name)
-        told = _with_seconds(joined.header, every)
+        told = _with_seconds(joined.header, every, report)
     joined.header = replace_header(joined.path, told)
 
 
-def _with_seconds(header: ArtifactHeader, module: Module) -> ArtifactHeader:
+def _with_seconds(
+    header: ArtifactHeader, module: Module, report: ProgressCallback
+) -> ArtifactHeader:
     """Return the header of a set with what a module of it has taken."""
     if header.prologue is not None:
         packing = replace(header.prologue, seconds=module.packing_seconds)
         header = replace(header, prologue=packing)
     signatures = SignatureSet(module.signatures)
-    seconds: dict[int, float] = {}
+    timed: list[Batches] = []
     for number, signature in enumerate(signatures.all):
         plans = signatures.batch_plans([spec.shape for spec in signature.inputs])
-        if number not in seconds and mixing([header.each[n] for n in plans.values()]) is None:
-            took = quickest_seconds(module.run, signature.inputs, plans)
-            seconds |= {plans[rows]: each for rows, each in took.items()}
+        is_known = any(number in batches.plans.values() for batches in timed)
+        if not is_known and mixing([header.each[n] for n in plans.values()]) is None:
+            timed.append(Batches(signature.inputs, plans))
+    seconds = quickest_seconds(module.run, timed, report)
     first, *others = (
         replace(each, plan={**each.plan, CALL_SECONDS: seconds[number]})
         if number in seconds
