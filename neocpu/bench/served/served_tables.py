@@ -24,7 +24,7 @@ METHOD: Final = (
     "it, in different precision maybe, norm-wise to 0.05. Where the server computes requests "
     "together, each has one row, direct calls are of whole batches, and count as many: they are "
     "made by the plan and on as many streams as give the most rows a second, which is tried "
-    "first, and the server has as many instances as any mode within 3 % of that has streams. A "
+    "first, and the server has as many instances as any mode within 5 % of that has streams. A "
     "batch then takes what `--max-batch` rows for each instance take in such calls. Overhead is "
     "the median of a request's time less that of a direct call's of as much, in the same round, "
     "with one client."

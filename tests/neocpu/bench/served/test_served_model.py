@@ -94,7 +94,33 @@ def test_the_fastest_modes_are_tried_again_in_turns(linear, tmp_path, monkeypatc
     assert turns == [1, 2, 3, 4, 8, *5 * [1, 2, 3, 4]]
 
 
-@pytest.mark.parametrize(("two", "instances"), [(1.02, 2), (1.04, 1)])
+def test_the_fastest_mode_of_each_number_of_streams_is_tried_again(linear, tmp_path, monkeypatch):
+    """Or one try decides how many instances there are; what is far from the fastest is not."""
+    first = {(1, 1): 1.0, (1, 2): 1.1, (2, 1): 1.3, (2, 2): 1.2, (4, 1): 1.4, (4, 2): 1.3}
+    again = []
+
+    class Process(contextlib.nullcontext):
+        def __init__(self, contender, threads, archive):
+            super().__init__(self)
+            self.rows = int(archive.stem.rpartition("-")[2])
+            self.mode = (contender.streams, self.rows)
+
+        def run(self, untimed, count):
+            if self.mode in first:
+                return (self.rows * first.pop(self.mode),)
+            again.append(self.mode)
+            return (self.rows * 1.0 / self.mode[0],)
+
+    monkeypatch.setattr(served.fastest_calls, "ContenderProcess", Process)
+    monkeypatch.setattr(served.fastest_calls, "FINALISTS", 1)
+    (one,) = linear.header.inputs
+    plans = {rows: (one.with_rows(rows),) for rows in (1, 2)}
+    mode, instances = fastest_calls(linear.path, plans, 4, tmp_path)
+    assert (mode.streams, mode.rows, instances) == (2, 2, 2)
+    assert set(again) == {(1, 1), (2, 2)}
+
+
+@pytest.mark.parametrize(("two", "instances"), [(1.04, 2), (1.06, 1)])
 def test_a_server_has_the_instances_of_a_mode_that_is_about_as_fast(
     linear, tmp_path, monkeypatch, two, instances
 ):
