@@ -16,7 +16,7 @@ TURNS: Final = 2
 """Of each plan at least."""
 MOST_TURNS: Final = 100
 """Of each plan, and no more than `SECONDS` allow."""
-SECONDS: Final = 12.0
+SECONDS: Final = 12
 """For more turns than the least."""
 
 
@@ -58,7 +58,7 @@ def quickest_seconds(
         if turn >= TURNS and spent > SECONDS:
             break
         if is_choice:
-            report(Progress("time batches", min(int(spent), int(SECONDS)), int(SECONDS)))
+            report(Progress("time batches", min(int(spent), SECONDS), SECONDS))
         for plans, inputs in given:
             for size, rows in inputs.items():
                 calls = round(max(plans) / size)
