@@ -15,7 +15,7 @@ from neocpu.result_pages.parts import Chart, Line
 MOST_EXCESS: Final = 0.2
 """Where charts end: how bad the first seconds are matters little."""
 MOMENTS: Final = 120
-"""Places of a curve."""
+"""Places of a curve, evenly apart on a logarithmic axis; each run's end is one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class StrategyCurve:
     ----------
     label : str
     seconds : tuple of float
-        Ascending, and evenly apart on a logarithmic axis.
+        Ascending; every run's end is among them, as its last find would not be told otherwise.
     middle, low, high : tuple of float or None
         By how much the network's convolutions take longer than with the grid's choice, relative: of
         the median run, the best and the worst; None once all have ended.
@@ -43,7 +43,9 @@ def strategy_curves(report: RaceReport) -> tuple[StrategyCurve, ...]:
     """Return a curve for each strategy, and one more for each that knew other networks."""
     kinds = dict.fromkeys((run.strategy, run.warm) for run in report.runs)
     points = [point.seconds for run in report.runs for point in run.curve if point.seconds > 0]
-    moments = np.geomspace(min(points), max(points), MOMENTS).tolist() if points else []
+    ends = [run.curve[-1].seconds for run in report.runs]
+    even = np.geomspace(min(points), max(points), MOMENTS).tolist() if points else []
+    moments = sorted({*even, *ends} - {0.0})
     return tuple(
         _curve(
             f"{strategy}{', knowing other networks' if warm else ''}",

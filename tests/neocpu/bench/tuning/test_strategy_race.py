@@ -25,6 +25,7 @@ from neocpu.foundation.progress import silent
 from neocpu.models.network_builder import NetworkBuilder
 from neocpu.schedules import registry
 from neocpu.search.measuring.measure import Measurement, ReplayMeasurer
+from neocpu.search.tuning_curve import CurvePoint
 
 NETWORK = [WORKLOADS[0], WORKLOADS[0], WORKLOADS[1]]
 
@@ -116,6 +117,17 @@ def test_a_strategy_is_one_curve_with_its_spread(report):
     chart = race_chart(report)
     assert [line.label for line in chart.lines] == list(curves)
     assert chart.lines[1].high == curves["random"].high
+
+
+def test_what_a_run_finds_last_is_told_between_a_curves_places(report):
+    """Two runs of one strategy end at 1.0 and 1.001 s: nearer than places are to one another."""
+    grid, first, second = report.runs[:3]
+    runs = [replace(grid, curve=(CurvePoint(0.0, 0, 9.0), CurvePoint(100.0, 9, 1.0)))]
+    for run, end in ((first, 1.0), (second, 1.001)):
+        curve = (CurvePoint(0.0, 0, 9.0), CurvePoint(0.01, 1, 3.0), CurvePoint(end, 2, 1.0))
+        runs.append(replace(run, curve=curve))
+    middle = strategy_curves(replace(report, best=1.0, runs=tuple(runs)))[1].middle
+    assert known(middle)[-3:] == [2.0, 1.0, 0.0]
 
 
 class Estimates:
