@@ -65,9 +65,10 @@ what was accepted, refuse the rest with 503, and end it."""
 @click.option(
     "--instances",
     type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
     metavar="N",
-    help="Calls that run at the same time, of whichever models; by default 1, or as many as use "
-    "all CPUs if every artifact was compiled for throughput.",
+    help="Calls that run at the same time, of whichever models.",
 )
 @click.option(
     "--queue",
@@ -121,7 +122,7 @@ def command(
     host: str,
     port: int,
     threads: Threads,
-    instances: int | None,
+    instances: int,
     queue: int,
     max_batch: int | None,
     max_delay: float | None,
@@ -139,17 +140,16 @@ def command(
     models = entries(artifacts, names)
     if max_delay is not None and max_batch is None:
         raise UsageError("--max-delay says how long --max-batch waits: give both")
-    if threads == "performance" and instances not in (None, 1):
+    if threads == "performance" and instances > 1:
         raise UsageError("--threads performance is for one instance: give a number for several")
     _check_installed()
     from neocpu.serving.batching import DELAY, Batching, check_delay
     from neocpu.serving.http_server import bind, serve, url
-    from neocpu.serving.planned_instances import planned_instances
     from neocpu.serving.server import InferenceServer, Limits
 
     delay = DELAY if max_delay is None else check_delay(max_delay, "--max-delay")
     limits = Limits(
-        instances or planned_instances(models, threads),
+        instances,
         threads,
         queue,
         max_request_bytes,
@@ -196,7 +196,5 @@ def _check_installed() -> None:
 
 def _announce(terminal: Terminal, document: Mapping[str, Any]) -> None:
     names = ", ".join(dict.fromkeys(model["name"] for model in document["models"]))
-    many = document["instances"]
-    at_once = f", {many} calls at once" if many > 1 else ""
-    terminal.result(document, lambda: echo(f"serving {names} on {document['url']}{at_once}"))
+    terminal.result(document, lambda: echo(f"serving {names} on {document['url']}"))
     sys.stdout.flush()  # whoever waits for it reads a pipe

@@ -246,9 +246,20 @@ class Batcher:
         size = self._runs.first(rows)
         return min(rows, size) / self._seconds[size]
 
-    def _rows(self) -> int:
-        """Return how many rows wait, as far as one batch may have them."""
-        return min(self._most, sum(request.rows - request.taken for request in self._waiting))
+    def _rows(self, lanes: int = 1) -> int:
+        """Return how many rows wait for a lane, as far as one batch may have them.
+
+        All that do, or its share of them among so many lanes if that takes less time.
+        """
+        waiting = sum(request.rows - request.taken for request in self._waiting)
+        together, share = min(self._most, waiting), min(self._most, -(-waiting // lanes))
+        if share < together and self._all_seconds(share) < self._all_seconds(together):
+            return share
+        return together
+
+    def _all_seconds(self, rows: int) -> float:
+        """Return the seconds of the runs for so many, one after another."""
+        return sum(self._seconds[size] for size in self._runs.all(rows))
 
     def _consider(self) -> None:
         """Queue a run, unless there is one, if it is to begin as soon as a lane is free."""
@@ -296,9 +307,12 @@ class Batcher:
         """Take rows out of the line; return the rows of the plan to run, and whose they are."""
         if not self._waiting:
             return 0, []
-        rows = self._rows()
-        size = self._runs.first(rows)
-        most, place = min(rows, size), 0
+        # Lanes without a call are free, and this one, whose call this is.
+        waiting, share = self._rows(), self._rows(1 + sum(not one.pending for one in self._lanes))
+        if share < waiting:
+            self._due = self._waiting[-1].number  # the others' shares begin at once, too
+        size = self._runs.first(share)
+        most, place = min(waiting, size), 0
         parts: list[_Part] = []
         while place < most and self._waiting:
             request = self._waiting[0]

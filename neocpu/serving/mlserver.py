@@ -27,7 +27,6 @@ from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import model_metadata
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import ServedModel
-from neocpu.serving.planned_instances import planned_instances
 from neocpu.serving.refusals import RequestError, UnavailableError
 from neocpu.serving.repository import FIRST_VERSION, ModelEntry
 from neocpu.serving.request import RequestedOutput, parse_document
@@ -59,8 +58,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         """
         uri = await get_model_uri(self.settings)
         entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
-        extra = self.settings.parameters.extra if self.settings.parameters else None
-        limits = await asyncio.to_thread(_limits, entry, extra)
+        limits = _limits(self.settings.parameters.extra if self.settings.parameters else None)
         await asyncio.to_thread(self._open, entry, limits)
         assert self._model is not None
         told = model_metadata(self.name, [entry.version], self._model.signatures)
@@ -135,7 +133,7 @@ def _metrics() -> Metrics:
     return Metrics(prometheus_client.REGISTRY)
 
 
-def _limits(entry: ModelEntry, extra: dict[str, Any] | None) -> Limits:
+def _limits(extra: dict[str, Any] | None) -> Limits:
     settings = extra or {}
     known = ("instances", "threads", "queue")
     for name, value in settings.items():
@@ -144,8 +142,7 @@ def _limits(entry: ModelEntry, extra: dict[str, Any] | None) -> Limits:
                 f"model-settings.json, parameters.extra: {name} = {value!r} is not one of "
                 f"{', '.join(known)} with a positive number"
             )
-    planned = {"instances": planned_instances([entry], settings.get("threads"))}
-    return Limits(**{**planned, **settings})
+    return Limits(**settings)
 
 
 def _output(wanted: RequestedOutput, array: AnyArray) -> ResponseOutput:

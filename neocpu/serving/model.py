@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -100,7 +100,8 @@ class ServedModel:
             _check_types(entry, self._modules[0].signatures[0])
             for module in self._modules:
                 module.wait_verified()
-                module.warmup(WARMUP_CALLS)
+            with ThreadPoolExecutor(len(lanes)) as callers:  # one by one takes as long as all calls
+                [*callers.map(lambda module: module.warmup(WARMUP_CALLS), self._modules)]
             self.signatures = self._modules[0].signatures
             self._batchers = tuple(None for _ in self.signatures)
             if batching is not None:

@@ -15,7 +15,7 @@ from neocpu.result_pages.parts import Chart, Line
 MOST_EXCESS: Final = 0.2
 """Where charts end: how bad the first seconds are matters little."""
 MOMENTS: Final = 120
-"""Places of a curve, evenly apart on a logarithmic axis; each run's end is one more."""
+"""Places of a curve, evenly apart on a logarithmic axis; and the ends of runs are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class StrategyCurve:
     ----------
     label : str
     seconds : tuple of float
-        Ascending; every run's end is among them, as its last find would not be told otherwise.
+        Ascending; every run's end is among them, for what it found last.
     middle, low, high : tuple of float or None
         By how much the network's convolutions take longer than with the grid's choice, relative: of
         the median run, the best and the worst; None once all have ended.

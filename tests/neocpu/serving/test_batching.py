@@ -1,6 +1,7 @@
 """Requests that are computed together, on lanes whose calls run when the test says so."""
 
 import gc
+import itertools
 import random
 import threading
 import weakref
@@ -279,6 +280,43 @@ def test_lanes_share_the_runs():
     assert [len(lane.calls) for lane in scene.lanes] == [0, 1]
     scene.ran()
     check(*asked, *nested)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "busy", "runs"),
+    [
+        ({1: 1.0, 2: 1.5, 4: 2.4, 8: 4.0, 16: 7.0}, (), [8, 8]),
+        ({1: 1.0, 2: 1.5, 4: 2.4, 8: 4.0, 16: 7.0}, (1,), [16]),
+        ({1: 1.0, 16: 7.0}, (), [16]),  # half of them take as long as all
+        ({16: 7.0}, (), [16]),
+    ],
+)
+def test_lanes_that_are_free_share_what_waits(seconds, busy, runs):
+    """A client that asks again with its answer would otherwise keep to one lane with all others."""
+    scene = Scene(seconds, most=16, lanes=2)
+    first, second = scene.lanes
+    for _ in busy:
+        first.submit(lambda: None)
+        second.submit(lambda: None)
+        second.submit(lambda: None)
+    asked = [scene.ask() for _ in range(16)]
+    scene.modules[0].before = lambda _: [second.step() for _ in range(bool(second.calls))]
+    while first.calls:
+        first.step()
+    made = [len(batch) for module in scene.modules for batch in module.batches]
+    assert made == runs
+    check(*asked)
+    assert len(scene.delays) == 16  # which have not ended
+
+
+def test_rows_of_one_request_are_shared_too():
+    scene = Scene({2: 1.5, 4: 2.4, 8: 4.0}, most=8, lanes=4)
+    for lane, after in itertools.pairwise(range(4)):  # while a lane's run lasts, the next begins
+        scene.modules[lane].before = lambda _, after=after: scene.lanes[after].step()
+    asked = scene.ask(8)
+    scene.ran()
+    assert [len(batch) for module in scene.modules for batch in module.batches] == [2, 2, 2, 2]
+    check(asked)
 
 
 def test_a_lane_that_is_free_first_makes_the_run_that_waits():

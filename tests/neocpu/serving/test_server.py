@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from contextlib import suppress
 
 import pytest
@@ -98,6 +99,13 @@ def test_instances_share_the_requests(modules):
         await asyncio.gather(*answers)
 
     asyncio.run(scene())
+
+
+def test_instances_are_warmed_up_at_the_same_time(modules, monkeypatch):
+    """One after another, with all shapes of a set, takes minutes on many cores."""
+    all_at_it = threading.Barrier(3)
+    monkeypatch.setattr(FakeModule, "warmup", lambda *_: all_at_it.wait(60))
+    assert start(instances=3, threads=1).ready
 
 
 def test_a_client_that_goes_away_is_not_computed_for(modules):
