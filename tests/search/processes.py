@@ -11,12 +11,14 @@ import psutil
 
 def alive(folder: Path) -> list[int]:
     """Those of the process ids that name the files of ``folder`` that still run."""
-    return [
-        int(entry.name)
-        for entry in folder.iterdir()
-        if psutil.pid_exists(int(entry.name))
-        and psutil.Process(int(entry.name)).status() != psutil.STATUS_ZOMBIE
-    ]
+    return [int(entry.name) for entry in folder.iterdir() if _runs(int(entry.name))]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:

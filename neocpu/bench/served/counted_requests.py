@@ -52,7 +52,7 @@ def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
     if not requests:
         return Counted((), math.inf)
     start = max(one[0].answered for one in clients if one)
-    if start >= stop or all(each.sent < start for each in requests):
+    if not any(start <= each.sent < stop for each in requests):
         start = min(each.sent for each in requests)
         stop = max(each.answered for each in requests)
     parts = (

@@ -63,7 +63,7 @@ class Client:
     error: OSError | None = None
 
     def work(self, begin: threading.Barrier, duration: float) -> None:
-        """Send one request after another until the time is over."""
+        """Send one request after another until the time is over, and one at least."""
         try:
             with socket.create_connection(self.address, TIMEOUT) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -73,7 +73,7 @@ class Client:
                 size = os.fstat(self.request).st_size
                 begin.wait()
                 end = time.perf_counter() + duration
-                while (start := time.perf_counter()) < end:
+                while (start := time.perf_counter()) < end or not self.requests:
                     offset = 0
                     while offset < size:
                         offset += os.sendfile(

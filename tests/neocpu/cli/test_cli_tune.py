@@ -139,7 +139,7 @@ def test_no_measurement_at_all(cli: Cli, onnx_file: Path) -> None:
 
 
 def test_a_budget_too_small_for_one_measurement(cli: Cli, onnx_file: Path) -> None:
-    arguments = ("--budget", "0.01", "--db", "x.jsonl", "--threads", 1, *UNLEARNED)
+    arguments = ("--budget", "0.2", "--db", "x.jsonl", "--threads", 1, *UNLEARNED)
     outcome = cli("tune", onnx_file, *arguments)
     assert outcome.code == 0
     assert "is not enough for one measurement" in outcome.err

@@ -49,6 +49,11 @@ def test_all_count_where_some_client_had_only_one_answer():
     assert sorted(found.seconds) == [0.25, 0.25, 0.5]
 
 
+def test_all_count_where_the_next_was_asked_as_the_time_ended():
+    found = counted([[Request(0.0, 0.5), Request(0.51, 0.7)]], 0.505)
+    assert found == ((0.5, pytest.approx(0.19)), pytest.approx(0.35))
+
+
 def test_nothing_asked_is_nothing():
     assert counted([[], []], 1.0) == ((), math.inf)
     assert counted([[], [Request(0.0, 0.5)]], 1.0).per_answer == pytest.approx(0.5)
