@@ -247,15 +247,9 @@ class Batcher:
         return min(rows, size) / self._seconds[size]
 
     def _rows(self, lanes: int = 1) -> int:
-        """Return how many rows wait for a lane, as far as one batch may have them.
-
-        All that do, or its share of them among so many lanes if that takes less time.
-        """
+        """Return how many rows wait for each of so many lanes, as far as a batch may have them."""
         waiting = sum(request.rows - request.taken for request in self._waiting)
-        together, share = min(self._most, waiting), min(self._most, -(-waiting // lanes))
-        if share < together and self._all_seconds(share) < self._all_seconds(together):
-            return share
-        return together
+        return min(self._most, -(-waiting // lanes))
 
     def _all_seconds(self, rows: int) -> float:
         """Return the seconds of the runs for so many, one after another."""
@@ -309,9 +303,11 @@ class Batcher:
             return 0, []
         # Lanes without a call are free, and this one, whose call this is.
         waiting, share = self._rows(), self._rows(1 + sum(not one.pending for one in self._lanes))
-        if share < waiting:
+        if share < waiting and self._all_seconds(share) < self._all_seconds(waiting):
             self._due = self._waiting[-1].number  # the others' shares begin at once, too
-        size = self._runs.first(share)
+            size = self._runs.first(share)
+        else:
+            size = self._runs.first(waiting)
         most, place = min(waiting, size), 0
         parts: list[_Part] = []
         while place < most and self._waiting:

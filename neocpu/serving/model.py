@@ -100,7 +100,7 @@ class ServedModel:
             _check_types(entry, self._modules[0].signatures[0])
             for module in self._modules:
                 module.wait_verified()
-            with ThreadPoolExecutor(len(lanes)) as callers:  # one by one takes as long as all calls
+            with ThreadPoolExecutor(len(lanes)) as callers:  # in turn, N would take N times as long
                 [*callers.map(lambda module: module.warmup(WARMUP_CALLS), self._modules)]
             self.signatures = self._modules[0].signatures
             self._batchers = tuple(None for _ in self.signatures)

@@ -11,10 +11,11 @@ import psutil
 
 def alive(folder: Path) -> list[int]:
     """Those of the process ids that name the files of ``folder`` that still run."""
-    return [int(entry.name) for entry in folder.iterdir() if _runs(int(entry.name))]
+    return [int(entry.name) for entry in folder.iterdir() if runs(int(entry.name))]
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -79,6 +79,7 @@ def test_every_request_is_answered_once_by_all_servers(measurer, two_servers):
     assert results.keys() == set(requests)
     for r, result in results.items():
         assert result.seconds == pytest.approx((r.scheme.reg_n * 1e-6,) * REPEATS)
+    assert all(server.sessions for server in two_servers.servers)
 
 
 def test_only_as_many_servers_as_asked_for(measurer, two_servers):

@@ -39,7 +39,7 @@ def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
     """Count the requests of the time in which all clients are at it.
 
     It begins when each has had an answer, for their first requests come all at once, and ends when
-    they stop asking, from when on there are fewer. If there is no such time, all of it counts.
+    they stop asking, from when on there are fewer. If nothing is asked in it, all time counts.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from neocpu.result_pages.parts import Chart, Line
 MOST_EXCESS: Final = 0.2
 """Where charts end: how bad the first seconds are matters little."""
 MOMENTS: Final = 120
-"""Places of a curve, evenly apart on a logarithmic axis; and the ends of runs are others."""
+"""Places of a curve, besides the ends of runs: evenly apart on a logarithmic axis."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from onnx import helper
+from processes import wait_for
 
 import neocpu
 from neocpu.building.elf import read_elf
@@ -211,14 +211,6 @@ def tasks():
     return {int(name) for name in os.listdir("/proc/self/task")}
 
 
-def have_gone(before):
-    """Whether there are no more threads than before, or soon: a joined one may be seen a moment."""
-    end = time.monotonic() + 10
-    while not tasks() <= before and time.monotonic() < end:
-        time.sleep(0.005)
-    return tasks() <= before
-
-
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_exactly_the_threads_asked_for_and_the_caller_where_it_was(linear, threads):
     allowed = os.sched_getaffinity(0)
@@ -227,7 +219,7 @@ def test_exactly_the_threads_asked_for_and_the_caller_where_it_was(linear, threa
         module(linear.inputs())
         assert len(tasks() - before) == min(threads, len(allowed)) - 1  # the caller is one
         assert os.sched_getaffinity(0) == allowed
-    assert have_gone(before)
+    assert wait_for(lambda: tasks() <= before)  # one that was joined may be seen a moment
 
 
 def run_script(script: str, *arguments: str, **environment: str) -> str:
@@ -425,7 +417,7 @@ def test_code_of_another_model(linear, two_way, tmp_path):
     before = tasks()
     with pytest.raises(ArtifactError, match=r"cannot run .*other\.so: header and code disagree"):
         load(path)
-    assert have_gone(before)
+    assert wait_for(lambda: tasks() <= before)  # one that was joined may be seen a moment
 
 
 def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):
@@ -435,4 +427,4 @@ def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):
     path.write_bytes(data[:-1])
     with pytest.raises(ArtifactError, match="it is truncated"):
         load(path)
-    assert have_gone(before)
+    assert wait_for(lambda: tasks() <= before)  # one that was joined may be seen a moment

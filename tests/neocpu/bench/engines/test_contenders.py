@@ -13,6 +13,7 @@ import needs
 import numpy as np
 import psutil
 import pytest
+from processes import runs, wait_for
 
 from neocpu.bench.engines import contenders
 from neocpu.bench.engines.agreement import relative_error
@@ -192,18 +193,7 @@ def test_a_contender_dies_with_its_parent(linear, inputs_file):
     command = [sys.executable, "-c", script, str(linear.path), str(inputs_file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    for _ in range(100):
-        if not _runs(int(done.stdout)):
-            return
-        time.sleep(0.1)
-    pytest.fail("the contender outlived its parent")
-
-
-def _runs(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert wait_for(lambda: not runs(int(done.stdout))), "the contender outlived its parent"
 
 
 def test_the_child_answers_errors_and_goes_on():
