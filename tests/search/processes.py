@@ -28,5 +28,5 @@ def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:
     while time.monotonic() < deadline:
         if condition():
             return True
-        time.sleep(0.02)
+        time.sleep(0.002)  # some conditions hold for a moment alone
     return False

@@ -6,19 +6,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from processes import wait_for
+
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Return once ``condition`` holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to pass"
-        time.sleep(0.002)
+    assert wait_for(condition, seconds), "it never came to pass"
 
 
 def free_ports(count: int) -> list[int]:
