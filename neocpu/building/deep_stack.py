@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, ParamSpec, TypeVar
 
+from neocpu.building.interrupts import insist
+
 STACK_BYTES: Final = 1 << 29
 """Of address space; about 60 times a main thread's."""
 LESS_BYTES: Final = 1 << 26
@@ -126,15 +128,6 @@ def _put_handler_back() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if callable(handler) and threading.current_thread() is threading.main_thread():
         insist(signal.signal, signal.SIGINT, handler)
-
-
-def insist(function: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) -> None:
-    """Call one of the functions that first handle the signals there are, which may raise."""
-    try:
-        function(*args, **kwargs)
-    except BaseException:
-        function(*args, **kwargs)
-        raise
 
 
 def _leave(thread: threading.Thread) -> None:

@@ -23,10 +23,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from types import FrameType
 from typing import Final, NoReturn
 
-from neocpu.building.deep_stack import LOOK_SECONDS, insist, on_deep_stack
+from neocpu.building.deep_stack import LOOK_SECONDS, on_deep_stack
+from neocpu.building.interrupts import insist, interrupts_wait
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.own_process import collect_rarely
 from neocpu.search.measuring.child import epitaph
@@ -254,23 +254,13 @@ def _no_signals() -> Iterator[None]:
     Ctrl-C that another thread has taken waits too, for what its handler raises among the functions
     that Python calls around a fork would be ignored.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    handler = signal.getsignal(signal.SIGINT)
-    held: list[tuple[int, FrameType | None]] = []
-    handles = callable(handler) and threading.current_thread() is threading.main_thread()
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        if handles:
-            signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
-        yield
-    finally:
+    with interrupts_wait():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
-            if handles:
-                insist(signal.signal, signal.SIGINT, handler)
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            yield
         finally:
             insist(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-        if held and callable(handler):
-            handler(*held[-1])
 
 
 def _be_child(

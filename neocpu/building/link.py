@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.building.elf import Section, read_elf, with_sections, with_symbols_renamed
+from neocpu.building.interrupts import interrupts_wait
 from neocpu.building.kernel_table import SYMBOL, CompiledKernel, table_source
 from neocpu.building.object_cache import SYMBOL as UNNAMED
 from neocpu.building.pipeline import Built
@@ -297,21 +298,28 @@ def _link(kernels: Sequence[CompiledKernel], folder: Path, command: tuple[str, .
 
 def _run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
     """Return a compiler's exit code and what it printed; interrupted, end all that it started."""
-    with subprocess.Popen(
-        arguments,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "TMPDIR": str(folder)},
-        process_group=0,
-    ) as process:
-        try:
-            said, _ = process.communicate()
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):  # it had ended
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, said
+    with contextlib.ExitStack() as at_end:
+        with interrupts_wait():  # none is started that would not be ended
+            process = subprocess.Popen(
+                arguments,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "TMPDIR": str(folder)},
+                process_group=0,
+            )
+            at_end.callback(_end, process)
+        said, _ = process.communicate()
+        return process.returncode, said
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Leave nothing of a process and its group, whether it has ended or not."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -2,11 +2,14 @@
 
 import errno
 import os
+import signal
 import stat
 import subprocess
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from file_limits import files_up_to
 from forgery import without_calls
@@ -207,6 +210,30 @@ def test_interrupt_when_the_compiler_has_just_ended(linear, tmp_path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         write(linear, tmp_path / "a.so")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("moment", ["starts", "runs"])
+def test_interrupted_no_compiler_is_left(linear, tmp_path, monkeypatch, moment):
+    compiler, start = tmp_path / "c++", subprocess.Popen
+    started: list[subprocess.Popen[str]] = []
+    then = "kill -INT $PPID" if moment == "runs" else ""
+    compiler.write_text(f"#!/bin/sh\nsleep 60 &\n{then}\nwait\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
+        started.append(process := start(*arguments, **options))
+        if moment == "starts":
+            signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(link.subprocess, "Popen", interrupted)
+    before = psutil.Process().children()
+    with pytest.raises(KeyboardInterrupt):
+        write(linear, tmp_path / "a.so")
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+    assert psutil.Process().children() == before
+    assert os.listdir(tmp_path) == ["c++"]
 
 
 def test_no_compiler(linear, tmp_path, monkeypatch):

@@ -141,7 +141,7 @@ print(sum(thread.name != "neocpu-idle" for thread in threading.enumerate()))
             text=True,
             env=slow_environment(place),
             timeout=120,
-            check=True,
+            check=False,
         )
         assert done.stdout.split() == ["interrupted", "interrupted", "1"], done.stderr
         assert not list(place.iterdir())
