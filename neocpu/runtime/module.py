@@ -296,13 +296,13 @@ class Module(Unpicklable):
         Raises
         ------
         UsageError, ArtifactError
-            As for a call.
+            As for a call: of the next one, if another thread closes the module.
         """
-        streams = self._usable().streams
         for number in range(len(self.signatures)):
-            zeros = streams[0].zeros(number)
-            for one in streams * n:
-                one.run(number, zeros)
+            zeros = self._usable().streams[0].zeros(number)
+            for _ in range(n):
+                for one in self._usable().streams:
+                    one.run(number, zeros)
 
     def wait_verified(self) -> None:
         """Wait until the weights are checked, if they are to be.

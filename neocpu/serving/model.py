@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -19,6 +19,7 @@ from neocpu.serving.batching import Batcher, Batching
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import Metrics, ModelMetrics
+from neocpu.serving.on_each import on_each
 from neocpu.serving.pictures import ENCODED_BYTES
 from neocpu.serving.refusals import (
     AbandonedError,
@@ -100,8 +101,8 @@ class ServedModel:
             _check_types(entry, self._modules[0].signatures[0])
             for module in self._modules:
                 module.wait_verified()
-            with ThreadPoolExecutor(len(lanes)) as callers:  # in turn, N would take N times as long
-                [*callers.map(lambda module: module.warmup(WARMUP_CALLS), self._modules)]
+            # In turn, N would take N times as long.
+            on_each(self._modules, lambda module: module.warmup(WARMUP_CALLS))
             self.signatures = self._modules[0].signatures
             self._batchers = tuple(None for _ in self.signatures)
             if batching is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from statistics import fmean
 from typing import Final
 
 from neocpu import Module
 from neocpu.runtime.composed.batch_plans import time_plans
+from neocpu.serving.on_each import on_each
 from neocpu.tensor_spec import TensorSpec
 
 BESIDE: Final = 0.0002
@@ -32,8 +32,7 @@ def run_seconds(
     inputs, sizes
         As of `time_plans`.
     """
-    with ThreadPoolExecutor(len(modules)) as lanes:
-        found = [*lanes.map(lambda module: time_plans(module.run, inputs, sizes), modules)]
+    found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
     return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}
 
 

@@ -293,6 +293,16 @@ for module in modules:
     assert run_script(script, str(linear.path)) == "100\n"
 
 
+def test_closing_ends_warming_up(linear):
+    module = load(linear.path, threads=1)
+    with ThreadPoolExecutor(1) as other:
+        warm = other.submit(module.warmup, 1_000_000)
+        module.close()
+        error = warm.exception(60)
+    assert isinstance(error, UsageError)
+    assert "is closed" in str(error)
+
+
 def test_close_waits_for_calls_and_refuses_later_ones(linear):
     module = load(linear.path, threads=2)
     inputs = linear.inputs()
