@@ -81,8 +81,8 @@ def load(
     TargetError
         If it is compiled for another machine or for instructions this host lacks.
     UsageError
-        If ``threads`` or ``streams`` is not positive, or given beside ``pool``, or the pool is
-        closed.
+        If ``threads`` or ``streams`` is not positive or far more than CPUs, or given beside
+        ``pool``, or the pool is closed.
     """
     if pool is not None and (threads is not None or pin):
         raise UsageError("threads= and pin= exclude pool=: a pool has its threads")

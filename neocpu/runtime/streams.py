@@ -15,7 +15,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.runtime.queued_calls import QueuedCalls
 from neocpu.runtime.session import AnyArray, Session, Source, open_session
-from neocpu.runtime.thread_pool import ThreadPool
+from neocpu.runtime.thread_pool import ThreadPool, check_count
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -49,12 +49,11 @@ class StreamPools:
     Raises
     ------
     UsageError
-        If there is not at least one stream, or as `ThreadPool`.
+        If there is not at least one stream, or are far more than CPUs, or as `ThreadPool`.
     """
 
     def __init__(self, streams: int, threads: int | None = None) -> None:
-        if not isinstance(streams, int) or streams < 1:
-            raise UsageError(f"streams must be a positive number or 'auto', got {streams!r}")
+        streams = check_count("streams", streams, " or 'auto'")
         each = max(1, usable_cpus() // streams) if threads is None else threads
         self.pools: Final = tuple(ThreadPool(each) for _ in range(streams))
         self.threads: Final[int] = self.pools[0].threads

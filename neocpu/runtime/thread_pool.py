@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
@@ -155,7 +155,27 @@ def check_threads(threads: Threads) -> int:
         return 0
     if threads == "performance":
         return _PERFORMANCE
+    return check_count("threads", threads)
+
+
+def check_count(what: str, count: Any, instead: str = "") -> int:
+    """Return how many threads, or of what has a thread each.
+
+    Parameters
+    ----------
+    what : str
+        What they are, in the plural.
+    instead : str
+        What else may be given, for the error.
+
+    Raises
+    ------
+    UsageError
+        If the count is not positive, or far more than the machine has.
+    """
     limit = THREADS_PER_CPU * (os.cpu_count() or 1)
-    if not hasattr(threads, "__index__") or not 1 <= threads <= limit:
-        raise UsageError(f"threads must be from 1 to {limit} on this machine, got {threads!r}")
-    return operator.index(threads)
+    if not hasattr(count, "__index__") or not 1 <= count <= limit:
+        raise UsageError(
+            f"{what} must be from 1 to {limit} on this machine{instead}, got {count!r}"
+        )
+    return operator.index(count)
