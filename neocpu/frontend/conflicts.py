@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -105,6 +106,9 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
         inputs, outputs = (
             dict.fromkeys(filter(None, names)) for names in (node.input, node.output)
         )
+        if _miscounts(node, shapes):
+            data, made = node.input[0], node.output[0]
+            return f"{describe(node)} cannot make {_text(shapes[made])} of {_pair([data], shapes)}"
         known = all(name in shapes and (name in types or name in constants) for name in inputs)
         if not (inputs and known) or shapes.keys() >= outputs.keys() or not _joins(node):
             continue
@@ -116,6 +120,15 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
             names = [name for name in inputs if name not in constants] or list(inputs)
             return f"{describe(node)} cannot take {_pair(names, shapes)}"
     return None
+
+
+def _miscounts(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether what a node gives another shape has more or fewer elements: ONNX does not count."""
+    if node.op_type != "Reshape" or node.domain not in STANDARD_DOMAINS:
+        return False
+    names = (node.input[0], node.output[0])
+    counts = {math.prod(shapes[name]) for name in names if name in shapes}
+    return len(counts) > 1
 
 
 def _joins(node: onnx.NodeProto) -> bool:
@@ -146,11 +159,13 @@ def _pair(names: list[str], shapes: Mapping[str, tuple[int, ...]]) -> str:
     first = names[0]
     second = next((name for name in names if shapes[name] != shapes[first]), None)
     texts = [
-        f"'{name}' of shape {'x'.join(map(str, shapes[name])) or 'scalar'}"
-        for name in (first, second)
-        if name is not None
+        f"'{name}' of shape {_text(shapes[name])}" for name in (first, second) if name is not None
     ]
     return " beside ".join(texts)
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
 
 
 @dataclass(frozen=True, slots=True)

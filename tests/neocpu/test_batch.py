@@ -235,7 +235,7 @@ def test_what_is_no_picture(fake):
         ({"errors": "y"}, {"x": np.zeros((4, 64), "float32")}, "would be called 'y'"),
         ({"columns": {"z": "x"}}, {}, "columns=: the model has no input 'z', only x"),
         ({"outputs": {"z": "x"}}, {}, "outputs=: the model has no output 'z', only y"),
-        ({"streams": 0}, {}, "streams must be a positive number"),
+        ({"streams": 0}, {}, "streams must be from 1 to"),
     ],
 )
 def test_mistakes(linear, options, columns, message):
