@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.building.elf import Section, read_elf, with_sections, with_symbols_renamed
-from neocpu.building.interrupts import interrupts_wait
 from neocpu.building.kernel_table import SYMBOL, CompiledKernel, table_source
 from neocpu.building.object_cache import SYMBOL as UNNAMED
+from neocpu.building.own_session import started
 from neocpu.building.pipeline import Built
 from neocpu.building.weights_digest import WeightsDigest
 from neocpu.core import ROOT
@@ -298,28 +296,11 @@ def _link(kernels: Sequence[CompiledKernel], folder: Path, command: tuple[str, .
 
 def _run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
     """Return a compiler's exit code and what it printed; interrupted, end all that it started."""
-    with contextlib.ExitStack() as at_end:
-        with interrupts_wait():  # none is started that would not be ended
-            process = subprocess.Popen(
-                arguments,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env={**os.environ, "TMPDIR": str(folder)},
-                process_group=0,
-            )
-            at_end.callback(_end, process)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with started(arguments, text=True, env=environment, **pipes) as process:
         said, _ = process.communicate()
         return process.returncode, said
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Leave nothing of a process and its group, whether it has ended or not."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from neocpu.building.forked import ForkedJobs, Limits
+from neocpu.building.own_session import started
 from neocpu.compiler import compile
 from neocpu.foundation.errors import AccuracyError, NeoCPUError, UsageError
 from neocpu.foundation.temporary import TemporaryFolder
@@ -139,25 +138,15 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int | None, bytes]:
     NeoCPUError
         If there is no process to be had.
     """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise NeoCPUError(f"cannot start a child process: {error}") from error
-    with child:
-        try:
+        with started(command, stdin=subprocess.DEVNULL, **pipes) as child:
             printed, _ = child.communicate(timeout=seconds)
             return child.returncode, printed
-        except subprocess.TimeoutExpired:
-            return None, b""
-        finally:
-            if child.returncode is None:
-                os.killpg(child.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired:
+        return None, b""
+    except OSError as error:
+        raise NeoCPUError(f"cannot start a child process: {error}") from error
 
 
 def _in_child(work: Callable[[Case], None], case: Case, seconds: float) -> str | None:

@@ -143,6 +143,7 @@ print(sum(thread.name != "neocpu-idle" for thread in threading.enumerate()))
             timeout=120,
             check=False,
         )
+        assert done.returncode == 0, done.stderr
         assert done.stdout.split() == ["interrupted", "interrupted", "1"], done.stderr
         assert not list(place.iterdir())
 
