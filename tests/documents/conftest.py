@@ -1,0 +1,70 @@
+"""A folder with the files that documents speak of, in which their commands run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import onnx
+import pytest
+import stand_ins
+
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with small files under the names that documents use."""
+    folder = tmp_path_factory.mktemp("stand-ins")
+    onnx.save(stand_ins.classifier(), folder / "resnet50.onnx")
+    stand_ins.write_photos(folder / "photos")
+    stand_ins.write_torch(folder / "packages")
+    for command in (
+        "neocpu compile resnet50.onnx -o resnet50.so",
+        "neocpu quantize resnet50.onnx --calibrate photos/ -o resnet50.int8.onnx",
+    ):
+        done = _run(command, folder, {})
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def place(stand_in_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of one test's own with the stand-ins in it, which is the current one."""
+    folder = tmp_path / "place"
+    shutil.copytree(stand_in_files, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return folder
+
+
+@pytest.fixture
+def shell(place: Path) -> Shell:
+    """Return what runs commands as a reader's shell does, each of which has to succeed."""
+
+    def run(commands: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        done = _run(commands, place, variables)
+        assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def _run(
+    commands: str, folder: Path, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", commands],
+        cwd=folder,
+        env={**os.environ, "PATH": programs, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
