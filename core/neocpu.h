@@ -68,6 +68,13 @@ typedef struct neocpu_options {
   int pin;
 } neocpu_options;
 
+/* How an input that is compiled for pictures holds them: as bytes, of the spec's four extents. */
+typedef struct neocpu_picture {
+  const char *layout;  /* "nhwc" or "nchw" */
+  const char *colours; /* "rgb", "bgr" or "gray" */
+  const char *fit;     /* how to resize pictures of another size: "stretch", "crop", "letterbox" */
+} neocpu_picture;
+
 /* One input or output. */
 typedef struct neocpu_spec {
   const char *name;     /* in UTF-8 */
@@ -76,6 +83,8 @@ typedef struct neocpu_spec {
   size_t rank;
   size_t bytes; /* of the whole tensor */
   int bounded;  /* nonzero: only the run decides how many rows count, at most shape[0] */
+  const neocpu_picture *picture; /* null unless the input is compiled for pictures; what a later
+                                    version wrote may have other words than these */
 } neocpu_spec;
 
 /* What one call takes and returns. A model for a set of shapes has several signatures, all of inputs

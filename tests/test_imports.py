@@ -31,7 +31,7 @@ ORDER = (
     *(
         f"neocpu.{room}"
         for room in (
-            *("tensor_spec", "picture_files", "runtime", "batch", "serving", "bundle"),
+            *("tensor_spec", "pictures", "runtime", "batch", "serving", "bundle"),
             *(
                 "input_shapes",
                 "shape_sets.given",

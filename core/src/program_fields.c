@@ -4,6 +4,21 @@
 
 enum { MAX_SPECS = 4096, MAX_REPEATS = 1024 };
 
+/* What an input holds that is compiled for pictures. No run depends on it, so that nothing is wrong
+ * with what a later version may write: null then, as of any other tensor. */
+static const neocpu_picture *read_picture(nc_reader *r, const nc_json *object, const char *field) {
+  const nc_json *layout = nc_json_member(object, "layout");
+  const nc_json *colours = nc_json_member(object, "colours"), *fit = nc_json_member(object, "fit");
+  if (nc_json_text(layout) == NULL || nc_json_text(colours) == NULL || nc_json_text(fit) == NULL) {
+    return NULL;
+  }
+  neocpu_picture *picture = nc_new_array(r, 1, sizeof *picture);
+  picture->layout = nc_read_string(r, layout, field);
+  picture->colours = nc_read_string(r, colours, field);
+  picture->fit = nc_read_string(r, fit, field);
+  return picture;
+}
+
 /* Inputs or outputs. */
 static neocpu_spec *read_specs(nc_reader *r, const nc_json *array, const char *field,
                                size_t *count) {
@@ -17,6 +32,7 @@ static neocpu_spec *read_specs(nc_reader *r, const nc_json *array, const char *f
     specs[i].bounded = bounded != NULL && bounded->kind == NC_JSON_TRUE;
     if (bounded != NULL && !specs[i].bounded && bounded->kind != NC_JSON_FALSE) nc_wrong(r, field);
     if (specs[i].bounded && specs[i].rank == 0) nc_wrong(r, field);
+    specs[i].picture = read_picture(r, nc_json_member(item, "picture"), field);
     for (size_t j = 0; j < i && r->wrong == NULL; ++j) {
       if (strcmp(specs[i].name, specs[j].name) == 0) nc_wrong(r, field);
     }

@@ -11,7 +11,7 @@ import numpy as np
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import from_bits, holds
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.picture_files import decode_picture, fit_pixels
+from neocpu.pictures.picture_files import decode_picture, fit_pixels
 from neocpu.runtime.inputs import describe
 from neocpu.tensor_spec import TensorSpec
 

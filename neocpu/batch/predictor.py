@@ -84,17 +84,17 @@ class Predictor(Unpicklable):
         errors: str | None = None,
     ) -> None:
         module = load(path, threads, streams=streams)
-        header = module.metadata  # which knows of pictures
         plans = _plans(module.signatures)
         self._rows, self._fills = max(plans), len(plans) == 1
         if self._rows > 1:
-            _check_apart(path, [header.each[number] for number in plans.values()])
-        names = _renamed(header.inputs, "input", columns)
-        self._inputs = [InputColumn(spec, names[spec.name]) for spec in header.inputs]
-        made = _renamed(header.outputs, "output", outputs)
+            headers = module.metadata.each
+            _check_apart(path, [headers[number] for number in plans.values()])
+        names = _renamed(module.inputs, "input", columns)
+        self._inputs = [InputColumn(spec, names[spec.name]) for spec in module.inputs]
+        made = _renamed(module.outputs, "output", outputs)
         self._outputs = [
-            OutputColumn(spec, made[spec.name], whole=_is_whole(spec, header.inputs))
-            for spec in header.outputs
+            OutputColumn(spec, made[spec.name], whole=_is_whole(spec, module.inputs))
+            for spec in module.outputs
             if outputs is None or spec.name in outputs
         ]
         self._errors = errors

@@ -10,7 +10,9 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
-from neocpu.picture_files import fit_picture, open_picture
+from neocpu.foundation.files import read_file
+from neocpu.pictures.picture_bounds import MAX_BYTES
+from neocpu.pictures.picture_files import FORMATS, read_sized
 from neocpu.quantiser.histogram import Array
 from neocpu.tensor_spec import FITS, TensorSpec
 
@@ -71,9 +73,8 @@ def read_picture(path: Path, spec: TensorSpec, how: Preprocessing) -> Array:
         If the file cannot be read, Pillow is missing, or the input is no picture's.
     """
     channels, height, width, last = _layout(spec)
-    image = _open(path, "L" if channels == 1 else "RGB")
-    fitted = fit_picture(image, (width, height), how.fit)
-    pixels = np.asarray(fitted, np.float32).reshape(height, width, channels)
+    image = _read(path, "L" if channels == 1 else "RGB", (width, height), how.fit)
+    pixels = np.asarray(image, np.float32).reshape(height, width, channels)
     if how.bgr:
         pixels = pixels[:, :, ::-1]
     scaled = (pixels / 255 - _of(how.mean, channels)) / _of(how.std, channels)
@@ -99,13 +100,14 @@ def _layout(spec: TensorSpec) -> tuple[int, int, int, bool]:
     )
 
 
-def _open(path: Path, mode: str) -> Any:
+def _read(path: Path, mode: str, size: tuple[int, int], fit: str) -> Any:
     try:
-        return open_picture(path, mode)
+        # PPM is decoded in Python, which is too slow for files from anybody.
+        return read_sized(read_file(path, MAX_BYTES), mode, size, fit, formats=(*FORMATS, "PPM"))
     except ModuleNotFoundError:
         raise UsageError("pictures are read with Pillow: pip install 'neocpu[quantize]'") from None
-    except Exception as error:  # Pillow's decoders raise what they like
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UsageError(
-            f"{path} cannot be read as a picture ({reason[0]}); take it out of the folder"
-        ) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except ValueError as error:
+        reason = str(error)
+    raise UsageError(f"{path} cannot be read as a picture ({reason}); take it out of the folder")

@@ -32,6 +32,12 @@ class Options(ctypes.Structure):
     )
 
 
+class Picture(ctypes.Structure):
+    """``neocpu_picture``."""
+
+    _fields_ = (("layout", c_char_p), ("colours", c_char_p), ("fit", c_char_p))
+
+
 class Spec(ctypes.Structure):
     """``neocpu_spec``."""
 
@@ -42,6 +48,7 @@ class Spec(ctypes.Structure):
         ("rank", c_size_t),
         ("bytes", c_size_t),
         ("bounded", c_int),
+        ("picture", POINTER(Picture)),
     )
 
 

@@ -299,15 +299,24 @@ def _bytes_of(source: Any) -> AnyArray:
 
 
 def _specs(array: Any, count: int) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(
-            one.name.decode(),
-            one.dtype.decode(),
-            tuple(one.shape[: one.rank]),
-            bool(one.bounded),
-        )
-        for one in array[:count]
-    )
+    return tuple(map(_spec, array[:count]))
+
+
+def _spec(one: Any) -> TensorSpec:
+    data = {
+        "name": one.name.decode(),
+        "dtype": one.dtype.decode(),
+        "shape": one.shape[: one.rank],
+        "bounded": bool(one.bounded),
+    }
+    if one.picture:
+        words = one.picture.contents
+        data["picture"] = {
+            "layout": words.layout.decode(),
+            "colours": words.colours.decode(),
+            "fit": words.fit.decode(),
+        }
+    return TensorSpec.from_json(data)
 
 
 def _is_writable_in_place(out: Sequence[AnyArray], position: int) -> bool:

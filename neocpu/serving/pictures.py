@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from neocpu.picture_files import decode_picture
+from neocpu.pictures.picture_files import decode_picture
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.tensors import brief
@@ -76,7 +76,7 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
 
 
 def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> AnyArray:
-    """Return pictures as an input takes them: see `neocpu.picture_files.decode_picture`.
+    """Return pictures as an input takes them: see `neocpu.pictures.picture_files.decode_picture`.
 
     Parameters
     ----------

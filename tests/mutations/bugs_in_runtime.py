@@ -125,6 +125,27 @@ BUGS = (
         ("tests/neocpu/serving/test_request.py",),
     ),
     Bug(
+        "a module forgets which inputs take pictures",
+        "neocpu/runtime/session.py",
+        "    if one.picture:\n",
+        "    if False:\n",
+        ("tests/neocpu/serving/test_served_pictures.py",),
+    ),
+    Bug(
+        "pictures: greys of 16 bits become white",
+        "neocpu/pictures/picture_files.py",
+        'sixteen = image.mode == "I" and step == "L"',
+        "sixteen = False",
+        ("tests/neocpu/pictures/test_picture_files.py",),
+    ),
+    Bug(
+        "pictures: where Pillow's rows lie is not counted",
+        "neocpu/pictures/picture_bounds.py",
+        "    return height * (row + _ROW_BYTES)\n",
+        "    return height * width\n",
+        ("tests/neocpu/pictures/test_picture_bounds.py",),
+    ),
+    Bug(
         "C: of calls that are launched together some tasks are done twice",
         "core/src/pool.c",
         "return place < least ? place * n + thread : least * n + first - least * thread;",

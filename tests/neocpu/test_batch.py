@@ -45,9 +45,10 @@ def fake(monkeypatch):
 
     def made(inputs, outputs, run, others=(), mixed=None, **options):
         plan = SimpleNamespace(rows_mixed=mixed, row_function="f")
-        header = SimpleNamespace(inputs=inputs, outputs=outputs, each=[plan] * (1 + len(others)))
+        header = SimpleNamespace(each=[plan] * (1 + len(others)))
         signatures = [Signature(tuple(inputs), tuple(outputs)), *others]
-        module = SimpleNamespace(metadata=header, run=run, streams=1, signatures=signatures)
+        given = {"inputs": inputs, "outputs": outputs, "signatures": signatures}
+        module = SimpleNamespace(metadata=header, run=run, streams=1, **given)
         monkeypatch.setattr(predictor, "load", lambda *_, **__: module)
         return Predictor("model.so", **options)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import needs
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from picture_models import means_model
 
 import neocpu
 
@@ -72,20 +72,8 @@ def play(short, tmp_path):
 def model(tmp_path_factory):
     """Twice the means of a picture's colours."""
     path = tmp_path_factory.mktemp("means") / "means.so"
-    graph = helper.make_graph(
-        [
-            helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
-            helper.make_node("Flatten", ["mean"], ["flat"]),
-            helper.make_node("MatMul", ["flat", "w"], ["y"]),
-        ],
-        "means",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 16))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 3))],
-        [numpy_helper.from_array(2 * np.eye(3, dtype="float32"), "w")],
-    )
-    onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     asked = neocpu.Processing.parse(input="x=u8:16x16")
-    neocpu.compile(onnx_model, processing=asked).export(path)
+    neocpu.compile(means_model(), processing=asked).export(path)
     return path
 
 

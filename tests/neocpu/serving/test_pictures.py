@@ -12,9 +12,9 @@ import pytest
 from fake_modules import OUTPUT, FakeModule
 from v2_requests import body
 
-from neocpu import picture_files
+from neocpu.pictures import picture_files
 from neocpu.runtime.signatures import Signature
-from neocpu.serving import lane
+from neocpu.serving import lane, pictures
 from neocpu.serving import model as served
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.repository import ModelEntry
@@ -139,8 +139,8 @@ def test_data_that_are_no_strings_in_base_64():
 
 
 def test_a_small_file_of_too_many_pixels(monkeypatch):
-    monkeypatch.setattr(picture_files, "MAX_PIXELS", 47)
-    with pytest.raises(RequestError, match="it has 8x6 pixels, more than 47"):
+    monkeypatch.setattr(picture_files, "MAX_BYTES", 47)
+    with pytest.raises(RequestError, match=r"its 8x6 pixels would take .* more than 47 B"):
         request(spec(), encoded())
 
 
@@ -201,6 +201,6 @@ def test_a_server_without_pillow(monkeypatch):
     def missing(*_, **__):
         raise ModuleNotFoundError("No module named 'PIL'", name="PIL")
 
-    monkeypatch.setattr(picture_files, "open_picture", missing)
+    monkeypatch.setattr(pictures, "decode_picture", missing)
     with pytest.raises(EncodingError, match="pip install 'neocpu\\[images\\]'"):
         request(spec(), encoded())

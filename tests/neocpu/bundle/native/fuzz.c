@@ -114,7 +114,7 @@ static size_t write_fat(char *fat, const char *artifact, size_t size, const char
 
 static int read_array(int fd, const char *path) {
   static const int64_t shape[] = {2, 3};
-  const neocpu_spec spec = {"x", "float32", shape, 2, 24, 0};
+  const neocpu_spec spec = {"x", "float32", shape, 2, 24, 0, NULL};
   char file[128] =
       "\x93NUMPY\x01\x00\x56\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
   char problem[256];

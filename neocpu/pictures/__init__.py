@@ -1,0 +1,1 @@
+"""Pictures in files, as inputs take them."""

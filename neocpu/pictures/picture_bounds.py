@@ -1,0 +1,121 @@
+"""What decoding a picture and making it fit takes in memory, before any of it is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+MAX_BYTES: Final = 1 << 29
+"""Most bytes that one picture may take while it is decoded and made to fit."""
+
+PIXEL_BYTES: Final = {
+    **dict.fromkeys(("1", "L", "P"), 1),
+    **dict.fromkeys(("I;16", "I;16B", "I;16L", "I;16N"), 2),
+    **dict.fromkeys(("LA", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I"), 4),
+}
+"""Bytes of a pixel in Pillow's memory, by those of its modes that become bytes of 0 to 255."""
+_ROW_BYTES: Final = 8
+"""What Pillow keeps of each row beside its pixels: where it is."""
+_COEFFICIENT_BYTES: Final = 8
+_TILE_WIDTH, _TILE_LENGTH, _BITS_PER_SAMPLE = 322, 323, 258
+"""Tags of TIFF."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Which part of a picture is resized, and to which size.
+
+    Attributes
+    ----------
+    box : tuple of float
+        Left, top, right and bottom of the part, in pixels.
+    size : tuple of int
+        Width and height that the part gets; smaller than what is wanted where the rest is grey.
+    """
+
+    box: tuple[float, float, float, float]
+    size: tuple[int, int]
+
+
+def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placement:
+    """Return how a picture is made to fit; widths come before heights.
+
+    Parameters
+    ----------
+    fit : str
+        One of `neocpu.tensor_spec.FITS`.
+    """
+    width, height = given
+    ratio = wanted[0] / wanted[1]
+    if fit == "crop":
+        kept = (min(width, ratio * height), min(height, width / ratio))
+        left, top = (width - kept[0]) / 2, (height - kept[1]) / 2
+        return Placement(box=(left, top, left + kept[0], top + kept[1]), size=wanted)
+    size = wanted
+    if fit == "letterbox" and width / height > ratio:
+        size = (wanted[0], max(1, round(height / width * wanted[0])))
+    elif fit == "letterbox":
+        size = (max(1, round(width / height * wanted[1])), wanted[1])
+    return Placement(box=(0, 0, width, height), size=size)
+
+
+def plane_bytes(size: tuple[int, int], mode: str) -> int:
+    """Return what an image takes in Pillow's memory."""
+    width, height = size
+    row = -(-width * PIXEL_BYTES[mode] // 4) * 4
+    return height * (row + _ROW_BYTES)
+
+
+def resize_bytes(placement: Placement, wanted: tuple[int, int], mode: str) -> int:
+    """Return what Pillow makes to resize an image: rows, then columns; and a canvas of grey."""
+    left, top, right, bottom = placement.box
+    width, height = placement.size
+    rows = math.ceil(bottom) - math.floor(top) + 2
+    taps = (
+        extent * (2 * math.ceil(max(1, kept / extent)) + 1)
+        for extent, kept in ((width, right - left), (height, bottom - top))
+    )
+    between = plane_bytes((width, rows), mode)
+    return between + _COEFFICIENT_BYTES * sum(taps) + 2 * plane_bytes(wanted, mode)
+
+
+def decoder_bytes(image: Any, scans: int) -> int:
+    """Return what the decoder of an open image makes besides the image.
+
+    Parameters
+    ----------
+    image : PIL.ImageFile.ImageFile
+        Its header is read, and nothing is decoded yet.
+    scans : int
+        How many a JPEG has.
+    """
+    pixels: int = image.width * image.height
+    if image.format in ("JPEG", "MPO"):
+        buffered = scans > 1 or image.info.get("progressive")
+        return _coefficient_bytes(image) if buffered else 0
+    if image.format == "WEBP":
+        # libwebp has a frame, the canvas and the one before, Pillow a copy; 4 bytes a pixel each.
+        return 16 * pixels
+    if image.format == "TIFF":
+        pixel = max(4, -(-sum(bits_per_sample(image)) // 8))
+        tags = image.tag_v2
+        tile: int = tags.get(_TILE_WIDTH, 0) * tags.get(_TILE_LENGTH, 0)
+        whole = pixel * max(tile, pixels)  # a strip may be all of it
+        inner = str(image.info.get("compression"))
+        return whole + (_coefficient_bytes(image) if inner.endswith("jpeg") else 0)
+    if image.format in ("BMP", "PPM"):
+        # Pillow has decoders in Python for some kinds, which make copies.
+        return 3 * plane_bytes(image.size, image.mode)
+    return 0
+
+
+def bits_per_sample(image: Any) -> tuple[int, ...]:
+    """Return the bits of each sample that a TIFF says its pixels have."""
+    return tuple(map(int, image.tag_v2.get(_BITS_PER_SAMPLE, (1,))))
+
+
+def _coefficient_bytes(image: Any) -> int:
+    """Return what libjpeg has of a picture that it reads in several scans: two bytes a sample."""
+    blocks = (-(-image.width // 16)) * (-(-image.height // 16))
+    return 2 * len(image.getbands()) * 256 * int(blocks)
