@@ -17,6 +17,7 @@ from neocpu.foundation.units import plural
 
 if TYPE_CHECKING:
     from neocpu.runtime.thread_pool import Threads
+    from neocpu.serving.server import InferenceServer
 
 EPILOG = """\b
 Examples:
@@ -24,11 +25,13 @@ Examples:
   neocpu serve resnet50.so --name resnet50 --host 0.0.0.0 --port 8080
   neocpu serve batches.so --max-batch 16 --max-delay 2ms
   neocpu serve old.so new.so --name net:1 --name net:2 --instances 2
+  neocpu serve net.so --model-control
   curl http://127.0.0.1:8080/v2/models/resnet50
 
 It speaks the Open Inference Protocol v2: JSON and binary tensor data, health
 under /v2/health, Prometheus metrics under /metrics. SIGTERM and Ctrl-C answer
-what was accepted, refuse the rest with 503, and end it."""
+what was accepted, refuse the rest with 503, and end it. SIGHUP reloads files
+that were replaced (mv new.so net.so), without a request lost."""
 
 
 @click.command(epilog=EPILOG)
@@ -107,6 +110,12 @@ what was accepted, refuse the rest with 503, and end it."""
     "default a quarter of the memory; beyond it requests are refused with 429.",
 )
 @click.option(
+    "--model-control",
+    is_flag=True,
+    help="Let clients load the models' files anew and unload models, by the protocol's repository "
+    "extension; without it SIGHUP alone reloads files.",
+)
+@click.option(
     "--drain-seconds",
     type=options.Duration(),
     default="30s",
@@ -128,6 +137,7 @@ def command(
     max_delay: float | None,
     max_request_bytes: int | None,
     max_bytes_in_flight: int | None,
+    model_control: bool,
     drain_seconds: float,
 ) -> int:
     """Serve OUT.so, files that neocpu compile wrote, over HTTP.
@@ -155,11 +165,13 @@ def command(
         max_request_bytes,
         max_bytes_in_flight=max_bytes_in_flight,
         batching=Batching(max_batch, delay) if max_batch else None,
+        model_control=model_control,
     )
     server = InferenceServer(models, limits)
     terminal.kept = lambda: "every accepted request was answered"
     with bind(host, port) as bound:
         server.start()
+        _tell_of_batches(terminal, server, max_batch or 1)
         document = {
             "url": url(bound),
             "models": [{"name": m.name, "version": m.version, "path": str(m.path)} for m in models],
@@ -171,6 +183,7 @@ def command(
             bound,
             drain_seconds,
             lambda: _announce(terminal, document),
+            terminal.note,
         )
     if ended.unanswered:
         terminal.note(f"{plural(ended.unanswered, 'request')} cut off after {drain_seconds:g} s")
@@ -192,6 +205,16 @@ def _check_installed() -> None:
             f"{error.name} is not installed: pip install 'neocpu[serve]' or 'neocpu-runtime[serve]'"
         ) from error
     del fastapi, httptools, orjson, prometheus_client, uvicorn
+
+
+def _tell_of_batches(terminal: Terminal, server: InferenceServer, most: int) -> None:
+    """Say which models have no plan for what is to be computed together."""
+    for model in server.models.all():
+        if most > 1 and model.rows_together == 1:
+            terminal.note(
+                f"--max-batch {most}: requests for {model.entry.path} are not computed together, "
+                "for it is compiled for one row: compile it with --batch, or for a set of batches"
+            )
 
 
 def _announce(terminal: Terminal, document: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from neocpu.serving.refusals import RequestError
 from neocpu.serving.server import InferenceServer
 
 MODEL_ROOTS = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
-_INDEX_BYTES = 4096
+_SMALL_BYTES = 4096
 
 
 def create_app(server: InferenceServer) -> FastAPI:
@@ -47,6 +47,7 @@ def create_app(server: InferenceServer) -> FastAPI:
     _add_errors(app, server)
     _add_infer(app, server)  # first, for routes are tried in order
     _add_models(app, server)
+    _add_repository(app, server)
     _add_health(app, server)
     return app
 
@@ -72,7 +73,8 @@ def _add_errors(app: FastAPI, server: InferenceServer) -> None:
 def _add_health(app: FastAPI, server: InferenceServer) -> None:
     @app.get("/v2")
     async def metadata() -> Response:
-        return _json(server, server_metadata(neocpu.__version__))
+        control = server.limits.model_control
+        return _json(server, server_metadata(neocpu.__version__, model_control=control))
 
     @app.get("/v2/health/live")
     async def live() -> Response:
@@ -87,9 +89,31 @@ def _add_health(app: FastAPI, server: InferenceServer) -> None:
         text = generate_latest(server.metrics.registry)
         return Response(text, headers=_closing(server), media_type=CONTENT_TYPE_LATEST)
 
+
+def _add_repository(app: FastAPI, server: InferenceServer) -> None:
     @app.post("/v2/repository/index")
     async def index(request: Request) -> Response:
-        return _json(server, server.index(only_ready=await _wants_ready(request)))
+        only_ready = (await _document(request, '{"ready": true}')).get("ready", False)
+        if not isinstance(only_ready, bool):
+            raise RequestError('the body must be empty, or as {"ready": true}')
+        listed = server.models.index(only_ready=only_ready, draining=server.draining)
+        return _json(server, listed)
+
+    @app.post("/v2/repository/models/{name}/load")
+    async def load(name: str, request: Request) -> Response:
+        # No client chooses a file, nor how it is run.
+        if (await _document(request, "{}")).get("parameters"):
+            raise RequestError(
+                "load takes no parameters: the model's own file is read anew, as it was served"
+            )
+        await server.load(name)
+        return Response(headers=_closing(server))
+
+    @app.post("/v2/repository/models/{name}/unload")
+    async def unload(name: str, request: Request) -> Response:
+        await _document(request, "{}")  # nothing depends on a model: "unload_dependents" or not
+        await server.unload(name)
+        return Response(headers=_closing(server))
 
 
 def _add_infer(app: FastAPI, server: InferenceServer) -> None:
@@ -103,27 +127,32 @@ def _add_models(app: FastAPI, server: InferenceServer) -> None:
 
         @app.get(root)
         async def metadata(name: str, version: str | None = None) -> Response:
-            return _json(server, server.metadata(name, version))
+            return _json(server, server.models.metadata(name, version))
 
         @app.get(f"{root}/ready")
         async def ready(name: str, version: str | None = None) -> Response:
-            usable = server.find(name, version).ready and not server.draining
+            usable = server.models.find(name, version).ready and not server.draining
             return _json(server, {"name": name, "ready": usable}, 200 if usable else 503)
 
 
-async def _wants_ready(request: Request) -> bool:
-    """Return whether an index is asked for with the models that are ready alone."""
+async def _document(request: Request, such_as: str) -> dict[str, Any]:
+    """Return the JSON object that is a request's body; an empty one of an empty body.
+
+    Raises
+    ------
+    RequestError
+        If it is something else.
+    """
     length = number_of_bytes(dict(reversed(request.headers.raw)), "Content-Length")
     chunks = body_of(request.receive)
-    body = await read_body(chunks, length, limit=_INDEX_BYTES, seconds=1.0, json_bytes=None)
+    body = await read_body(chunks, length, limit=_SMALL_BYTES, seconds=1.0, json_bytes=None)
     try:
         document = orjson.loads(body) if body.nbytes else {}
-        only_ready = document.get("ready", False)
-    except (orjson.JSONDecodeError, AttributeError):
-        only_ready = None
-    if not isinstance(only_ready, bool):
-        raise RequestError('the body must be empty, or as {"ready": true}')
-    return only_ready
+    except orjson.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        raise RequestError(f"the body must be empty, or as {such_as}")
+    return document
 
 
 def _json(

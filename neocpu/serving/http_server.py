@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
+import os
+import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final
@@ -16,6 +16,7 @@ import uvicorn
 
 from neocpu.foundation.errors import UsageError
 from neocpu.serving.app import create_app
+from neocpu.serving.freed_memory import keep_freed_memory
 from neocpu.serving.http_protocol import BoundedProtocol
 from neocpu.serving.server import InferenceServer
 
@@ -24,9 +25,6 @@ FLUSH_SECONDS: Final = 5
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than gateways keep an idle connection, so that none is closed under their next request."""
 _BACKLOG: Final = 2048
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_KEPT_BYTES: Final = 32 << 20  # the most that M_MMAP_THRESHOLD may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +74,11 @@ def serve(
     bound: socket.socket,
     drain_seconds: float,
     announce: Callable[[], None],
+    tell: Callable[[str], None],
 ) -> Ended:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends that at once.
+
+    SIGHUP reloads the files that changed, unless it says that the terminal is gone.
 
     Parameters
     ----------
@@ -85,8 +86,10 @@ def serve(
         Started; it is closed at the end.
     announce : callable
         Called once connections are accepted.
+    tell : callable
+        Told in a line what became of each file that is reloaded.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     # What start-up allocated stays for good: no collection has to walk through it again.
     gc.collect()
     gc.freeze()
@@ -103,24 +106,12 @@ def serve(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
-    running = _DrainingServer(config, server, drain_seconds, announce)
+    running = _DrainingServer(config, server, drain_seconds, announce, tell)
     try:
         running.run(sockets=[bound])
     finally:
         server.close()  # the application did, unless it was hurried
     return Ended(running.received, running.unanswered)
-
-
-def _keep_freed_memory() -> None:
-    """Have the C library keep what is freed for the next request.
-
-    Buffers of an image's size come and go with every request. By default their pages go back to the
-    kernel each time, which clears them before it gives them out again: half of a request's time.
-    """
-    with suppress(AttributeError):  # of another C library than GNU's
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, 8 * _KEPT_BYTES)
 
 
 class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
@@ -132,6 +123,7 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
         server: InferenceServer,
         drain_seconds: float,
         announce: Callable[[], None],
+        tell: Callable[[str], None],
     ) -> None:
         super().__init__(config)
         self.received = 0
@@ -139,12 +131,17 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
         self._server = server
         self._drain_seconds = drain_seconds
         self._announce = announce
+        self._tell = tell
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._end_on_hangup = signal.getsignal(signal.SIGHUP)
+        self._has_terminal = _has_terminal()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler(signal.SIGHUP, self._hangup)
         # Not before there is a loop for signals to reach.
         self._announce()
 
@@ -154,6 +151,27 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
             self.should_exit = True
         else:
             self._loop.call_soon_threadsafe(self._begin_drain if first else self._end_drain)
+
+    def _hangup(self) -> None:
+        """Reload what changed; or end, as other commands do, if the terminal was closed."""
+        gone = self._has_terminal and not _has_terminal()
+        if gone and callable(self._end_on_hangup):  # and not ignored, as `nohup` has it
+            self._end_on_hangup(signal.SIGHUP, None)
+        elif self._draining is None:
+            task = asyncio.ensure_future(self._reload())
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        reloads = await self._server.models.reload_changed()
+        for each in reloads:
+            what = f"model '{each.entry.name}' version {each.entry.version}"
+            if each.problem is None:
+                self._tell(f"{what} was loaded anew from {each.entry.path}")
+            else:
+                self._tell(f"{what} is served as it was loaded before: {each.problem}")
+        if not reloads:
+            self._tell("no model's file has changed since it was loaded")
 
     def _begin_drain(self) -> None:
         self._draining = asyncio.ensure_future(self._server.drain(self._drain_seconds))
@@ -169,3 +187,12 @@ class _DrainingServer(uvicorn.Server):  # type: ignore[misc]
         if self.unanswered:
             self.config.timeout_graceful_shutdown = 0
         self.should_exit = True
+
+
+def _has_terminal() -> bool:
+    """Whether there is a terminal that can be closed, which sends this process SIGHUP."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

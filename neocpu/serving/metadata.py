@@ -10,12 +10,18 @@ from neocpu.serving.datatypes import DATATYPES
 from neocpu.tensor_spec import TensorSpec
 
 PLATFORM = "neocpu"
-EXTENSIONS = ("binary_tensor_data", "model_repository")
 
 
-def server_metadata(version: str) -> dict[str, Any]:
-    """Return the answer to ``GET /v2``."""
-    return {"name": PLATFORM, "version": version, "extensions": EXTENSIONS}
+def server_metadata(version: str, *, model_control: bool) -> dict[str, Any]:
+    """Return the answer to ``GET /v2``.
+
+    Parameters
+    ----------
+    model_control : bool
+        Whether clients may load and unload models.
+    """
+    extensions = ["binary_tensor_data", *(["model_repository"] if model_control else [])]
+    return {"name": PLATFORM, "version": version, "extensions": extensions}
 
 
 def model_metadata(

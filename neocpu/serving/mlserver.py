@@ -10,7 +10,7 @@ their own, and another process would only copy tensors.
 from __future__ import annotations
 
 import asyncio
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,9 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
             ],
             "outputs": [{"name": output.name} for output in payload.outputs or []],
         }
-        request = parse_document(document, memoryview(b""), model.signatures)
+        parse = partial(parse_document, document, memoryview(b""), model.signatures)
+        pictures = any(spec.picture for spec in model.signatures[0].inputs)
+        request = await asyncio.to_thread(parse) if pictures else parse()
         results = await model.infer(request.signature, request.inputs)
         return InferenceResponse(
             id=payload.id,

@@ -57,6 +57,8 @@ class ServedModel:
         How many bytes a request has at most, if it is not padded.
     answer_bytes : int
         About how many bytes an answer has at least.
+    rows_together : int
+        Rows of requests that are computed together, at most: 1 if each is computed by itself.
     """
 
     def __init__(
@@ -88,8 +90,9 @@ class ServedModel:
         self.metrics = ModelMetrics(metrics, entry.name, entry.version)
         self._lanes = lanes
         self._queue = queue
-        self._together = 1
+        self.rows_together = 1
         self._admitted = 0
+        self._idle: asyncio.Future[None] | None = None
         self._seconds = 0.0
         self._modules: list[Module] = []
         self.signatures: tuple[Signature, ...] = ()
@@ -138,6 +141,8 @@ class ServedModel:
             finally:
                 self._admitted -= 1
                 self.metrics.in_flight.dec()
+                if self._idle is not None and not self._admitted and not self._idle.done():
+                    self._idle.set_result(None)
             code = 200
         except RequestError as error:
             code = error.status
@@ -180,6 +185,12 @@ class ServedModel:
         future.add_done_callback(partial(self._observe, lane, submitted))
         return await _unless(gone, future)
 
+    async def wait_idle(self) -> None:
+        """Wait for the answers to all requests that were admitted; nobody may admit more."""
+        if self._admitted:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
     def close(self) -> None:
         """Wait for the call under way and free the modules. May be repeated."""
         if self.ready:
@@ -204,14 +215,14 @@ class ServedModel:
             seconds = run_seconds(self._modules, one.inputs, plans)
             batcher = Batcher(self._modules, self._lanes, seconds, batching, self.metrics)
             found.append((any_rows(one, batching.most), batcher))
-            self._together = batching.most
+            self.rows_together = batching.most
             self._seconds = min(time / rows for rows, time in seconds.items())
         self.signatures, self._batchers = zip(*found, strict=True)
 
     def _admit(self) -> None:
         if not self.ready:
             raise UnavailableError(f"model '{self.entry.name}' is not ready")
-        if self._admitted >= len(self._lanes) * self._together + self._queue:
+        if self._admitted >= len(self._lanes) * self.rows_together + self._queue:
             seconds = self._seconds * self._admitted / len(self._lanes)
             raise OverloadedError(
                 f"{self._queue} requests wait for model '{self.entry.name}' already: "

@@ -25,6 +25,16 @@ class RequestError(NeoCPUError):
         self.retry_after = retry_after
 
 
+class LoadError(RequestError):
+    """A file that cannot be loaded; the status is the one that the protocol names for it."""
+
+
+class ForbiddenError(RequestError):
+    """What clients may not do here."""
+
+    status = 403
+
+
 class UnknownModelError(RequestError):
     """No model of that name or version."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from neocpu.foundation.errors import UsageError
 
 FIRST_VERSION: Final = "1"
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""What differs between a file and the one that replaces it."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -49,6 +52,15 @@ class ModelEntry:
             raise UsageError(
                 f"{self.version!r} is no version of model '{self.name}': use a number from 1"
             )
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Return what tells a file from one that replaces it; None if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ...]:

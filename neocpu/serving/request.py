@@ -258,11 +258,13 @@ def _with_its_rows(specs: Sequence[TensorSpec], entries: Sequence[object]) -> Se
 
 
 def _pictures(spec: TensorSpec, data: object) -> AnyArray:
-    """Return pictures whose files are strings in JSON, in base 64."""
-    if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
+    """Return pictures whose files are strings in JSON, in base 64; or bytes, as of gRPC."""
+    if not isinstance(data, list) or not all(isinstance(one, str | bytes) for one in data):
         raise RequestError(f"input '{spec.name}': data must be a list of strings in base 64")
     try:
-        files = [base64.b64decode(text, validate=True) for text in data]
+        files = [
+            one if isinstance(one, bytes) else base64.b64decode(one, validate=True) for one in data
+        ]
     except ValueError as error:
         raise RequestError(f"input '{spec.name}': data are not in base 64: {error}") from None
     return decode_pictures(spec, files)

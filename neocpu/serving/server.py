@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from anyio import move_on_after
 from prometheus_client import CollectorRegistry
 
-from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.host import usable_cpus, usable_memory
 from neocpu.runtime.thread_pool import Threads
 from neocpu.serving.batching import Batching
@@ -20,14 +19,13 @@ from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.extensions import Rest
 from neocpu.serving.in_flight import InFlight, Share
 from neocpu.serving.lane import Lane
-from neocpu.serving.metadata import model_metadata
+from neocpu.serving.loaded_models import LoadedModels
 from neocpu.serving.metrics import Metrics
 from neocpu.serving.model import Departure, ServedModel
-from neocpu.serving.refusals import UnavailableError, UnknownModelError
-from neocpu.serving.repository import ModelEntry, unique
+from neocpu.serving.refusals import ForbiddenError, UnavailableError
+from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import InferRequest, parse_picture, parse_request
 from neocpu.serving.response import InferResponse, render_response
-from neocpu.serving.tensors import brief
 
 DRAINING: Final = "the server is shutting down: send the request to another"
 LATE_SECONDS: Final = 4.0
@@ -60,6 +58,8 @@ class Limits:
         quarter of the memory this process may use.
     batching : Batching or None
         How requests of a model are computed together; each by itself if None.
+    model_control : bool
+        Whether clients may load the models' files anew, and unload them.
     """
 
     instances: int = 1
@@ -69,6 +69,7 @@ class Limits:
     body_seconds: float = 30.0
     max_bytes_in_flight: int | None = None
     batching: Batching | None = None
+    model_control: bool = False
 
     @property
     def bytes_in_flight(self) -> int:
@@ -116,6 +117,7 @@ class InferenceServer:
     Attributes
     ----------
     metrics : Metrics
+    models : LoadedModels
     draining : bool
         Whether new requests are refused for good.
     in_flight : int
@@ -127,9 +129,8 @@ class InferenceServer:
         self.metrics = Metrics(CollectorRegistry())
         self._bytes = InFlight(self.limits.bytes_in_flight, self.metrics.registry)
         self.draining = False
-        self._entries = unique(models)
+        self.models = LoadedModels(models, self._open)
         self._lanes: list[Lane] = []
-        self._models: dict[str, dict[str, ServedModel]] = {}
         self.in_flight = 0
         self._parsing = asyncio.Lock()
         self._idle = asyncio.Event()
@@ -149,9 +150,7 @@ class InferenceServer:
         try:
             for _ in range(limits.instances):
                 self._lanes.append(Lane(limits.threads_per_instance))
-            for entry in self._entries:
-                model = ServedModel(entry, self._lanes, limits.queue, self.metrics, limits.batching)
-                self._models.setdefault(entry.name, {})[entry.version] = model
+            self.models.start()
         except BaseException:
             self.close()
             raise
@@ -159,8 +158,7 @@ class InferenceServer:
     @property
     def ready(self) -> bool:
         """Whether every model is warmed up and new requests are taken."""
-        count = sum(model.ready for model in self._all())
-        return count == len(self._entries) and not self.draining
+        return self.models.ready and not self.draining
 
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, and wait at most so long for those accepted."""
@@ -170,46 +168,31 @@ class InferenceServer:
 
     def close(self) -> None:
         """Close all modules and pools. May be repeated."""
-        for model in self._all():
-            model.close()
+        self.models.close()
         for lane in self._lanes:
             lane.pool.close()
 
-    def find(self, name: str, version: str | None = None) -> ServedModel:
-        """Return a model, in its latest version unless told which.
+    async def load(self, name: str) -> None:
+        """Read the files of a model anew: see `LoadedModels.load`.
 
         Raises
         ------
-        UnknownModelError
+        RequestError
+            If clients may not, the server shuts down, or as `LoadedModels.load`.
         """
-        versions = self._models.get(name)
-        if versions is None:
-            hint = did_you_mean(name[:128], self._models)
-            raise UnknownModelError(f"no model {brief(name)} is served here{hint}")
-        if version is None:
-            return versions[max(versions, key=int)]
-        if version not in versions:
-            raise UnknownModelError(
-                f"model '{name}' has no version {brief(version)}, only {', '.join(versions)}"
-            )
-        return versions[version]
+        self._check_control()
+        await self.models.load(name)
 
-    def metadata(self, name: str, version: str | None) -> dict[str, Any]:
-        """Return what the protocol tells of a model."""
-        model = self.find(name, version)
-        versions = [version] if version else sorted(self._models[name], key=int)
-        return model_metadata(name, versions, model.signatures)
+    async def unload(self, name: str) -> None:
+        """Free a model: see `LoadedModels.unload`.
 
-    def index(self, *, only_ready: bool) -> list[dict[str, str]]:
-        """Return the repository index: every version of every model, and whether it is ready."""
-        listed = []
-        for model in self._all():
-            ready = model.ready and not self.draining
-            if ready or not only_ready:
-                state = "READY" if ready else "UNAVAILABLE"
-                entry = model.entry
-                listed.append({"name": entry.name, "version": entry.version, "state": state})
-        return listed
+        Raises
+        ------
+        RequestError
+            If clients may not, the server shuts down, or as `LoadedModels.unload`.
+        """
+        self._check_control()
+        await self.models.unload(name)
 
     async def infer(
         self,
@@ -237,7 +220,7 @@ class InferenceServer:
         RequestError
             Whatever it is refused for.
         """
-        model = self.find(call.model, call.version)
+        model = self.models.find(call.model, call.version)
         if self.draining:
             await discard_body(chunks, LATE_SECONDS)
         with model.answering(), self._accepted():
@@ -289,6 +272,19 @@ class InferenceServer:
         async with self._parsing:
             return await asyncio.to_thread(parse)
 
+    def _open(self, entry: ModelEntry) -> ServedModel:
+        limits = self.limits
+        return ServedModel(entry, self._lanes, limits.queue, self.metrics, limits.batching)
+
+    def _check_control(self) -> None:
+        if not self.limits.model_control:
+            raise ForbiddenError(
+                "clients may not load or unload models here: the server was started without "
+                "--model-control; SIGHUP reloads files that changed"
+            )
+        if self.draining:
+            raise UnavailableError(DRAINING, 1)
+
     @contextmanager
     def _accepted(self) -> Iterator[None]:
         """Count a request among those that a shutdown waits for."""
@@ -302,6 +298,3 @@ class InferenceServer:
             self.in_flight -= 1
             if not self.in_flight:
                 self._idle.set()
-
-    def _all(self) -> Sequence[ServedModel]:
-        return [model for versions in self._models.values() for model in versions.values()]

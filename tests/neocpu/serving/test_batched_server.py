@@ -79,7 +79,7 @@ def test_answers_are_bitwise_what_each_request_alone_would_get(server, expected)
 
 
 def test_metadata_say_that_rows_are_free(server):
-    found = server.metadata("linear", None)
+    found = server.models.metadata("linear", None)
     assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}]
     assert found["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [-1, 33]}]
 
@@ -116,7 +116,7 @@ def test_a_bad_request_hurts_no_other(server, expected, entry, words):
 
 def test_infinities_of_one_request_stay_its_own(server, expected):
     async def scene():
-        model = server.find("linear")
+        model = server.models.find("linear")
         x, bad = rows(1), np.full((1, 64), np.inf, "float32")
         bad[0, ::2] = np.nan
         return x, await asyncio.gather(*(model.infer(0, {"x": one}) for one in (x, bad, x)))

@@ -8,8 +8,12 @@ import time
 import urllib.request
 from pathlib import Path
 
+import onnx
 import pytest
-from server_process import free_ports
+from picture_models import means_model
+from server_process import ServerProcess, free_ports
+
+from neocpu.cli.main import main
 
 pytest.importorskip("tritonclient.http")
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -53,3 +57,32 @@ def _read(url, process):
         except OSError:
             time.sleep(0.05)
     raise AssertionError("no server")
+
+
+def test_the_client_asks_models_of_several_shapes(tmp_path):
+    onnx.save(means_model(8, "n"), tmp_path / "set.onnx")
+    assert (
+        main(
+            [
+                "compile",
+                str(tmp_path / "set.onnx"),
+                "--shape",
+                "x:{1,4},3,8,8",
+                "-o",
+                str(tmp_path / "set.so"),
+            ]
+        )
+        == 0
+    )
+    client = EXAMPLES / "v2_client.py"
+    with ServerProcess(tmp_path / "set.so") as server:
+        for options in ([], ["--json"]):
+            assert run(client, server.url, "set", *options).startswith("y: float32[1, 3] from ")
+            asked = run(client, server.url, "set", "--shape", "x:4,3,8,8", *options)
+            assert asked.startswith("y: float32[4, 3] from ")
+        command = [sys.executable, str(client), server.url, "set", "--shape", "x:3,3,8,8"]
+        refused = subprocess.run(command, capture_output=True, text=True)
+        assert refused.returncode == 1
+        assert refused.stderr == (
+            "the server says: the model takes x[1,3,8,8]; x[4,3,8,8]; got 'x': [3, 3, 8, 8]\n"
+        )

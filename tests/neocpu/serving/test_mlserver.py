@@ -1,6 +1,8 @@
 """The runtime in MLServer itself, asked by a client that is not ours."""
 
 import asyncio
+import base64
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from picture_models import means_model
 from server_process import free_ports
 
 import neocpu
@@ -173,6 +176,35 @@ def test_its_adaptive_batching_is_ours(linear):
         found = np.array(answer.outputs[0].data.root, "float32")
         assert found.tobytes() == expected[row].tobytes()
     assert np.array(whole.outputs[0].data.root, "float32").tobytes() == expected.tobytes()
+
+
+def test_pictures(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "means.so"
+    asked = neocpu.Processing.parse(input="x=u8:16x16")
+    neocpu.compile(means_model(scale=255), processing=asked).export(path)
+    stream = io.BytesIO()
+    image.new("RGB", (16, 16), (200, 100, 50)).save(stream, "PNG")
+    in_json = base64.b64encode(stream.getvalue()).decode()
+
+    def request(*files):
+        tensor = {"name": "x", "datatype": "BYTES", "shape": [len(files)], "data": list(files)}
+        return InferenceRequest(inputs=[RequestInput(**tensor)])
+
+    async def scene():
+        parameters = ModelParameters(uri=str(path), extra={"threads": 1})
+        runtime = NeoCPURuntime(
+            ModelSettings(name="means", implementation=NeoCPURuntime, parameters=parameters)
+        )
+        await runtime.load()
+        for file in (in_json, stream.getvalue()):  # over HTTP, and gRPC
+            (output,) = (await runtime.predict(request(file))).outputs
+            np.testing.assert_allclose(output.data.root, (200, 100, 50), atol=0.1)
+        with pytest.raises(MLServerError, match=r"encoded pictures have the shape \[1\]"):
+            await runtime.predict(request(in_json, in_json))
+        await runtime.unload()
+
+    asyncio.run(scene())
 
 
 def test_metrics(server, linear):

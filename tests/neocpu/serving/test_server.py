@@ -251,14 +251,14 @@ def test_the_latest_version_answers_unless_one_is_named(modules):
 
     versions, server = asyncio.run(scene())
     assert versions == ["10", "9"]
-    assert server.metadata("net", None)["versions"] == ["9", "10"]
-    assert server.metadata("net", "9")["versions"] == ["9"]
+    assert server.models.metadata("net", None)["versions"] == ["9", "10"]
+    assert server.models.metadata("net", "9")["versions"] == ["9"]
 
 
 @pytest.mark.parametrize("name", ["..", "", "net.so", "NET", "net/1", "n\0et", "x" * 5000, "né"])
 def test_unknown_names(modules, name):
     with pytest.raises(UnknownModelError) as caught:
-        start().find(name)
+        start().models.find(name)
     assert caught.value.status == 404
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 200
@@ -267,4 +267,39 @@ def test_unknown_names(modules, name):
 @pytest.mark.parametrize("version", ["", "0", "2", "latest", ".."])
 def test_unknown_versions(modules, version):
     with pytest.raises(UnknownModelError, match="has no version"):
-        start().find("net", version)
+        start().models.find("net", version)
+
+
+def test_what_is_loaded_while_the_server_closes_is_closed_too(modules, monkeypatch):
+    begun, going_on = threading.Event(), threading.Event()
+
+    async def scene():
+        server = start(instances=1, threads=1, model_control=True)
+        monkeypatch.setattr(FakeModule, "warmup", lambda *_: begun.set() or going_on.wait(60))
+        loading = asyncio.ensure_future(server.load("net"))
+        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(server.close)
+        going_on.set()
+        await loading
+
+    asyncio.run(scene())
+    assert [module.closed for module in modules.all] == [True, True]
+
+
+def test_no_third_copy_of_a_model_is_loaded(modules):
+    async def scene():
+        server = start(instances=1, threads=1, model_control=True)
+        waiting = ask(server)
+        await settle()
+        await server.load("net")  # whose former module still computes
+        third = asyncio.ensure_future(server.load("net"))
+        await settle()
+        assert len(modules.all) == 2
+        modules.all[0].finish()
+        await waiting
+        await third
+        assert len(modules.all) == 3
+        server.close()
+
+    asyncio.run(scene())
+    assert [module.closed for module in modules.all] == [True] * 3
