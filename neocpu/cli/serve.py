@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,7 @@ def command(
     if threads == "performance" and instances > 1:
         raise UsageError("--threads performance is for one instance: give a number for several")
     _check_installed()
-    from neocpu.serving.batching import DELAY, Batching, check_delay
+    from neocpu.serving.batches.batching import DELAY, Batching, check_delay
     from neocpu.serving.http_server import bind, serve, url
     from neocpu.serving.server import InferenceServer, Limits
 
@@ -178,13 +179,8 @@ def command(
             "instances": limits.instances,
             "threads": limits.threads_per_instance,
         }
-        ended = serve(
-            server,
-            bound,
-            drain_seconds,
-            lambda: _announce(terminal, document),
-            terminal.note,
-        )
+        announce = partial(_announce, terminal, document)
+        ended = serve(server, bound, drain_seconds, announce, terminal.note)
     if ended.unanswered:
         terminal.note(f"{plural(ended.unanswered, 'request')} cut off after {drain_seconds:g} s")
         terminal.kept = lambda: "not every accepted request was answered"

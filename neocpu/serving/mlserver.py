@@ -21,7 +21,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from mlserver.utils import get_model_uri
 
 from neocpu.foundation.errors import UsageError
-from neocpu.serving.batching import Batching, check_delay
+from neocpu.serving.batches.batching import Batching, check_delay
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane
 from neocpu.serving.metadata import model_metadata

@@ -14,8 +14,9 @@ from typing import Any, Final, TypeAlias
 from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batched_plans import any_rows, batches_of, check_apart
-from neocpu.serving.batching import Batcher, Batching
+from neocpu.serving.batches.batched_plans import any_rows, batches_of, check_apart
+from neocpu.serving.batches.batching import Batcher, Batching
+from neocpu.serving.batches.run_seconds import run_seconds
 from neocpu.serving.datatypes import DATATYPES, AnyArray
 from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import Metrics, ModelMetrics
@@ -30,7 +31,6 @@ from neocpu.serving.refusals import (
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import values_at_most
 from neocpu.serving.response import binary_bytes
-from neocpu.serving.run_seconds import run_seconds
 from neocpu.serving.tensors import json_bytes_at_most
 from neocpu.tensor_spec import TensorSpec
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.host import usable_cpus, usable_memory
 from neocpu.runtime.thread_pool import Threads
-from neocpu.serving.batching import Batching
+from neocpu.serving.batches.batching import Batching
 from neocpu.serving.body import discard_body, read_body
 from neocpu.serving.extensions import Rest
 from neocpu.serving.in_flight import InFlight, Share

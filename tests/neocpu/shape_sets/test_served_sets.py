@@ -7,7 +7,7 @@ import pytest
 
 import neocpu
 from neocpu.bench.served.served_model import ServedReport, ServedRequest, measure_served
-from neocpu.serving.batching import Batching
+from neocpu.serving.batches.batching import Batching
 from neocpu.serving.refusals import RequestError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import parse_document

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from neocpu.serving.run_seconds import BESIDE, run_seconds, worthwhile
+from neocpu.serving.batches.run_seconds import BESIDE, run_seconds, worthwhile
 from neocpu.tensor_spec import TensorSpec
 
 

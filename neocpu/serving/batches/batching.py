@@ -22,10 +22,10 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import duration
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.composed.composition import TABLE, FastestRuns
+from neocpu.serving.batches.run_seconds import WORTH, worthwhile
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.lane import Lane, least_busy
 from neocpu.serving.metrics import ModelMetrics
-from neocpu.serving.run_seconds import WORTH, worthwhile
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
 Later: TypeAlias = Callable[[float, Callable[[], object]], object]

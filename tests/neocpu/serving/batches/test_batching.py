@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import UsageError
-from neocpu.serving.batching import Batcher, Batching
+from neocpu.serving.batches.batching import Batcher, Batching
 from neocpu.serving.metrics import Metrics, ModelMetrics
 
 

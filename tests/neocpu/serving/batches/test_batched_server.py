@@ -10,7 +10,7 @@ from v2_requests import binary_tensor, body, tensor
 
 import neocpu
 from neocpu.cli.main import main
-from neocpu.serving.batching import Batching
+from neocpu.serving.batches.batching import Batching
 from neocpu.serving.refusals import AbandonedError, OverloadedError, RequestError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.server import InferCall, InferenceServer, Limits

@@ -8,7 +8,7 @@ import pytest
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batched_plans import any_rows, batch_of, batches_of, check_apart
+from neocpu.serving.batches.batched_plans import any_rows, batch_of, batches_of, check_apart
 from neocpu.tensor_spec import TensorSpec
 
 PATH = Path("net.so")
