@@ -132,6 +132,13 @@ BUGS = (
         ("tests/neocpu/serving/test_served_pictures.py",),
     ),
     Bug(
+        "serving: a model that is replaced is closed under its requests",
+        "neocpu/serving/loaded_models.py",
+        "            await model.wait_idle()\n",
+        "",
+        ("tests/neocpu/serving/test_model_control.py",),
+    ),
+    Bug(
         "pictures: greys of 16 bits become white",
         "neocpu/pictures/picture_files.py",
         'sixteen = image.mode == "I" and step == "L"',
