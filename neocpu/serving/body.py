@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
-from anyio import move_on_after
+from anyio import fail_after, move_on_after
 
 from neocpu.runtime.aligned_memory import ALIGNMENT, aligned_empty
 from neocpu.serving.extensions import Rest
 from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout  # takes less of each request than anyio's
+else:
+
+    @asynccontextmanager
+    async def timeout(seconds: float) -> AsyncIterator[None]:
+        """Cancel what is done within, and raise TimeoutError, after so many seconds."""
+        with fail_after(seconds):
+            yield
+
 
 _CHUNKED_START = 1 << 16
 
@@ -63,7 +74,7 @@ async def read_body(
     buffer = allocate(_CHUNKED_START if length is None else length)
     received = 0
     try:
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds):
             async for chunk in chunks:
                 end = received + len(chunk)
                 if end > limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from neocpu.foundation.errors import NeoCPUError, did_you_mean
 from neocpu.serving.freed_memory import return_freed_memory
@@ -14,6 +14,9 @@ from neocpu.serving.model import ServedModel
 from neocpu.serving.refusals import LoadError, UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry, Stamp, stamp_of, unique
 from neocpu.serving.tensors import brief
+
+_FAILURES: Final = (NeoCPUError, MemoryError, OSError)
+"""What leaves a server as it was that loads a file."""
 
 OpenModel: TypeAlias = Callable[[ModelEntry], ServedModel]
 """Loads an artifact and warms it up."""
@@ -101,9 +104,11 @@ class LoadedModels:
                 f"model '{name}' has no version {brief(version)}, only {', '.join(known)}"
             )
         versions = self._loaded[name]
-        if not versions:
-            raise UnavailableError(f"model '{name}' is unloaded")
-        return versions[max(versions, key=int) if version is None else version]
+        wanted = max(versions, key=int, default=None) if version is None else version
+        if wanted is None or wanted not in versions:
+            which = "" if version is None else f" version {version}"
+            raise UnavailableError(f"model '{name}'{which} is unloaded")
+        return versions[wanted]
 
     def metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """Return what the protocol tells of a model.
@@ -148,8 +153,8 @@ class LoadedModels:
                 if entry.name == name:
                     try:
                         await self._replace(entry)
-                    except NeoCPUError as error:
-                        raise LoadError(str(error)) from error
+                    except _FAILURES as error:
+                        raise LoadError(_reason(error)) from error
 
     async def unload(self, name: str) -> None:
         """Take no more requests for a model, answer those accepted, and free its memory.
@@ -179,8 +184,8 @@ class LoadedModels:
                     continue
                 try:
                     await self._replace(entry)
-                except NeoCPUError as error:
-                    problem = str(error)
+                except _FAILURES as error:
+                    problem = _reason(error)
                 found.append(Reload(entry=entry, problem=problem))
         return found
 
@@ -230,3 +235,8 @@ class LoadedModels:
         """Wait until what was replaced is closed, so that no third copy of a model is loaded."""
         if self._retirements:
             await asyncio.wait(self._retirements)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a file cannot be loaded, in a line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,12 +1,15 @@
 """Bodies, received into one buffer."""
 
 import asyncio
+import importlib.util
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neocpu.serving import body
 from neocpu.serving.body import read_body
 from neocpu.serving.refusals import RequestError, SlowRequestError, TooLargeError
 
@@ -59,10 +62,30 @@ def test_a_rest_that_does_not_come():
         asyncio.run(scene())
 
 
+def test_bodies_are_received_on_python_3_10_which_has_no_timeout(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 12))
+    monkeypatch.delattr(asyncio, "timeout")
+    found = importlib.util.spec_from_file_location("body_on_3_10", body.__file__)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    monkeypatch.undo()
+
+    async def scene(parts, seconds):
+        return await module.read_body(parts, 4, limit=9, seconds=seconds, json_bytes=None)
+
+    async def never():
+        await asyncio.Event().wait()
+        yield b""
+
+    assert bytes(asyncio.run(scene(chunks([b"ab", b"cd"]), 60))) == b"abcd"
+    with pytest.raises(SlowRequestError, match=r"within 0\.05 s"):
+        asyncio.run(scene(never(), 0.05))
+
+
 @pytest.mark.parametrize("json_bytes", [1, 77, 128, 200])
 def test_tensors_lie_aligned_so_that_the_module_need_not_copy_them(json_bytes):
-    body = read([bytes(json_bytes + 40)], json_bytes + 40, json_bytes=json_bytes)
-    data = np.frombuffer(body[json_bytes:], np.float32)
+    received = read([bytes(json_bytes + 40)], json_bytes + 40, json_bytes=json_bytes)
+    data = np.frombuffer(received[json_bytes:], np.float32)
     assert data.ctypes.data % 128 == 0
 
 

@@ -202,6 +202,22 @@ def test_all_versions_of_a_name(versions):
         assert answered(post(server, INFER, REQUEST)) == 5
 
 
+def test_a_version_that_cannot_be_loaded_is_missing_alone(place, versions, tmp_path):
+    path, other = place(2), versions / "5.so"
+    with ServerProcess(
+        other, path, "--name", "net:1", "--name", "net:2", "--model-control"
+    ) as server:
+        assert unload(server).status == 200
+        path.unlink()
+        answer = load(server)
+        assert (answer.status, "cannot open" in answer.document["error"]) == (400, True)
+        assert answered(post(server, INFER, REQUEST)) == 5
+        answer = post(server, "/v2/models/net/versions/2/infer", REQUEST)
+        assert answer.status == 503
+        assert answer.document["error"] == "model 'net' version 2 is unloaded"
+        assert [each["state"] for each in post(server, INDEX).document] == ["READY", "UNAVAILABLE"]
+
+
 def test_no_client_says_what_is_loaded(place, versions):
     other = str(versions / "5.so")
     with ServerProcess(place(2), "--model-control") as server:

@@ -10,10 +10,11 @@ from fake_modules import GOOD, FakeModule, ask, metrics, settle, start
 from prometheus_client import CollectorRegistry
 
 from neocpu.foundation.errors import ArtifactError
+from neocpu.serving import loaded_models
 from neocpu.serving import model as served
 from neocpu.serving.app import create_app
 from neocpu.serving.metrics import Metrics
-from neocpu.serving.refusals import OverloadedError, UnavailableError, UnknownModelError
+from neocpu.serving.refusals import LoadError, OverloadedError, UnavailableError, UnknownModelError
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.server import InferenceServer
 
@@ -303,3 +304,21 @@ def test_no_third_copy_of_a_model_is_loaded(modules):
 
     asyncio.run(scene())
     assert [module.closed for module in modules.all] == [True] * 3
+
+
+def test_whatever_a_file_cannot_be_loaded_for_leaves_the_server_as_it_was(modules, monkeypatch):
+    async def scene(error):
+        server = start(instances=1, threads=1, model_control=True)
+        monkeypatch.setattr(FakeModule, "warmup", lambda *_: _raise(error))
+        with pytest.raises(LoadError, match=r"^MemoryError$"):
+            await server.load("net")
+        monkeypatch.setattr(loaded_models, "stamp_of", lambda _: (1, 2, 3, 4))  # it changed
+        (reload,) = await server.models.reload_changed()
+        assert reload.problem is not None
+        assert server.ready
+        server.models.close()
+
+    def _raise(error):
+        raise error
+
+    asyncio.run(scene(MemoryError()))
