@@ -27,7 +27,7 @@ def server(sized, request):
 
 def parse(server, x, **changes):
     entry = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
-    signatures = server.find("sized").signatures
+    signatures = server.models.find("sized").signatures
     return parse_document({"inputs": [{**entry, **changes}]}, memoryview(b""), signatures)
 
 
@@ -37,7 +37,7 @@ def image(*shape):
 
 def answers(server, images):
     async def scene():
-        model = server.find("sized")
+        model = server.models.find("sized")
         asked = [parse(server, x) for x in images]
         return await asyncio.gather(*(model.infer(one.signature, one.inputs) for one in asked))
 
@@ -81,7 +81,7 @@ def test_other_shapes_are_refused_with_the_set(server, shape):
 
 
 def test_metadata_say_what_is_not_always_the_same(server):
-    found = server.metadata("sized", None)
+    found = server.models.metadata("sized", None)
     assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3, -1, -1]}]
     assert [one["shape"] for one in found["outputs"]] == [[-1, 5, -1, -1], [-1, 13, 1, 1]]
 
