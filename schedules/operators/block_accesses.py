@@ -8,14 +8,22 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad, Var
+from tvm.ir import Call, Op, TensorLoad, Var
 from tvm.s_tir import Schedule
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.sym import Analyzer, detect_linear_equation
 
-# Calls that cost no more than an addition.
+# Calls that cost no more than an addition. LLVM's intrinsics are instructions: those that templates
+# and operators call round, and multiply and add.
 IF_THEN_ELSE = "prim.if_then_else"
-CHEAP_CALLS = frozenset({IF_THEN_ELSE, "prim.likely", "tirx.fabs", "tirx.floor"})
+CHEAP_CALLS = frozenset(
+    {IF_THEN_ELSE, "prim.likely", "tirx.fabs", "tirx.floor", "tirx.call_llvm_pure_intrin"}
+)
+
+# TVM's TCallEffectKind: nothing but the value (1), or not even a call of its own (0).
+_PURE = 1
+# Pure or not: a library's function takes one element at a time.
+_LIBRARY_CALL = "tirx.call_pure_extern"
 
 # Calls that `vector_math` writes with more names in each other than the rest: five exponentials
 # take ten seconds, six of either more than a minute.
@@ -227,6 +235,14 @@ def _access(buffer: Any, indices: Any) -> Access:
     return Access(tuple(extent for extent, _ in kept), tuple(index for _, index in kept))
 
 
+def _is_opaque(operator: Any) -> bool:
+    """Whether a call does more than compute a value of its arguments, or does so out of sight."""
+    if not isinstance(operator, Op) or operator.name == _LIBRARY_CALL:
+        return True
+    effect = operator.get_attr("TCallEffectKind")
+    return effect is None or int(effect) > _PURE
+
+
 @dataclass(slots=True)
 class _Scan:
     """Walks a stored value; ``accumulator`` is the buffer it is stored to."""
@@ -265,7 +281,7 @@ class _Scan:
 
     def _call(self, call: Any) -> Any:
         name = str(getattr(call.op, "name", ""))
-        self.opaque = self.opaque or "call_" in name or not name
+        self.opaque = self.opaque or _is_opaque(call.op)
         self.expensive = self.expensive or name not in CHEAP_CALLS
         if name not in CHEAP_CALLS:
             self.nesting += 2 if name in _NESTED_CALLS else 1
