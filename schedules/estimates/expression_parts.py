@@ -21,6 +21,7 @@ PLAIN_CALLS: Final = frozenset(
         *("reinterpret", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"),
         *("bitwise_not", "call_llvm_pure_intrin", "call_llvm_intrin", "isnan", "isfinite", "isinf"),
         *("prefetch", "address_of", "clz", "popcount", "copysign"),
+        "call_extern",  # of LLVM text that a schedule defines, which is inlined
     )
 )
 

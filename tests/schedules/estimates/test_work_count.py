@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tvm import te, topi
 
+from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_pointwise
 from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.estimates.kernel_work import (
@@ -20,6 +21,7 @@ from neocpu.schedules.estimates.kernel_work import (
 )
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -48,6 +50,16 @@ def test_what_llvm_has_no_instruction_for_is_called_for_each_element():
     x = te.placeholder((17, 128), name="x")
     nests = counted(x, te.compute(x.shape, lambda *i: te.sin(x(*i)), name="y"))
     assert sum(nest.cycles[LIBRARY] for nest in nests) == 20 * 17 * 128
+
+
+def test_an_instruction_that_a_schedule_spells_out_is_no_call_of_a_library():
+    numerics = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+    workload = Conv2dWorkload(1, 64, 14, 14, 64, (1, 1), numerics=numerics)
+    target = parse_target("llvm -mcpu=znver4")
+    scheme = registry.schemes(workload, target)[0]
+    function = registry.lower(workload, scheme, target)
+    assert "neocpu_dot_bfloat16" in str(function)
+    assert not any(nest.cycles[LIBRARY] for nest in count_work(function, target))
 
 
 def test_what_is_written_twice_is_computed_once():
