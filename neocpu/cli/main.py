@@ -18,6 +18,7 @@ from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal, echo
 from neocpu.foundation.errors import NeoCPUError, did_you_mean
+from neocpu.foundation.foreign_code import told
 from neocpu.foundation.own_process import end_quickly
 
 PROGRAM: Final = "neocpu"
@@ -103,6 +104,8 @@ def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
         return terminal.fail(str(error), error.exit_code)
     except click.ClickException as error:
         return terminal.fail(_usage_message(error), error.exit_code)
+    except SystemExit as end:  # code that is not ours: nobody here calls sys.exit
+        return terminal.fail(f"nothing was finished: {told(end)}", 1)
     except Exception as error:
         return terminal.fail(_bug_message(error, terminal), 1)
 

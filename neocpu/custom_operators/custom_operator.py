@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from neocpu.foundation.errors import UnsupportedError, UsageError
+from neocpu.foundation.foreign_code import foreign_code, told
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -69,11 +71,9 @@ class CustomOperator:
         node : str
             The node's name.
         """
-        text = " ".join(str(error).split())
-        what = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return UnsupportedError(
             f"custom operator {self.domain}::{self.name} of package {self.package} fails at node "
-            f"'{node}': {what}"
+            f"'{node}': {told(error)}"
         )
 
     def reference_outputs(
@@ -93,9 +93,7 @@ class CustomOperator:
             )
         import numpy as np  # here, for the command line knows this module before any model
 
-        try:
+        with foreign_code(partial(self.failure, node)):
             found = self.reference(inputs, attributes)
-        except Exception as error:
-            raise self.failure(node, error) from error
         outputs = found if isinstance(found, list | tuple) else (found,)
         return tuple(map(np.asarray, outputs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import onnx
@@ -11,6 +12,7 @@ from onnx import helper, numpy_helper
 from tvm import relax, te, tirx
 
 from neocpu.custom_operators.custom_operator import CustomOperator
+from neocpu.foundation.foreign_code import foreign_code
 from neocpu.relax_utils import OPAQUE
 
 
@@ -56,10 +58,8 @@ def output_types(
     UnsupportedError
         If the operator fails, or makes something else than tensors of static shapes.
     """
-    try:
+    with foreign_code(partial(operator.failure, node)):
         return _types(_built(operator, inputs, attributes), inputs)
-    except Exception as error:
-        raise operator.failure(node, error) from error
 
 
 def call_operator(
@@ -78,7 +78,7 @@ def call_operator(
     """
     types = [None if each is None else _type_of(each) for each in inputs]
     given = [each for each in inputs if each is not None]
-    try:
+    with foreign_code(partial(operator.failure, node)):
         built = _built(operator, types, attributes)
         if isinstance(built, tirx.PrimFunc):
             results = [relax.TensorType(t.shape, t.dtype) for t in _types(built, types)]
@@ -91,8 +91,6 @@ def call_operator(
             return made[0] if len(made) == 1 else list(made)
 
         return builder.emit_te(computed, *given, primfunc_name_hint=operator.name)
-    except Exception as error:
-        raise operator.failure(node, error) from error
 
 
 def _built(
@@ -119,7 +117,14 @@ def _tensors(made: Any) -> list[te.Tensor]:
     for each in tensors:
         if not isinstance(each, te.Tensor):
             raise TypeError(f"it returns {type(each).__name__}, not te.Tensor or tirx.PrimFunc")
-    return tensors
+    return list(map(_computed, tensors))
+
+
+def _computed(tensor: te.Tensor) -> te.Tensor:
+    """Return a copy of what is an input as it is: a kernel has to compute something."""
+    if not isinstance(tensor.op, te.PlaceholderOp | relax.expr.TEPlaceholderOp):
+        return tensor
+    return te.compute(tensor.shape, lambda *place: tensor(*place), name="copy")
 
 
 def _types(built: _Built, inputs: Sequence[TensorType | None]) -> list[TensorType]:

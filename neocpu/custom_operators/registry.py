@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from neocpu.custom_operators.custom_operator import CustomOperator
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.foreign_code import foreign_code, told
 
 GROUP: Final = "neocpu.operators"
 
@@ -90,13 +91,12 @@ def _installed() -> dict[tuple[str, str], CustomOperator]:
 
 
 def _loaded(entry: EntryPoint, where: str) -> list[CustomOperator]:
-    try:
+
+    def failure(error: BaseException) -> UsageError:
+        return UsageError(f"{where} cannot be loaded from {entry.value}: {told(error)}")
+
+    with foreign_code(failure):  # importing runs whatever the module does
         value: Any = entry.load()
-    except Exception as error:  # importing runs whatever the module does
-        text = " ".join(str(error).split())
-        raise UsageError(
-            f"{where} cannot be loaded from {entry.value}: {type(error).__name__}: {text}"
-        ) from error
     operators = list(value) if isinstance(value, list | tuple) else [value]
     for operator in operators:
         if not isinstance(operator, CustomOperator):

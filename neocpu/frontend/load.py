@@ -32,6 +32,7 @@ from neocpu.frontend.shapes import (
 )
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
+from neocpu.frontend.sparse_weights import make_dense
 from neocpu.frontend.subgraphs import all_nodes, called_operators, has_control_flow
 from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import (
@@ -76,6 +77,7 @@ def load_model(
     given = fix_dimensions(original.graph, given)
     fix_values(original.graph, given.values)
     refuse_large_models(original)
+    make_dense(original, where)
     if not has_control_flow(original):  # whose opset cannot be raised yet
         original = expand_quantised(original)
     refuse_scales(original.graph)

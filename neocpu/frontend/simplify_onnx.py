@@ -21,6 +21,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from neocpu.foundation.errors import ModelError
+from neocpu.frontend.argument_checks import refuse_arguments, refuse_equations
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
 from neocpu.frontend.custom_shapes import declare, infer_custom
@@ -115,10 +116,12 @@ def _modernise(light: Skeleton, counted: bool) -> Skeleton:
     refuse_missing_inputs(proto)
     refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
     proto = raise_opset(proto, TARGET_OPSET)
+    refuse_arguments(proto.graph)
     _forget_shapes(proto.graph)
     inferred = _infer_shapes(proto)
     while state_resized(proto, known_shapes(inferred.graph)):
         inferred = _infer_shapes(proto)
+    refuse_equations(inferred.graph)
     return Skeleton(inferred, weights)
 
 

@@ -12,6 +12,7 @@ from onnx.external_data_helper import load_external_data_for_model, uses_externa
 
 from neocpu.foundation.errors import ModelError
 from neocpu.foundation.files import read_file
+from neocpu.foundation.plain_text import plain
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
 from neocpu.frontend.tensor_check import all_tensors
 
@@ -54,6 +55,7 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
         if (kind := foreign_file(data, path)) is not None:
             raise ModelError(f"'{path}' is not an ONNX model but {kind}") from None
         raise
+    _refuse_odd_places(proto, path)
     try:
         load_external_data_for_model(proto, str(path.parent))
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
@@ -61,6 +63,18 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
             f"cannot read the external data of '{path}': {first_line(error)}"
         ) from error
     return _without_external_data(proto, f"'{path}'", "save it with its weights inside")
+
+
+def _refuse_odd_places(proto: onnx.ModelProto, path: Path) -> None:
+    """Raise for external data whose place is not what it seems: C would cut a name at a zero."""
+    for tensor in filter(uses_external_data, all_tensors(proto)):
+        for entry in tensor.external_data:
+            number = entry.key in ("offset", "length")
+            if (number and not entry.value.isdecimal()) or not entry.value.isprintable():
+                raise ModelError(
+                    f"'{path}' keeps tensor '{plain(tensor.name)}' at the {plain(entry.key)} "
+                    f"'{plain(entry.value)}', which is no {'place in a file' if number else 'name'}"
+                )
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -27,7 +27,7 @@ def refuse_malformed_tensors(model: onnx.ModelProto, where: str) -> None:
         Naming the first that is malformed.
     """
     for tensor in all_tensors(model):
-        problem = _problem(tensor)
+        problem = tensor_problem(tensor)
         if problem:
             raise ModelError(f"{where} is not a valid ONNX model: tensor '{tensor.name}' {problem}")
 
@@ -59,7 +59,7 @@ def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
                 yield from _of_graph(inner)
 
 
-def _problem(tensor: onnx.TensorProto) -> str:
+def tensor_problem(tensor: onnx.TensorProto) -> str:
     """Return what is wrong with a tensor, empty if nothing is."""
     if not is_element_type(tensor.data_type):
         return f"has the unknown element type {tensor.data_type}"

@@ -124,7 +124,7 @@ def _stored(
     """Return a layer's weights as integers, its bias corrected by what they alone say."""
     weights = layer.outputs_first(graph.initializers[layer.weights])
     bias = None if layer.bias is None else graph.initializers[layer.bias]
-    least = 0.0 if bias is None else np.abs(bias) / (grids[layer.data].scale * _BIAS_LIMIT)
+    least = 0.0 if bias is None else np.abs(bias) / grids[layer.data].scale / _BIAS_LIMIT
     stored = store(
         weights,
         per_channel=how.per_channel,

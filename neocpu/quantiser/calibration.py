@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.foreign_code import foreign_code, told
 from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
@@ -95,12 +96,19 @@ def _load(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
         if isinstance(loaded, np.ndarray):
             return _by_name(loaded, specs, str(path))
         with loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
+            arrays = {name: _array(loaded[name], name) for name in loaded.files}
     except Exception as error:  # numpy, zipfile and zlib each raise their own
         raise UsageError(f"{path} cannot be read as arrays ({error})") from None
     if set(arrays) == {"arr_0"}:
         return _by_name(arrays["arr_0"], specs, str(path))
     return arrays
+
+
+def _array(member: Any, name: str) -> Array:
+    """Return a member of an .npz file; numpy gives the bytes of one that is no array."""
+    if not isinstance(member, np.ndarray):
+        raise ValueError(f"its member '{name}' is no array")
+    return member
 
 
 def _by_name(array: Array, specs: Sequence[TensorSpec], where: str) -> dict[str, Array]:
@@ -118,10 +126,9 @@ def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
-    try:
+
+    with foreign_code(lambda error: UsageError(f"{path} cannot be imported: {told(error)}")):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(f"{path} cannot be imported: {error!r}") from error
     function = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"{path} has no function '{name}'")
@@ -138,16 +145,16 @@ def _of_iterable(
 ) -> list[Feeds]:
     """Take samples: mappings by input name, or arrays where there is one input."""
     found: list[Feeds] = []
-    try:
+
+    def failure(error: BaseException) -> UsageError:
+        return UsageError(f"{where} failed after {len(found)} samples: {told(error)}")
+
+    with foreign_code(failure):
         for item in islice(iter(source), limit):
             named = isinstance(item, Mapping)
             given = item if named else _by_name(np.asarray(item), specs, where)
             arrays = {name: np.asarray(array) for name, array in given.items()}
             found += _of_arrays(arrays, specs, f"{where}, sample {len(found)}", limit - len(found))
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{where} failed after {len(found)} samples: {error!r}") from error
     return found
 
 
@@ -179,9 +186,14 @@ def _count(array: Array, spec: TensorSpec, where: str) -> int:
             f"{where} has shape {_shape(array.shape)} for input '{spec.name}', which is "
             f"{_shape(spec.shape)}; its first axis alone may be longer"
         )
-    if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
-        raise UsageError(f"{where} has {array.dtype} for input '{spec.name}', no numbers")
+    if not _is_real(array.dtype):
+        raise UsageError(f"{where} has {array.dtype} for input '{spec.name}', no real numbers")
     return int(len(array) // spec.shape[0])
+
+
+def _is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are real numbers: numpy's own, or the narrow ones that it knows by name."""
+    return dtype.kind in "biuf" or dtype.type.__module__.partition(".")[0] == "ml_dtypes"
 
 
 def _cut(array: Array, spec: TensorSpec, index: int) -> Array:
@@ -191,7 +203,8 @@ def _cut(array: Array, spec: TensorSpec, index: int) -> Array:
         array = array[None]
     batch = spec.shape[0]
     part: Array = array[index * batch : (index + 1) * batch]
-    return np.ascontiguousarray(part, np.dtype(spec.dtype))
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its sample's number
+        return np.ascontiguousarray(part, np.dtype(spec.dtype))
 
 
 def _shape(shape: Sequence[int]) -> str:

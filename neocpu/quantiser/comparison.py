@@ -53,7 +53,7 @@ class _Tally:
         self.means: list[tuple[Array, Array]] = []
 
     def add(self, wanted: Array, found: Array) -> None:
-        with np.errstate(invalid="ignore"):  # of infinities; equal ones do not differ
+        with np.errstate(invalid="ignore", over="ignore"):  # equal infinities do not differ
             difference = np.where(wanted == found, 0.0, wanted - found)
         if not np.isfinite(difference).all():
             self.noise = float("inf")
@@ -63,7 +63,8 @@ class _Tally:
         self.noise += float(np.vdot(difference, difference))
         if wanted.ndim > 1:
             axes = (0, *range(2, wanted.ndim))
-            self.means.append((wanted.mean(axis=axes), found.mean(axis=axes)))
+            wide = np.float64  # the sum of a few large numbers is infinite in float32
+            self.means.append((wanted.mean(axes, wide), found.mean(axes, wide)))
 
     @property
     def decibels(self) -> float:

@@ -14,6 +14,9 @@ Array: TypeAlias = NDArray[Any]
 HALF_BINS: Final = 2048
 """On either side of zero: eight for each step of 8 bits where a range has both signs."""
 
+SMALLEST: Final = 2.0**-80
+"""What counts as zero if nothing in a sample is larger: products of scales would leave float32."""
+
 MOMENTUM: Final = 0.9
 """Of the moving averages of the least and the largest value: what each sample leaves as it was."""
 
@@ -83,6 +86,8 @@ class Histogram:
     def add(self, values: Array) -> None:
         """Add a sample's tensor, which has finite values alone."""
         low, high = float(values.min()), float(values.max())
+        if max(-low, high) < SMALLEST:
+            low = high = 0.0
         self._low, self._high = min(self._low, low), max(self._high, high)
         before = self._averages or (low, high)
         self._averages = (
@@ -95,7 +100,7 @@ class Histogram:
             self._sums = means if self._sums is None else self._sums + means
         self._samples += 1
         self._grow(max(-low, high))
-        some = values[values != 0]
+        some = values[values != 0] if low or high else values[:0]
         self._zeros += values.size - some.size
         if some.size:
             scaled = np.floor(some * np.float32(HALF_BINS / self._limit)).astype(np.int64)

@@ -241,3 +241,30 @@ def test_the_example(tmp_path, monkeypatch, no_cache):
     monkeypatch.syspath_prepend(where)
     found = no_cache()["pixel_norm", "PixelNorm"]
     assert found.package == "neocpu_pixel_norm"
+
+
+def ending(*_):
+    sys.exit(0)
+
+
+@pytest.mark.parametrize("part", ["compute", "reference"])
+def test_an_operator_that_ends_the_program_fails(part):
+    functions = {"compute": lambda x, _: x[0], "reference": lambda x, _: x[0], part: ending}
+    neocpu.register_operator(neocpu.CustomOperator("house", "End", **functions))
+    error = UnsupportedError if part == "compute" else AccuracyError
+    with pytest.raises(error, match=r"it ends the program, by sys\.exit\(0\)"):
+        neocpu.compile(model("End"))
+
+
+def test_a_module_of_operators_that_ends_the_program_is_named(tmp_path, monkeypatch):
+    (tmp_path / "ending_operators.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot be loaded .* by sys\.exit\(0\)"):
+        registry.register_named(["ending_operators"])
+
+
+def test_an_operator_may_return_an_input_as_it_is():
+    neocpu.register_operator(
+        neocpu.CustomOperator("house", "Same", lambda x, _: x[0], lambda x, _: x[0])
+    )
+    np.testing.assert_array_equal(compiled_outputs(model("Same")), -np.maximum(X, 0))

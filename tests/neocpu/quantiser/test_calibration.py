@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -124,7 +126,7 @@ def test_what_cannot_be_data_is_named(tmp_path):
         str(tmp_path / "bad.npz"): "cannot be read as arrays",
         str(tmp_path / "bad.py") + ":f": "cannot be imported: ModuleNotFoundError",
         str(tmp_path / "other.npz"): "has no array for input 'image'; it has y",
-        str(tmp_path / "text.npz"): "no numbers",
+        str(tmp_path / "text.npz"): "no real numbers",
         str(tmp_path / "nowhere"): "nowhere is missing; calibrate with a folder of pictures",
         str(tmp_path / "gone.py") + ":f": "gone.py is missing",
     }
@@ -182,3 +184,42 @@ def test_samples_without_a_range_are_named(wrong):
     with pytest.raises(UsageError, match="sample 1 makes tensor 'image' infinite or NaN"):
         read(whole)
     assert len(read(whole, limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import sys\nsys.exit(0)\n", "cannot be imported: it ends the program, by sys.exit(0)"),
+        (
+            "import sys\ndef samples():\n    yield [[[0.0] * 12] * 8] * 3\n    sys.exit(0)\n",
+            "failed after 1 samples: it ends the program, by sys.exit(0)",
+        ),
+        ("class Own(BaseException): pass\ndef samples():\n    raise Own('no')\n", "Own: no"),
+    ],
+)
+def test_a_loader_that_ends_the_program_fails(text, words, tmp_path):
+    path = tmp_path / "ending_loader.py"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read(f"{path}:samples")
+    assert words in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_every_kind_are_taken_or_refused(tmp_path):
+    whole = RNG.standard_normal((2, 3, 8, 12))
+    for dtype in (">f4", "f2", "f8", "i1", "?", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
+        given = whole.astype(dtype)
+        (found, _) = read(given)
+        np.testing.assert_array_equal(found["image"][0], given[0].astype(np.float32))
+        assert found["image"].dtype == np.float32
+    fortran = np.asfortranarray(whole)
+    np.testing.assert_array_equal(read(fortran)[1]["image"][0], whole[1].astype(np.float32))
+    with pytest.raises(UsageError, match="complex128 for input 'image', no real numbers"):
+        read(whole + 1j)
+    with pytest.raises(UsageError, match="sample 0 makes tensor 'image' infinite"):
+        read(whole * 1e300)
+    with zipfile.ZipFile(tmp_path / "raw.npz", "w") as archive:
+        archive.writestr("image.npy", b"hello")
+    with pytest.raises(UsageError, match="its member 'image' is no array"):
+        read(tmp_path / "raw.npz")
