@@ -16,12 +16,17 @@ them to the region that it finds is accessed. Where data decide how many rows of
 uses, it finds no bound, and makes a hundred times as many; and it takes away what keeps rows from
 the same cache lines.
 
+A temporary that is read by another name has memory of its own. TVM lets a temporary take the place
+of one that it is computed from where both are of one size and each element depends on its own place
+alone; but it sees no reads by other names, and so would overwrite what is still to be read.
+
 What NEON has instructions for is in `neocpu.schedules.tir.neon`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import tvm
@@ -149,7 +154,7 @@ def _mark(alloc: Any) -> Any:
     )
 
 
-_COMPACTION = "s_tir.CompactBufferAllocation"
+_COMPACTION, _SHARING = "s_tir.CompactBufferAllocation", "tirx.StorageRewrite"
 
 
 @tvm.transform.module_pass(opt_level=0, name="Lower")
@@ -159,24 +164,60 @@ class Lower:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Return ``mod`` with every function lowered."""
         lower = default_s_tir_pipeline()[0]
-        written = {name: func for name, func in mod.functions.items() if _is_written_down(func)}
-        if not written:
+        kinds: dict[tuple[str, ...], dict[Any, Any]] = {}
+        for name, func in mod.functions.items():
+            kinds.setdefault(_harmful_passes(func), {})[name] = func
+        if not any(kinds):
             return lower(mod)
-        rest = {name: func for name, func in mod.functions.items() if name not in written}
-        disabled = [*ctx.disabled_pass, _COMPACTION]
-        with tvm.transform.PassContext(
-            ctx.opt_level, ctx.required_pass, disabled, ctx.instruments, ctx.config
-        ):
-            lowered = lower(tvm.IRModule(written, attrs=mod.attrs))
-        if rest:
-            lowered.update(lower(tvm.IRModule(rest, attrs=mod.attrs)))
+        lowered = tvm.IRModule(attrs=mod.attrs)
+        for harmful, functions in kinds.items():
+            disabled = [*ctx.disabled_pass, *harmful]
+            with tvm.transform.PassContext(
+                ctx.opt_level, ctx.required_pass, disabled, ctx.instruments, ctx.config
+            ):
+                lowered.update(lower(tvm.IRModule(functions, attrs=mod.attrs)))
         return lowered
+
+
+def _harmful_passes(func: Any) -> tuple[str, ...]:
+    """Return the names of TVM's passes that a function is lowered without."""
+    if not _is_written_down(func):
+        return ()
+    return (_COMPACTION, _SHARING) if _may_lose_reads(func) else (_COMPACTION,)
 
 
 def _is_written_down(func: Any) -> bool:
     """Whether a function allocates in its loops, and no schedule moved its stages into them."""
     body = func.body if isinstance(func, tirx.PrimFunc) else None
     return isinstance(body, SBlockRealize) and not body.block.alloc_buffers
+
+
+def _may_lose_reads(func: tirx.PrimFunc) -> bool:
+    """Whether a temporary is read by another name, and another temporary is of its size."""
+    sizes: dict[Any, tuple[str, int]] = {}
+    owners: dict[Any, Any] = {}
+    read: set[Any] = set()
+
+    def allocate(alloc: Any) -> None:
+        count = math.prod(int(extent) for extent in alloc.buffer.shape)
+        sizes[alloc.buffer] = (str(alloc.buffer.dtype), count)
+
+    def declare(declaration: Any) -> None:
+        (source,) = declaration.data.args  # of the call that returns a buffer's address
+        owner = owners.get(source, source)
+        if owner in sizes:
+            owners[declaration.buffer] = owner
+
+    def load(value: Any) -> None:
+        if value.source in owners:
+            read.add(owners[value.source])
+
+    names = ((tirx.AllocBuffer, allocate), (tirx.DeclBuffer, declare))
+    tvm_ffi.structural_walk(func.body, names, order="pre")
+    if owners:
+        tvm_ffi.structural_walk(func.body, (TensorLoad, load))
+    counts = Counter(sizes.values())
+    return any(counts[sizes[owner]] > 1 for owner in read)
 
 
 def _pipeline() -> tuple[Any, Any, Any]:

@@ -147,11 +147,15 @@ def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
 
     def body(data: Any, *rest: Any) -> None:
         split = 1 + operands_of(workload.before)
-        means = T.alloc_buffer(form.shape((images, channels, 1, 1)), dtype, layout=None)
+        # Allocated as it is read: TVM sees no reads of a buffer by another name, and would let
+        # layers write over what they read.
+        shape = form.shape((images, channels, 1, 1))
+        means = T.alloc_buffer((math.prod(shape),), dtype, layout=None)
+        pooled = T.decl_buffer(shape, dtype, data=means.data, layout=None)
         squeezed = T.alloc_buffer((images * workload.hidden,), dtype, layout=None)
-        emit_global_pool("avg", math.prod(pixels), data, means, target)
+        emit_global_pool("avg", math.prod(pixels), data, pooled, target)
         first = _Layer(images, channels, workload.hidden, workload.hidden, workload.before)
-        first.emit(flat(means), rest[:split], squeezed)
+        first.emit(means, rest[:split], squeezed)
         second = _Layer(images, workload.hidden, lanes, workload.channels, workload.after)
         second.emit(squeezed, rest[split:-1], flat(rest[-1]))
 

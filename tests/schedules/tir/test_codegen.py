@@ -6,12 +6,14 @@ import re
 import numpy as np
 import pytest
 import tvm
-from kernel_harness import HOST
+from kernel_harness import HOST, normal, run
 from tvm import te
+from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.tir.builder import build_kernel, flat
 from neocpu.schedules.tir.codegen import PIPELINE, Lower, PropagateNaN
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
@@ -69,6 +71,25 @@ def test_same_result_as_the_default_pipeline():
         build(workload, scheme, HOST, pipeline)["main"](*arguments)
         results.append(arguments[-1].numpy())
     np.testing.assert_array_equal(*results)
+
+
+def test_a_temporary_is_not_written_over_while_another_name_reads_it():
+    """TVM takes such a reversal for one that can be done in place."""
+    size = 64
+
+    def body(data, output):
+        first, second = (T.alloc_buffer((size,), "float32", layout=None) for _ in range(2))
+        read = flat(first)
+        with T.serial(size) as i:
+            T.buffer_store(first, data[i] * 2.0, [i])
+        with T.serial(size) as i:
+            T.buffer_store(second, read[size - 1 - i], [i])
+        with T.serial(size) as i:
+            T.buffer_store(output, second[i] + 1.0, [i])
+
+    data = normal((size,))
+    func = build_kernel([(name, (size,), "float32") for name in ("data", "output")], body)
+    np.testing.assert_array_equal(run(func, [data], (size,)), 2 * data[::-1] + 1)
 
 
 @pytest.mark.parametrize(("channels", "prefetches"), [(2048, True), (16, False)])

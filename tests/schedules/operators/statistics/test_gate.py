@@ -19,6 +19,14 @@ WORKLOADS = [
     GateWorkload((1, 12, 9, 11), 5, 12, *STEPS),
     GateWorkload((2, 33, 3, 3), 1, 17, *STEPS),
     GateWorkload((1, 672, 5, 7), 168, 669, *STEPS),
+    # Layers that write as much as they read, in several blocks, and of their neighbours.
+    GateWorkload((1, 64, 7, 5), 64, 64, *STEPS),
+    GateWorkload((1, 64, 7, 5), 63, 64, *STEPS),
+    GateWorkload((1, 64, 7, 5), 65, 64, *STEPS),
+    GateWorkload((2, 64, 64, 64), 32, 64, *STEPS),
+    GateWorkload((64, 64, 1, 1), 64, 48, *STEPS),
+    GateWorkload((1, 128, 8, 8), 64, 128, *STEPS),
+    GateWorkload((17, 17, 17, 17), 17, 17, *STEPS),
 ]
 
 
