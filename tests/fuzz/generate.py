@@ -22,7 +22,7 @@ from tests.fuzz import (
 )
 from tests.fuzz.case import Case
 from tests.fuzz.choices import Choices
-from tests.fuzz.graph_builder import GraphBuilder, Value
+from tests.fuzz.graph_builder import ALIKE, GraphBuilder, Value
 
 _RULES: Final = [rule.name for rule in RULES if not rule.required]
 Recipe = Callable[[GraphBuilder, str], tuple[Value, ...] | None]
@@ -64,6 +64,8 @@ def generate(rng: Choices) -> Case:
     builder = GraphBuilder(rng, rng.weighted(OPSETS, _OPSET_WEIGHTS))
     if rng.chance(0.1):
         builder.most *= 10
+    if rng.chance(0.3):
+        builder.alike = rng.choice(ALIKE)
     if builder.chance(0.9):
         builder.new_input()
     wanted = rng.weighted([1, 2, 3, 4, 5, 6, 8, 12], [2, 3, 3, 3, 2, 2, 2, 1])

@@ -23,6 +23,9 @@ INT64: Final = np.dtype(np.int64)
 BOOL: Final = np.dtype(np.bool_)
 DTYPES: Final = [np.dtype(name) for name in ("float32 int64 int32 bool uint8 int8 float64").split()]
 _DTYPE_WEIGHTS: Final = [80, 6, 5, 4, 2, 1, 2]
+#: What nearly all extents of a case are, in those that have equal ones on purpose: less than a
+#: vector and more, whole ones and not, and one with whole groups of as many channels each.
+ALIKE: Final = [3, 4, 8, 16, 17, 33, 64]
 EXTENTS: Final = [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 17, 24, 31, 33]
 _EXTENT_WEIGHTS: Final = [8, 8, 9, 8, 6, 6, 7, 8, 5, 6, 3, 2, 2, 2]
 MAX_ELEMENTS: Final = 20_000
@@ -56,6 +59,8 @@ class GraphBuilder:
         How many elements a tensor may have.
     given : float
         How rarely what is constant is an input instead.
+    alike : int or None
+        What most extents are, whatever they count; None where each is drawn by itself.
 
     Parameters
     ----------
@@ -72,6 +77,7 @@ class GraphBuilder:
         self.opset = opset
         self.most = MAX_ELEMENTS
         self.given = 0.03
+        self.alike: int | None = None
         self.nodes: list[onnx.NodeProto] = []
         self.values: list[Value] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -90,13 +96,29 @@ class GraphBuilder:
         """Return one dimension's size: small, odd or prime, rarely 0."""
         if self.chance(0.004):
             return 0
+        if self.alike and self.chance(0.8):
+            return self.alike
         return self.rng.weighted(EXTENTS, _EXTENT_WEIGHTS)
+
+    def count(self, counts: Sequence[int]) -> int:
+        """Return how many of something there are: one of ``counts``, or as many as of all else."""
+        return self.alike if self.alike and self.chance(0.6) else self.rng.choice(counts)
+
+    def near(self, low: int, high: int) -> int:
+        """Return an extent from ``low`` to ``high``: in cases of equal ones the nearest."""
+        if self.alike and self.chance(0.8):
+            return max(low, min(self.alike, high))
+        return self.rng.randint(low, high)
 
     def shape(self, rank: int) -> tuple[int, ...]:
         """Return random extents, of at most `most` elements in all."""
         dims = [self.extent() for _ in range(rank)]
         while math.prod(dims) > self.most:
-            dims[dims.index(max(dims))] //= 2
+            largest = max(dims)
+            if largest == self.alike:  # the others stay equal
+                dims[self.rng.choice([i for i, dim in enumerate(dims) if dim == largest])] = 1
+            else:
+                dims[dims.index(largest)] //= 2
         return tuple(dims)
 
     def array(self, shape: Sequence[int], dtype: np.dtype = FLOAT) -> np.ndarray:

@@ -65,7 +65,7 @@ def _in_a_row(w: Writer) -> Value:
     for _ in range(w.rng.randint(2, 3)):
         size = w.rng.choice([1, 1, 3])
         stride = w.rng.choice([1, 1, 2])
-        x = _conv(w, x, w.rng.choice([1, 3, 8, 17]), [size] * 2, strides=[stride] * 2)
+        x = _conv(w, x, w.count([1, 3, 8, 17]), [size] * 2, strides=[stride] * 2)
         x = _affine(w, x) if w.chance(0.2) else x
         if w.chance(0.3) and min(x.shape[2:]) > 2:
             given = {"ceil_mode": 1} if w.chance(0.4) and w.builder.opset > 9 else {}
@@ -89,8 +89,24 @@ def _wide(w: Writer) -> Value:
     if w.chance(0.2):
         pads[2:] = [w.rng.randint(0, 3) for _ in range(2)]
     group = x.shape[1] if w.chance(0.2) else 1
-    x = _conv(w, x, group if group > 1 else 16, [3, 3], group, dilations=dilations, pads=pads)
+    outs = group if group > 1 else w.count([16])
+    x = _conv(w, x, outs, [3, 3], group, dilations=dilations, pads=pads)
     return _step(w, x)
+
+
+def _excited(w: Writer) -> Value:
+    """Scale channels by what two layers make of their means: squeeze and excitation."""
+    x = w.value(4, (1, 2, 1, 1), (3, 70, 9, 9))
+    c = x.shape[1]
+    pooled = w.add("GlobalAveragePool", x) if w.chance(0.6) else None
+    pooled = pooled or w.add("ReduceMean", x, axes=[2, 3], keepdims=1)
+    hidden = w.rng.choice([c, c, max(c // 4, 1), w.count([5, 16, 33])])
+    squeezed = w.add(
+        w.rng.choice(["Relu", "HardSigmoid", "Tanh"]), _conv(w, pooled, hidden, [1, 1])
+    )
+    outs = c if w.chance(0.8) else w.count([3, 48])
+    gate = w.add(w.rng.choice(["Sigmoid", "HardSigmoid"]), _conv(w, squeezed, outs, [1, 1]))
+    return w.add("Mul", *((x, gate) if w.chance(0.5) else (gate, x))) if outs == c else gate
 
 
 def _pyramid(w: Writer) -> Value:
@@ -109,7 +125,7 @@ def _pyramid(w: Writer) -> Value:
         return _step(w, _conv(w, large, 8, [1, 1]))
     parts = [large, x, *([large] if w.chance(0.2) else [])]
     w.rng.shuffle(parts)
-    return _step(w, _conv(w, w.add("Concat", *parts, axis=1), w.rng.choice([2, 8]), [1, 1]))
+    return _step(w, _conv(w, w.add("Concat", *parts, axis=1), w.count([2, 8]), [1, 1]))
 
 
 def _grouped(w: Writer) -> Value:
@@ -143,7 +159,7 @@ def _volumes(w: Writer) -> Value:
             pads = [e // 2 for e in kernel] * 2
             pads[0] = w.rng.choice([pads[0], 0, 2]) if kernel[0] <= x.shape[2] else pads[0]
             given = {"strides": [w.rng.choice([1, 1, 2]) for _ in range(3)], "pads": pads}
-            outs = c if group > 1 else w.rng.choice([1, 4, 8, 17])
+            outs = c if group > 1 else w.count([1, 4, 8, 17])
             y = _step(w, _conv(w, x, outs, kernel, group, **given))
             x = w.add("Add", x, y) if y.shape == x.shape else y
         elif kind == "pool":
@@ -220,6 +236,7 @@ _BLOCKS = {
     "parallel convolutions": _parallel,
     "convolutions in a row": _in_a_row,
     "wide windows": _wide,
+    "excited": _excited,
     "pyramid": _pyramid,
     "groups": _grouped,
     "volumes": _volumes,

@@ -58,7 +58,7 @@ def gemm(b: GraphBuilder, op: str) -> Results:
 
 def einsum(b: GraphBuilder, op: str) -> Results:
     """A few of the equations that attention and bilinear layers are written with."""
-    i, j, k, n = (b.rng.randint(1, 6) for _ in range(4))
+    i, j, k, n = (b.near(1, 6) for _ in range(4))
     shapes = {
         "bij,bjk->bik": [(n, i, j), (n, j, k)],
         "bij,jk->bik": [(n, i, j), (j, k)],
@@ -192,7 +192,7 @@ def dynamic_quantize(b: GraphBuilder, op: str) -> Results:
 
 def integer_matmul(b: GraphBuilder, op: str) -> Results:
     """MatMulInteger or QLinearMatMul."""
-    m, k, n = (b.rng.choice([1, 3, 4, 8, 17]) for _ in range(3))
+    m, k, n = (b.count([1, 3, 4, 8, 17]) for _ in range(3))
     x, w = b.feed(b.array((m, k), _UINT8)), b.weight(k, n, dtype=_UINT8)
     zero = np.array(2, np.uint8)
     if op == "MatMulInteger":
@@ -206,7 +206,7 @@ def recurrent(b: GraphBuilder, op: str) -> Results:
     x = b.take(3, 3)
     if 0 in x.shape or max(x.shape) > 17:
         x = b.feed(b.array((4, 2, 3)))
-    hidden, ways = b.rng.choice([1, 3, 5]), 1 + b.chance(0.3)
+    hidden, ways = b.count([1, 3, 5]), 1 + b.chance(0.3)
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op] * hidden
     w, r = b.weight(ways, gates, x.shape[2]), b.weight(ways, gates, hidden)
     bias = b.weight(ways, 2 * gates) if b.chance(0.6) else None

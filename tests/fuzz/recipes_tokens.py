@@ -183,7 +183,7 @@ def _mlp(w: Writer) -> Value:
     x = _tokens(w)
     across = w.chance(0.3)
     y = w.add("Transpose", x, perm=[0, 2, 1]) if across else x
-    y = _activated(w, _linear(w, y, w.rng.choice([5, 8, 16, 33])))
+    y = _activated(w, _linear(w, y, w.count([5, 8, 16, 33])))
     y = _linear(w, y, x.shape[1 if across else 2])
     y = w.add("Transpose", y, perm=[0, 2, 1]) if across else y
     if w.chance(0.3):

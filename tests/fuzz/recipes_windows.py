@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,8 @@ def _window(b: GraphBuilder, extents: Sequence[int], *, dilated: bool = True) ->
 def _groups(b: GraphBuilder, channels: int) -> int:
     if b.chance(0.7):
         return 1
+    if (root := math.isqrt(channels)) ** 2 == channels and b.chance(0.3):
+        return root  # as many groups as channels of each
     return b.rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
 
 
@@ -69,7 +72,7 @@ def conv(b: GraphBuilder, op: str) -> Results:
         return None
     window = _window(b, x.shape[2:])
     group = _groups(b, x.shape[1])
-    outs = group * b.rng.choice([1, 1, 2, 3, 5, 8, 16]) if group > 1 else max(b.extent(), 1)
+    outs = group * b.count([1, 1, 2, 3, 5, 8, 16]) if group > 1 else max(b.extent(), 1)
     weight = b.weight(outs, x.shape[1] // group, *window.kernel)
     bias = b.weight(outs) if b.chance(0.5) else None
     return b.add(op, x, weight, bias, group=group, **window.attributes)
@@ -82,7 +85,7 @@ def conv_transpose(b: GraphBuilder, op: str) -> Results:
         return None
     window = _window(b, x.shape[2:])
     group = _groups(b, x.shape[1])
-    weight = b.weight(x.shape[1], b.rng.choice([1, 2, 3, 5]), *window.kernel)
+    weight = b.weight(x.shape[1], b.count([1, 2, 3, 5]), *window.kernel)
     bias = b.weight(group * weight.shape[1]) if b.chance(0.4) else None
     strides = window.attributes.get("strides", [1] * len(window.kernel))
     assert isinstance(strides, list)
@@ -181,7 +184,7 @@ def grid_sample(b: GraphBuilder, op: str) -> Results:
     x = _image(b)
     if x.rank != 4:
         return None
-    h, w = b.rng.randint(1, 9), b.rng.randint(1, 9)
+    h, w = b.near(1, 9), b.near(1, 9)
     grid = b.feed(b.array((x.shape[0], h, w, 2)) / np.float32(1.5))
     modes = ["bilinear", "nearest", "bicubic"] if b.opset < 20 else ["linear", "nearest", "cubic"]
     return b.add(
@@ -199,7 +202,7 @@ def roi_align(b: GraphBuilder, op: str) -> Results:
     x = _image(b)
     if x.rank != 4 or 0 in x.shape:
         return None
-    count = b.rng.randint(1, 5)
+    count = b.near(1, 5)
     corners = np.sort(np.abs(b.array((count, 2, 2))), axis=1).reshape(count, 4)
     batch = np.arange(count) % x.shape[0]
     return b.add(
@@ -207,8 +210,8 @@ def roi_align(b: GraphBuilder, op: str) -> Results:
         x,
         b.feed(corners * 3) if b.chance(0.7) else corners,
         batch,
-        output_height=b.rng.randint(1, 5),
-        output_width=b.rng.randint(1, 5),
+        output_height=b.near(1, 5),
+        output_width=b.near(1, 5),
         sampling_ratio=b.rng.randint(0, 2),
         spatial_scale=b.rng.choice([0.5, 1.0]),
     )
@@ -218,7 +221,7 @@ def quantised_conv(b: GraphBuilder, op: str) -> Results:
     """ConvInteger or QLinearConv."""
     n, c, h, w = (max(extent, 1) for extent in b.shape(4))
     window = _window(b, (h, w), dilated=False)
-    outs = b.rng.choice([1, 2, 5, 8])
+    outs = b.count([1, 2, 5, 8])
     unsigned = np.dtype(np.uint8)
     x = b.feed(b.array((n, c, h, w), unsigned))
     weight = b.weight(outs, c, *window.kernel, dtype=unsigned)

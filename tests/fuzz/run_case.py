@@ -48,7 +48,7 @@ def _settings(case: Case) -> dict[str, Any]:
     # Without the tuning records, which take half a second to read.
     settings = {"threads": 1, **case.options, "only_databases": True}
     target, host = parse_target(settings.get("target", "host")), host_target()
-    runs_here = target.machine == host.machine and not missing_on_host(target.features)
+    runs_here = target.machine == host.machine and not missing_on_host(target)
     return settings if runs_here else settings | {"target": "host"}
 
 

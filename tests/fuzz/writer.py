@@ -25,6 +25,7 @@ class Writer:
         self.builder = builder
         self.rng = builder.rng
         self.chance = builder.chance
+        self.count = builder.count
 
     def add(self, op: str, *arguments: Argument, **named: Argument) -> Value:
         """Add a node of one result."""
@@ -78,7 +79,7 @@ class Writer:
         )
         if found is not None and self.chance(0.8):
             return found
-        shape = [self.rng.randint(a, b) for a, b in zip(low, high, strict=True)]
+        shape = [self.builder.near(a, b) for a, b in zip(low, high, strict=True)]
         return self.builder.feed(self.builder.array(shape))
 
 
