@@ -14,7 +14,10 @@ from typing import Final
 
 EAX, EBX, ECX, EDX = range(4)
 X86_BITS: Final = {
-    # Feature: glibc's index of the CPUID leaf (1, 7 and 7.1 are 0, 1 and 6), register, bit
+    # Feature: glibc's index of the CPUID leaf (1, 7, 0x80000001, 7.1 are 0, 1, 2, 6), register, bit
+    "sse3": (0, ECX, 0),
+    "ssse3": (0, ECX, 9),
+    "cx16": (0, ECX, 13),
     "sse4.1": (0, ECX, 19),
     "sse4.2": (0, ECX, 20),
     "movbe": (0, ECX, 22),
@@ -41,9 +44,28 @@ X86_BITS: Final = {
     "amx-tile": (1, EDX, 24),
     "avxvnni": (6, EAX, 4),
     "avx512bf16": (6, EAX, 5),
+    "cmpccxadd": (6, EAX, 7),
+    "avxifma": (6, EAX, 23),
+    "avxvnniint8": (6, EDX, 4),
+    "avxneconvert": (6, EDX, 5),
+    "avxvnniint16": (6, EDX, 10),
+    "sahf": (2, ECX, 0),
+    "lzcnt": (2, ECX, 5),
+    "sse4a": (2, ECX, 6),
+    "xop": (2, ECX, 11),
+    "fma4": (2, ECX, 16),
+    "tbm": (2, ECX, 21),
+    # LLVM has APX in parts, CPUs have all or none of it.
+    **dict.fromkeys(("ccmp", "cf", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu"), (6, EDX, 21)),
 }
+AVX10_BIT, AVX10_LEAF, AVX10_VERSION = (6, EDX, 19), 9, 0xFF
+AVX10: Final = {"avx10.1": 1, "avx10.2": 2}
+"""What there is of AVX10, by version: leaf 0x24, glibc's `AVX10_LEAF`, has it in EBX."""
 # Where the kernel's flag is not LLVM's name without its punctuation.
-CPUINFO_FLAGS: Final = {"bmi": "bmi1"}
+CPUINFO_FLAGS: Final = {
+    **{"bmi": "bmi1", "sse3": "pni", "lzcnt": "abm", "sahf": "lahflm"},
+    **{name: "apx" for name, place in X86_BITS.items() if place == X86_BITS["egpr"]},
+}
 
 AT_HWCAP, AT_HWCAP2 = 16, 26
 ARM_BITS: Final = {
@@ -61,7 +83,28 @@ ARM_BITS: Final = {
     "sve2": (AT_HWCAP2, 1),
     "i8mm": (AT_HWCAP2, 13),
     "bf16": (AT_HWCAP2, 14),
+    "sha3": (AT_HWCAP, 17),
+    "lse2": (AT_HWCAP, 25),
+    "rcpc-immo": (AT_HWCAP, 26),
+    "flagm": (AT_HWCAP, 27),
+    "sve-bitperm": (AT_HWCAP2, 4),
+    "sve-sha3": (AT_HWCAP2, 5),
+    "altnzcv": (AT_HWCAP2, 7),
+    "fptoint": (AT_HWCAP2, 8),
+    "cssc": (AT_HWCAP2, 34),
+    "mops": (AT_HWCAP2, 43),
+    "hbc": (AT_HWCAP2, 44),
+    "sve-b16b16": (AT_HWCAP2, 45),
+    "rcpc3": (AT_HWCAP2, 46),
+    "lut": (AT_HWCAP2, 49),
+    "faminmax": (AT_HWCAP2, 50),
+    "fp8": (AT_HWCAP2, 51),
+    "fp8fma": (AT_HWCAP2, 52),
+    "fp8dot4": (AT_HWCAP2, 53),
+    "fp8dot2": (AT_HWCAP2, 54),
 }
+KNOWN_FEATURES: Final = X86_BITS.keys() | AVX10.keys() | ARM_BITS.keys()
+"""Everything that hosts are asked for; what else code may demand, no host is known to have."""
 
 LeafReader = Callable[[int], Sequence[int]]
 """From glibc's index of a CPUID leaf to eight words: four the CPU's own, then what may be used."""
@@ -97,11 +140,19 @@ def code_obstacle(machine: str, features: Iterable[str], available: frozenset[st
 
 
 def x86_features(read: LeafReader) -> frozenset[str]:
-    """Return the features whose bits are among those that may be used."""
+    """Return the features whose bits are among those that may be used.
+
+    An older C library tells of fewer of the newest features: code for the host does without them.
+    """
     leaves = {leaf: read(leaf)[4:8] for leaf, _, _ in X86_BITS.values()}
-    return frozenset(
-        name for name, (leaf, word, bit) in X86_BITS.items() if leaves[leaf][word] >> bit & 1
-    )
+
+    def may_use(place: tuple[int, int, int]) -> bool:
+        leaf, word, bit = place
+        return bool(leaves[leaf][word] >> bit & 1)
+
+    version = read(AVX10_LEAF)[EBX] & AVX10_VERSION if may_use(AVX10_BIT) else 0
+    found = {name for name, place in X86_BITS.items() if may_use(place)}
+    return frozenset(found | {name for name, least in AVX10.items() if version >= least})
 
 
 def arm_features(auxiliary: Callable[[int], int]) -> frozenset[str]:

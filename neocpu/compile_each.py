@@ -208,7 +208,7 @@ def _builder(
 
 def _unchecked(cpu: CpuTarget) -> str | None:
     """Return why what is compiled cannot be run and checked here; None if it can."""
-    return code_obstacle(cpu.machine, cpu.features, host_features())
+    return code_obstacle(cpu.machine, cpu.demands, host_features())
 
 
 def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> PlanReport:

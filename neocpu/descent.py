@@ -6,21 +6,26 @@ admission is stricter (`accuracy.LADDER`); only what the strictest plan computes
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from neocpu.building.forked import ForkedJobs, Limits
 from neocpu.compiled_module import CompiledModule
-from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.errors import AccuracyError, TargetError
 from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.reference.verdict import Verdict
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
+from neocpu.schedules.vocabulary.target import CpuTarget, host_target
 from neocpu.stages import Attempt, Builder, Generating, Simplified
 from neocpu.tensor_spec import random_inputs
 
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
     from neocpu.reference.verification import Arrays, Verifier
 
 _log = logging.getLogger("neocpu")
+
+_FOREVER: Final = Limits(cpu_seconds=10**6, seconds=10**6)
+"""A run that is checked may take as long as its model needs."""
 
 Judged = tuple[Admission, Verdict]
 
@@ -84,7 +92,7 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
             # Nobody waits longer for the check than for what is checked.
             patience = sum(v for name, v in builder.clock.seconds.items() if name != "verify")
             with builder.clock.phase("verify", alone=False):
-                outputs = _outputs(attempt.compiled, verifier, builder.threads)
+                outputs = _outputs(attempt.compiled, verifier, builder)
                 verdict = verifier.judge(outputs, patience)
             judged.append((attempt.admission, verdict))
             if verdict.is_accepted:
@@ -155,10 +163,45 @@ def _by(error: float) -> str:
     return f"by {error:.2g}" if math.isfinite(error) else "beyond measure"
 
 
-def _outputs(compiled: CompiledModule, verifier: Verifier, threads: int) -> Arrays:
-    # Closed again before the reference runs: the two never hold the weights at once.
-    with compiled.module(min(threads, usable_cpus())) as module:
-        return module.run(verifier.inputs)
+def _outputs(compiled: CompiledModule, verifier: Verifier, builder: Builder) -> Arrays:
+    threads = min(builder.threads, usable_cpus())
+
+    def run() -> Arrays:
+        # Closed again before the reference runs: the two never hold the weights at once.
+        with compiled.module(threads) as module:
+            return module.run(verifier.inputs)
+
+    if builder.target.mcpu != host_target().mcpu:
+        _run_apart(run, builder.target)
+    return run()
+
+
+def _run_apart(run: Callable[[], Arrays], target: CpuTarget) -> None:
+    """Run code for another CPU in a child first, which it may end.
+
+    Raises
+    ------
+    TargetError
+        If it does.
+    """
+
+    def work(_: int) -> None:
+        with contextlib.suppress(Exception):  # the parent meets it too
+            run()
+
+    with TemporaryFolder("first-run") as folder:
+        jobs = ForkedJobs(work, 1, 1, _FOREVER, Path(folder))
+        try:
+            jobs.start()
+            (lost,) = jobs.outcomes()
+        finally:
+            jobs.close()
+    if lost is not None:
+        raise TargetError(
+            f"code for -mcpu={target.mcpu} ended the process that was to check it ({lost}), though "
+            "this host has all that LLVM says it needs; nothing was written: please report this, "
+            "and compile with --target host, or pass --no-verify for a host that runs it"
+        )
 
 
 def _finished(

@@ -126,7 +126,7 @@ def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> t
             raise UsageError(
                 f"--fat: '{other.name}' and '{member.name}' are the same CPU; name it once"
             )
-        if tuning and missing_on_host(member.target.features):
+        if tuning and missing_on_host(member.target):
             raise TargetError(
                 f"--tune-budget measures on this machine, which cannot run '{member.name}': tune "
                 "on such a one with `neocpu tune`, then compile with --db and without --tune-budget"

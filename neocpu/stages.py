@@ -426,7 +426,7 @@ class Builder:
             ffi_version=version("apache-tvm-ffi"),
             target=str(self.target),
             machine=self.target.machine,
-            isa_features=self.target.features,
+            isa_features=self.target.demands,
             threads=self.threads,
             streams=self.streams,
             inputs=loaded.inputs,

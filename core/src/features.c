@@ -6,21 +6,23 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* A feature: CPUID leaf and subleaf, register (eax to edx) and bit, and the bits of XCR0 that say
- * whether the operating system saves its registers. */
+/* A feature: CPUID leaf and subleaf, register (eax to edx) and bit, or of AVX10 the least version,
+ * and the bits of XCR0 that say whether the operating system saves its registers. */
 typedef struct feature {
   const char *name;
   unsigned leaf, subleaf, reg, bit, state;
 } feature;
 
 enum { EAX, EBX, ECX, EDX };
-enum { AVX = 0x6, AVX512 = 0xe6, AMX = 0x60000 };
+enum { AVX = 0x6, AVX512 = 0xe6, AMX = 0x60000, APX = 0x80000 };
+enum { AVX10_LEAF = 0x24, AVX10_VERSION = 0xff };
 
 static const feature features[] = {
     {"sse3", 1, 0, ECX, 0, 0},
     {"ssse3", 1, 0, ECX, 9, 0},
     {"sse4.1", 1, 0, ECX, 19, 0},
     {"sse4.2", 1, 0, ECX, 20, 0},
+    {"cx16", 1, 0, ECX, 13, 0},
     {"movbe", 1, 0, ECX, 22, 0},
     {"popcnt", 1, 0, ECX, 23, 0},
     {"fma", 1, 0, ECX, 12, AVX},
@@ -45,6 +47,28 @@ static const feature features[] = {
     {"amx-tile", 7, 0, EDX, 24, AMX},
     {"avxvnni", 7, 1, EAX, 4, AVX},
     {"avx512bf16", 7, 1, EAX, 5, AVX512},
+    {"cmpccxadd", 7, 1, EAX, 7, 0},
+    {"avxifma", 7, 1, EAX, 23, AVX},
+    {"avxvnniint8", 7, 1, EDX, 4, AVX},
+    {"avxneconvert", 7, 1, EDX, 5, AVX},
+    {"avxvnniint16", 7, 1, EDX, 10, AVX},
+    {"avx10.1", AVX10_LEAF, 0, EBX, 1, AVX512},
+    {"avx10.2", AVX10_LEAF, 0, EBX, 2, AVX512},
+    {"sahf", 0x80000001, 0, ECX, 0, 0},
+    {"lzcnt", 0x80000001, 0, ECX, 5, 0},
+    {"sse4a", 0x80000001, 0, ECX, 6, 0},
+    {"xop", 0x80000001, 0, ECX, 11, AVX},
+    {"fma4", 0x80000001, 0, ECX, 16, AVX},
+    {"tbm", 0x80000001, 0, ECX, 21, 0},
+    /* LLVM has APX in parts, CPUs have all or none of it. */
+    {"ccmp", 7, 1, EDX, 21, APX},
+    {"cf", 7, 1, EDX, 21, APX},
+    {"egpr", 7, 1, EDX, 21, APX},
+    {"ndd", 7, 1, EDX, 21, APX},
+    {"nf", 7, 1, EDX, 21, APX},
+    {"ppx", 7, 1, EDX, 21, APX},
+    {"push2pop2", 7, 1, EDX, 21, APX},
+    {"zu", 7, 1, EDX, 21, APX},
 };
 
 static unsigned enabled_state(void) {
@@ -57,7 +81,10 @@ static unsigned enabled_state(void) {
 static int has(const feature *wanted) {
   unsigned r[4];
   if (!__get_cpuid_count(wanted->leaf, wanted->subleaf, &r[0], &r[1], &r[2], &r[3])) return 0;
-  return (r[wanted->reg] >> wanted->bit & 1) && (~enabled_state() & wanted->state) == 0;
+  const unsigned value = r[wanted->reg];
+  const int there = wanted->leaf == AVX10_LEAF ? (value & AVX10_VERSION) >= wanted->bit
+                                               : value >> wanted->bit & 1;
+  return there && (~enabled_state() & wanted->state) == 0;
 }
 
 #elif defined(__aarch64__)
@@ -76,7 +103,13 @@ static const feature features[] = {
     {"rdm", AT_HWCAP, 12},     {"jsconv", AT_HWCAP, 13}, {"complxnum", AT_HWCAP, 14},
     {"rcpc", AT_HWCAP, 15},    {"dotprod", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22},
     {"fp16fml", AT_HWCAP, 23}, {"sve2", AT_HWCAP2, 1}, {"i8mm", AT_HWCAP2, 13},
-    {"bf16", AT_HWCAP2, 14},
+    {"bf16", AT_HWCAP2, 14},   {"sha3", AT_HWCAP, 17}, {"lse2", AT_HWCAP, 25},
+    {"rcpc-immo", AT_HWCAP, 26}, {"flagm", AT_HWCAP, 27}, {"sve-bitperm", AT_HWCAP2, 4},
+    {"sve-sha3", AT_HWCAP2, 5}, {"altnzcv", AT_HWCAP2, 7}, {"fptoint", AT_HWCAP2, 8},
+    {"cssc", AT_HWCAP2, 34},   {"mops", AT_HWCAP2, 43}, {"hbc", AT_HWCAP2, 44},
+    {"sve-b16b16", AT_HWCAP2, 45}, {"rcpc3", AT_HWCAP2, 46}, {"lut", AT_HWCAP2, 49},
+    {"faminmax", AT_HWCAP2, 50}, {"fp8", AT_HWCAP2, 51}, {"fp8fma", AT_HWCAP2, 52},
+    {"fp8dot4", AT_HWCAP2, 53}, {"fp8dot2", AT_HWCAP2, 54},
 };
 
 static int has(const feature *wanted) { return getauxval(wanted->vector) >> wanted->bit & 1; }

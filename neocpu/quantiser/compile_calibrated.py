@@ -279,7 +279,7 @@ class _Compiling:
         report = self._report(layers, found)
         proto = self.calibrated.written_with([one.result for one in layers])
         mixed = self._build(proto, self._of_fixed_shapes, Precision.AUTO, report)
-        if code_obstacle(cpu.machine, cpu.features, host_features()):
+        if code_obstacle(cpu.machine, cpu.demands, host_features()):
             return mixed
         plain = self._build(self.model, self.options, Precision.FP32, nothing)
         seconds = _race(mixed, plain, self.options.threads, self.tell)

@@ -26,17 +26,18 @@ from neocpu.foundation.cpus import (
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import TargetError, UnsupportedError, did_you_mean
 from neocpu.foundation.host import data_caches
-from neocpu.foundation.instruction_sets import host_features, missing_features
+from neocpu.foundation.instruction_sets import KNOWN_FEATURES, host_features, missing_features
 from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.schedules.vocabulary.dot_unit import DotUnit, find_dot_unit
+from neocpu.schedules.vocabulary.llvm_features import demanded
 from neocpu.schedules.vocabulary.numerics import Numerics
 
 # The two machines we generate code for, and other spellings of their triples' first component.
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
-# The features generated code may need, in LLVM's names. LLVM's CPU definitions also list
-# kernel-mode and tuning features; those gate nothing.
+# The features that schedules choose by and that measurements are known by, in LLVM's names. Code
+# may depend on more (`llvm_features`): another name here would be another CPU to the records.
 ISA_FEATURES = frozenset(
     (
         "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "movbe", "gfni",
@@ -91,6 +92,8 @@ class CpuTarget:
     streams : int
         Calls of one model that are made at once: they share the memory's rate and, in the last
         level's caches, weights.
+    demands : tuple of str
+        Everything that a CPU must have to run the code, LLVM names: more than ``features``.
     rates : Rates
         How fast estimates take it to be: only their ratios to measurements matter, unless they
         are those of `in_network`.
@@ -106,6 +109,7 @@ class CpuTarget:
     l2: int
     l3: int
     streams: int = 1
+    demands: tuple[str, ...] = field(default=(), repr=False, compare=False)
     # Fields, for estimates ask for them ten times each.
     rates: Rates = field(init=False, repr=False)
     isa: str = field(init=False, repr=False, compare=False)
@@ -285,9 +289,9 @@ def host_target() -> CpuTarget:
     return _host_target(())
 
 
-def missing_on_host(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of ``features`` that this host lacks."""
-    return missing_features(features, host_features())
+def missing_on_host(target: CpuTarget) -> tuple[str, ...]:
+    """Return what code for ``target``, of this host's architecture, demands and this host lacks."""
+    return missing_features(target.demands, host_features())
 
 
 def _options(text: str | dict[str, Any]) -> dict[str, Any]:
@@ -363,7 +367,7 @@ def _host_target(mattr: tuple[str, ...]) -> CpuTarget:
         mcpu = unmasked(mcpu, amx="amx-tile" in host_features())
     caches = _host_caches() or CACHES.get(mcpu, DEFAULT_CACHES)
     full = _make(machine, mcpu, (), *caches)
-    hidden = {f"-{name}" for name in missing_on_host(full.features)}
+    hidden = {f"-{name}" for name in missing_on_host(full) if name in KNOWN_FEATURES}
     return _make(machine, mcpu, tuple(sorted(hidden | set(mattr))), *caches)
 
 
@@ -397,12 +401,18 @@ def _make(machine: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3
     for switch in mattr:
         if switch[:1] not in "+-" or len(switch) < 2:
             raise TargetError(f"-mattr={switch}: a feature must start with + or -, as in +avx2")
-        if switch[1:] not in ISA_FEATURES:
-            hint = did_you_mean(switch[1:], ISA_FEATURES)
+        if switch[1:] not in KNOWN_FEATURES:
+            hint = did_you_mean(switch[1:], KNOWN_FEATURES)
             raise TargetError(f"-mattr={switch}: unknown feature{hint}")
     options: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu}
     if mattr:
         options["mattr"] = list(mattr)
-    every = llvm.llvm_get_cpu_features(tvm.target.Target(options))
-    features = tuple(sorted(str(name) for name in every if str(name) in ISA_FEATURES))
-    return CpuTarget(triple, mcpu, mattr, features, l1d, l2, l3)
+    every = {str(name) for name in llvm.llvm_get_cpu_features(tvm.target.Target(options))}
+    if machine == "x86_64" and "64bit" not in every:
+        raise TargetError(
+            f"-mcpu={mcpu} is a 32-bit CPU, and code is made for 64-bit ones: name one of these; "
+            "-mcpu=x86-64 runs on all of them"
+        )
+    features = tuple(sorted(every & ISA_FEATURES))
+    demands = demanded(machine, every)
+    return CpuTarget(triple, mcpu, mattr, features, l1d, l2, l3, demands=demands)

@@ -68,7 +68,7 @@ class LocalMeasurer:
         children: int | None = None,
         builder: str = KERNELS,
     ) -> None:
-        missing = missing_on_host(target.features)
+        missing = missing_on_host(target)
         if missing:
             raise TargetError(
                 f"cannot measure for {target.mcpu} here: this machine lacks {', '.join(missing)}; "

@@ -64,6 +64,7 @@ MORE = [
     Conv2dWorkload(1, 128, 7, 7, 96, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
     Conv2dWorkload(1, 96, 8, 8, 64, (3, 3), (2, 2), PAD, numerics=INTEGERS, epilogue=PLAIN),
     Conv2dWorkload(1, 64, 7, 7, 256, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
+    Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
 ]
 HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
 BFLOAT16 = [
@@ -72,12 +73,14 @@ BFLOAT16 = [
         1, 67, 5, 7, 48, (1, 1), numerics=replace(HALVES, output="float32"), epilogue=RECTIFIED
     ),
     Conv2dWorkload(2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=HALVES),
+    Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
 ]
 FLOATS = [
     Conv2dWorkload(1, 32, 9, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
     Conv2dWorkload(1, 35, 6, 7, 48, (1, 1), epilogue=RECTIFIED),
     Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=32, epilogue=RECTIFIED),
     Conv2dWorkload(1, 64, 5, 7, 64, (3, 3), padding=PAD, groups=4, epilogue=RECTIFIED),
+    Conv2dWorkload(4, 16, 16, 16, 16, (3, 3), padding=PAD, groups=4, epilogue=RECTIFIED),
 ]
 
 

@@ -109,3 +109,50 @@ def test_transposed_with_output_padding(shape, channels, kernel, attributes):
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     with neocpu.compile(made, threads=1) as compiled:
         assert compiled.verification is not None
+
+
+EQUAL = {
+    "direct": (16, 17),
+    "winograd": (16, 17),
+    "pointwise": (16, 17),
+    "nchw": (5, 17),
+    "depthwise": (16, 17),
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "extent"), [(name, extent) for name, both in EQUAL.items() for extent in both]
+)
+@needs.one_in(2)
+def test_as_many_images_channels_rows_and_columns(algorithm, extent):
+    """Nothing is told apart by how much of it there is."""
+    kernel = {"pads": [0] * 4} if algorithm == "pointwise" else SAME
+    group = {"group": extent} if algorithm == "depthwise" else {}
+    convolution = extent, (1, 1) if algorithm == "pointwise" else (3, 3), {**kernel, **group}
+    made = model((extent,) * 4, [convolution] * 2)
+    with neocpu.compile(made, threads=2, algorithms=[algorithm]) as compiled:
+        assert compiled.verification is not None
+        assert f"conv2d_{algorithm}" in templates(compiled)
+
+
+@pytest.mark.parametrize("extent", [5, 16, 17])
+@pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Max", "PRelu"])
+@needs.one_in(2)
+def test_constants_belong_to_the_axis_that_their_shape_says(op, extent):
+    """A number for each column, row, channel or image, of which there are equally many."""
+    rng = np.random.default_rng(0)
+    shapes = [(extent,), (extent, 1), (extent, 1, 1), (1, extent, 1, 1), (extent, 1, 1, 1)]
+    weights = rng.standard_normal((extent, extent, 3, 3)).astype(np.float32)
+    constants, outputs = [numpy_helper.from_array(weights, "w")], []
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], **SAME)]
+    for number, shape in enumerate(shapes):
+        values = rng.standard_normal(shape).astype(np.float32)
+        constants.append(numpy_helper.from_array(values, f"k{number}"))
+        nodes.append(helper.make_node(op, ["c", f"k{number}"], [f"a{number}"]))
+        nodes.append(helper.make_node("Conv", [f"a{number}", "w"], [f"y{number}"], **SAME))
+        outputs.append(helper.make_tensor_value_info(f"y{number}", FLOAT, [None] * 4))
+    inputs = [helper.make_tensor_value_info("x", FLOAT, (extent,) * 4)]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with neocpu.compile(made, threads=2) as compiled:
+        assert compiled.verification is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import needs
@@ -14,7 +15,7 @@ from neocpu.foundation.errors import TargetError
 from neocpu.foundation.instruction_sets import ARM_BITS, X86_BITS, host_features
 from neocpu.runtime.artifact import ArtifactFile
 from neocpu.schedules.vocabulary import dot_unit
-from neocpu.schedules.vocabulary.target import ISA_FEATURES, parse_target
+from neocpu.schedules.vocabulary.target import ISA_FEATURES, missing_on_host, parse_target
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 ON_AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"
@@ -87,6 +88,17 @@ def test_a_file_without_a_part_for_the_host_names_what_each_lacks(
     combine(files, tmp_path / "two.so")
     with pytest.raises(TargetError, match=r"avxvnni \(lacks avxvnni\).*avx512vnni \(lacks .*vnni"):
         neocpu.load(tmp_path / "two.so")
+
+
+@needs.machine("x86_64")
+def test_code_that_ends_its_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where hosts are asked for less than the code needs, a child finds that out."""
+    cpu = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=diamondrapids")
+    if not missing_on_host(cpu):
+        pytest.skip("this host is one")
+    with pytest.raises(TargetError, match=r"-mcpu=diamondrapids ended .*signal \d+ \(SIG") as error:
+        neocpu.compile(network(), target=replace(cpu, demands=()), threads=2)
+    assert "\n" not in str(error.value)
 
 
 def test_code_that_may_not_use_instructions_does_not_demand_them() -> None:

@@ -33,7 +33,7 @@ class KernelRunner:
     """
 
     def __init__(self, target: CpuTarget, threads: int) -> None:
-        if missing := missing_on_host(target.features):
+        if missing := missing_on_host(target):
             raise TargetError(
                 f"cannot time kernels for {target.mcpu} here: this machine lacks "
                 f"{', '.join(missing)}; run the benchmark on such a machine"

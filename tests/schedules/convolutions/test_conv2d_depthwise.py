@@ -31,6 +31,8 @@ WORKLOADS = [
     depthwise(31, 7, 7, (7, 7)),
     depthwise(7, 12, 10, (7, 7), padding=(3, 3, 3, 3), stride=(1, 2)),
     depthwise(5, 1, 1, (1, 1)),
+    depthwise(16, 16, 16, (3, 3), batch=16, padding=(1, 1, 1, 1)),
+    depthwise(5, 5, 5, (5, 5), batch=5, padding=(2, 2, 2, 2)),
 ]
 
 

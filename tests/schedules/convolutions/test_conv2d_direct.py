@@ -29,6 +29,7 @@ WORKLOADS = [
     Conv2dWorkload(1, 1, 9, 9, 2, (3, 3), padding=(1, 1, 1, 1)),
     Conv2dWorkload(1, 32, 5, 5, 48, (3, 3), padding=(1, 1, 1, 1), groups=4),
     Conv2dWorkload(1, 16, 5, 6, 24, (5, 5), (3, 2), padding=(4, 2, 1, 3)),
+    Conv2dWorkload(17, 17, 17, 17, 17, (3, 3), padding=(1, 1, 1, 1)),
 ]
 
 

@@ -57,6 +57,7 @@ WORKLOADS = [
     # In groups.
     Conv2dWorkload(2, 96, 5, 6, 144, (3, 3), (2, 1), PAD, (1, 1), 3, ASYMMETRIC, ZERO_POINT),
     Conv2dWorkload(1, 160, 7, 5, 160, (1, 1), groups=10, numerics=INTEGERS, epilogue=RESIDUAL),
+    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
 ]
 
 
@@ -74,7 +75,7 @@ def multiplied(one):
 
 def in_any_integers(func, target):
     """Return a kernel with its instruction spelt out: for hosts that lack it."""
-    if not missing_on_host(target.features):
+    if not missing_on_host(target):
         return func
 
     def spelt_out(one):

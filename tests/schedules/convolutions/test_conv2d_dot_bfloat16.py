@@ -52,6 +52,7 @@ WORKLOADS = [
         2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=HALVES, epilogue=(RELU,)
     ),
     Conv2dWorkload(3, 5, 6, 7, 7, (2, 2), (3, 3), (0, 1, 1, 0), numerics=HALVES),
+    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
 ]
 
 

@@ -30,6 +30,8 @@ WORKLOADS = [
     grouped(16, 3, 7, 7, padding=ONE),
     grouped(32, 2, 8, 5, (5, 1)),
     grouped(24, 2, 1, 1, (1, 1)),
+    grouped(4, 4, 4, 4, padding=ONE),
+    grouped(8, 8, 8, 8, padding=ONE),
     grouped(24, 5, 3, 3, padding=ONE),  # blocks of 16 would end within a sixth group
 ]
 

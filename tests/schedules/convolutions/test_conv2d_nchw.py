@@ -22,6 +22,8 @@ WORKLOADS = [
     Conv2dWorkload(1, 12, 6, 6, 18, (3, 3), groups=6, padding=(1, 1, 1, 1)),
     Conv2dWorkload(2, 10, 6, 5, 14, (1, 1), groups=2),
     Conv2dWorkload(1, 7, 6, 9, 7, (3, 3), groups=7, stride=(2, 2), padding=(1, 1, 1, 1)),
+    Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=(1, 1, 1, 1)),
+    Conv2dWorkload(4, 16, 16, 16, 16, (3, 3), groups=4, padding=(1, 1, 1, 1)),
     Conv2dWorkload(1, 3, 5, 2, 4, (3, 2), stride=(2, 3), padding=(1, 2, 1, 1)),
     Conv2dWorkload(1, 2, 40, 16, 8, (3, 1), padding=(1, 0, 1, 0)),
     # Images narrower than the stride.

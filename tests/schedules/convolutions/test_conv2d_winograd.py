@@ -56,6 +56,7 @@ WORKLOADS = [
     Conv2dWorkload(1, 16, 1, 1, 16, (3, 3), padding=ONE),  # mostly padding
     Conv2dWorkload(2, 29, 12, 1, 37, (3, 3), padding=(0, 1, 0, 1)),  # narrower than any tile
     Conv2dWorkload(1, 33, 2, 20, 16, (3, 3), padding=(1, 4, 3, 0)),
+    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=ONE),
     Conv2dWorkload(1, 16, 10, 14, 16, (3, 3)),  # nothing to pad for m = 2 and 4
 ]
 

@@ -69,6 +69,8 @@ def check(w, arguments=None, threads=2):
         ((1, 1), 31, 16, 33, 17),
         ((2,), 6, 1100, 8, 20),
         ((1,), 5, 1024, 16, 16),
+        ((16, 16), 16, 16, 16, 16),
+        ((33,), 33, 33, 33, 33),
     ],
 )
 def test_matches_numpy(batch, queries, keys, depth, width):

@@ -47,7 +47,8 @@ def check(w, threads=2, magnitude=1.0):
 @needs.one_in(3)
 @pytest.mark.parametrize("turned", [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)])
 @pytest.mark.parametrize(
-    ("batch", "rows", "columns", "depth"), [((2, 3), 17, 16, 49), ((), 31, 45, 5), ((3,), 4, 70, 1)]
+    ("batch", "rows", "columns", "depth"),
+    [((2, 3), 17, 16, 49), ((), 31, 45, 5), ((3,), 4, 70, 1), ((16,), 16, 16, 16)],
 )
 def test_matches_numpy(batch, rows, columns, depth, turned):
     check(product_of(batch, rows, columns, depth, turned=turned))

@@ -34,6 +34,9 @@ WORKLOADS = {
     "activations of each direction": RecurrentWorkload(
         "LSTM", 2, 2, 5, (False, True), (USUAL, OTHER), coupled=True
     ),
+    "as many of all": RecurrentWorkload(
+        "LSTM", 16, 16, 16, **BOTH, given=("lengths", "initial_h", "initial_c")
+    ),
     "reset before": RecurrentWorkload(
         "GRU", 3, 5, 21, (False, True), (USUAL[:2], OTHER[:2]), written=("y_h",)
     ),
@@ -54,7 +57,7 @@ def arguments(w: RecurrentWorkload) -> dict[str, np.ndarray]:
         for name, shape, dtype in w.parameters[:count]
     }
     if "lengths" in arrays:
-        arrays["lengths"] = np.array([2, -(2**31), 2**31 - 1][: w.batch], np.int32)
+        arrays["lengths"] = np.resize(np.array([2, -(2**31), 2**31 - 1], np.int32), w.batch)
     return arrays
 
 

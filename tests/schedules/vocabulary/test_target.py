@@ -68,7 +68,7 @@ def test_a_cpu_of_both_machines_is_this_hosts():
 
 
 def test_the_host_can_be_asked_for_every_feature_that_gates():
-    assert ISA_FEATURES == X86_BITS.keys() | ARM_BITS.keys()
+    assert ISA_FEATURES < X86_BITS.keys() | ARM_BITS.keys()
     cpus = ("diamondrapids", "tigerlake", "neoverse-v2")  # between them they have all of them
     assert ISA_FEATURES == {name for cpu in cpus for name in parse_target(cpu).features}
 
@@ -146,7 +146,7 @@ def test_mistakes_are_named(text, message):
 def test_host_runs_what_its_target_needs():
     cpu = parse_target("host")
     assert cpu == host_target() == parse_target("llvm -mcpu=native")
-    assert missing_on_host(cpu.features) == ()
+    assert missing_on_host(cpu) == ()
     assert cpu.l1d > 0
     assert cpu.l2 > 0
 

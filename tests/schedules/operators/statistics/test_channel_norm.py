@@ -13,7 +13,9 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 EPSILON = 1e-6
 
 
-@pytest.mark.parametrize("shape", [(2, 17, 5, 7), (1, 40, 13, 17), (1, 3, 1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 17, 5, 7), (1, 40, 13, 17), (1, 3, 1, 1), (16, 16, 16, 16)], ids=str
+)
 @pytest.mark.parametrize("block", [1, 4, 16, 40])
 def test_matches_numpy(shape, block):
     layout, channels = DataLayout(block), shape[1]

@@ -18,6 +18,8 @@ WORKLOADS = [
     ChannelWindowWorkload((3, 2, 1, 2), 4, 3),
     ChannelWindowWorkload((1, 1, 9, 1), 1, 0, (BIAS,)),
     ChannelWindowWorkload((2, 67, 2, 2), 9, 0, (SIGMOID,)),
+    ChannelWindowWorkload((17, 17, 17, 17), 17, 8, (BIAS, SIGMOID)),
+    ChannelWindowWorkload((1, 64, 8, 8), 1, 0, (SIGMOID,)),
 ]
 
 

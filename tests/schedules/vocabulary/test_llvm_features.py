@@ -1,0 +1,120 @@
+"""What LLVM says of all its CPUs, against what hosts are asked for before they run code."""
+
+from dataclasses import replace
+
+import needs
+import pytest
+import tvm
+import tvm.target.codegen as llvm
+from kernel_harness import compile_for
+from tvm import te
+
+from neocpu.foundation.errors import TargetError
+from neocpu.foundation.instruction_sets import KNOWN_FEATURES
+from neocpu.schedules import registry
+from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.vocabulary import llvm_features
+from neocpu.schedules.vocabulary.llvm_features import BY_NAME, demanded
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.target import TRIPLES, parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+
+
+def described(machine):
+    """Return LLVM's features of each of its CPUs, but those of 32 bits."""
+
+    def of(**more):
+        return tvm.target.Target({"kind": "llvm", "mtriple": TRIPLES[machine], **more})
+
+    every = {
+        str(cpu): {str(name) for name in llvm.llvm_get_cpu_features(of(mcpu=str(cpu)))}
+        for cpu in llvm.llvm_get_cpu_archlist(of())
+    }
+    return {cpu: names for cpu, names in every.items() if machine != "x86_64" or "64bit" in names}
+
+
+@pytest.fixture(scope="module", params=sorted(TRIPLES))
+def machine(request):
+    return request.param
+
+
+def test_hosts_are_asked_for_all_that_code_may_depend_on(machine):
+    """A feature that LLVM gains fails here, until it has a bit of the CPU's or is harmless."""
+    for cpu, names in described(machine).items():
+        found = demanded(machine, names)
+        assert set(found) <= KNOWN_FEATURES, cpu
+        assert parse_target(f"llvm -mtriple={TRIPLES[machine]} -mcpu={cpu}").demands == found
+
+
+def test_only_what_llvm_has_is_listed_as_harmless(machine):
+    every = set().union(*described(machine).values())
+    assert every >= llvm_features._HARMLESS[machine]
+
+
+def test_a_name_that_nobody_knows_is_demanded(machine):
+    assert demanded(machine, ["avx4096", "sse2", "fp-armv8"])[0] == "avx4096"
+    assert "avx4096" not in KNOWN_FEATURES
+
+
+@pytest.mark.parametrize("cpu", ["i386", "pentium4", "yonah"])
+def test_cpus_of_32_bits_are_refused_before_llvm_ends_the_process(cpu):
+    with pytest.raises(TargetError, match=f"-mcpu={cpu} is a 32-bit CPU"):
+        parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
+
+
+def kernels(target):
+    """Return functions with much of what kernels do: floats, integers, tables, bits."""
+    epilogue = (EpilogueOp("bias_add"), EpilogueOp("relu"))
+    numerics = [
+        Numerics("float32", "float32", "float32", "float32"),
+        Numerics("uint8", "int8", "int32", "int32"),
+    ]
+    for each in numerics:
+        steps = epilogue if each.output == "float32" else ()
+        workload = Conv2dWorkload(1, 32, 9, 9, 32, (3, 3), numerics=each, epilogue=steps)
+        schemes = registry.schemes(workload, target) if target.find_dot_unit(each) else ()
+        for scheme in {type(one): one for one in schemes}.values():
+            yield registry.lower(workload, scheme, target, 2)
+    yield from (gathered(dtype, target) for dtype in ("float32", "int32", "uint8", "float64"))
+
+
+def gathered(dtype, target):
+    """Return a function that looks up, compares and shifts."""
+    x, places = (te.placeholder((7, 33), kind, name="x") for kind in (dtype, "int32"))
+
+    def value(i, j):
+        at = te.max(te.min(places[i, j], 32), 0)
+        found = te.exp(x[i, j]) if dtype.startswith("float") else x[i, j] ^ (x[i, j] >> 3)
+        return te.if_then_else(places[i, j] > 3, found * x[i, at], x[i, at])
+
+    y = te.compute((7, 33), value, name="y")
+    return schedule_function(te.create_prim_func([x, places, y]), target)
+
+
+NEWEST = [
+    *(("x86_64", cpu) for cpu in ("diamondrapids", "novalake", "clearwaterforest", "znver5")),
+    *(("x86_64", cpu) for cpu in ("sapphirerapids", "tigerlake", "bdver4", "goldmont")),
+    *(("aarch64", cpu) for cpu in ("olympus", "apple-m5", "c1-ultra", "fujitsu-monaka")),
+    *(("aarch64", cpu) for cpu in ("ampere1c", "neoverse-v1", "cortex-a72")),
+]
+
+
+@pytest.mark.slow
+@needs.one_in(4)
+@pytest.mark.parametrize(("machine", "cpu"), NEWEST)
+def test_code_does_not_depend_on_what_it_would_have_to_name(machine, cpu):
+    """Without all of these features LLVM generates the same code."""
+    target = parse_target(f"llvm -mtriple={TRIPLES[machine]} -mcpu={cpu}")
+    names = described(machine)[cpu]
+    off = names & BY_NAME[machine]
+    if "sha3" in names:  # to LLVM it contains this
+        off -= {"sha2"}
+    without = replace(target, mattr=tuple(sorted(f"-{name}" for name in off)))
+    left = {str(name) for name in llvm.llvm_get_cpu_features(without.to_tvm())}
+    assert off
+    assert not off & left
+    assert set(target.demands) <= left
+    functions = list(kernels(target))
+    assert len(functions) > 4
+    for function in functions:
+        assert compile_for(function, without) == compile_for(function, target)
