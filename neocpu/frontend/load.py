@@ -77,6 +77,7 @@ def load_model(
     given = fix_dimensions(original.graph, given)
     fix_values(original.graph, given.values)
     refuse_large_models(original)
+    refuse_malformed_tensors(original, where)  # before anything reads them
     make_dense(original, where)
     if not has_control_flow(original):  # whose opset cannot be raised yet
         original = expand_quantised(original)
@@ -148,8 +149,7 @@ def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _check(model: onnx.ModelProto, where: str) -> None:
-    """Run onnx's checker, and check the tensors' sizes, which it does not."""
-    refuse_malformed_tensors(model, where)
+    """Run onnx's checker."""
     light = strip_weights(model).model
     for value in (*light.graph.input, *light.graph.output):
         if value.type.HasField("tensor_type"):  # whose shape may be unknown: the caller gives it

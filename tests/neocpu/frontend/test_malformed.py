@@ -51,6 +51,27 @@ def test_tensors_with_another_number_of_elements(kind, dims, raw, as_node):
     assert refusal(model(tensor, as_node=as_node)).startswith("the model is not a valid ONNX model")
 
 
+@pytest.mark.parametrize("op", ["DequantizeLinear", "QLinearConv"])
+def test_scales_with_another_number_of_elements(op):
+    """They are looked at before the model is checked as a whole."""
+    scale = numpy_helper.from_array(np.ones(1, np.float32), "s")
+    scale.dims[:] = [0]
+    zero = numpy_helper.from_array(np.zeros((), np.uint8), "z")
+    quantised = ["x", "s", "z"]
+    inputs = quantised if op == "DequantizeLinear" else [*quantised, "w", "s", "z", "s", "z"]
+    weights = numpy_helper.from_array(np.zeros((2, 3, 1, 1), np.uint8), "w")
+    kind = TensorProto.FLOAT if op == "DequantizeLinear" else TensorProto.UINT8
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, ["y"])],
+        "odd",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 3, 4, 4])],
+        [helper.make_tensor_value_info("y", kind, [None] * 4)],
+        [scale, zero, weights],
+    )
+    odd = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert "tensor 's' holds 4 bytes, its shape and type need 0" in refusal(odd)
+
+
 @pytest.mark.parametrize("kind", [TensorProto.UNDEFINED, 99, -1])
 @pytest.mark.parametrize("place", ["input", "weight", "output"])
 def test_unknown_element_types(kind, place):
