@@ -28,8 +28,8 @@ Array: TypeAlias = NDArray[Any]
 TOLERANCE, WINOGRAD_TOLERANCE = 1e-4, 1e-3
 # Integers of sums that were rounded before that may be off by a step, of all.
 ROUNDED = 0.01
-# Of what is stored in bfloat16: 2^-9 of itself, and the largest is a few times the mean.
-BFLOAT16_TOLERANCE = 2.0**-6
+# What storing a number in bfloat16 changes it by at most, as a part of it.
+BFLOAT16_ROUNDING = 2.0**-8
 GARBAGE = np.float32(7.0)
 
 
@@ -240,10 +240,11 @@ def wrong_answer(
         wrong = int(np.count_nonzero(far))
         return f"wrong answer: {wrong} of {got.size} integers differ" if wrong else None
     tolerance = WINOGRAD_TOLERANCE if isinstance(scheme, WinogradScheme) else TOLERANCE
+    stored = 0.0
     if got.dtype.name == BFLOAT16:
-        got, tolerance = from_bits(got), BFLOAT16_TOLERANCE
+        got, stored = from_bits(got), BFLOAT16_ROUNDING
     scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
-    error = float(np.max(np.abs(got - expected))) / scale
+    error = float(np.max(np.abs(got - expected) - stored * np.abs(expected))) / scale
     if error <= tolerance:
         return None
     return f"wrong answer: largest error {error:.2g} of the output's scale"

@@ -227,6 +227,20 @@ BUGS = (
         ("tests/hot_loops/test_dot_loops.py",),
     ),
     Bug(
+        "a temporary is overwritten while another name reads it",
+        "schedules/tir/codegen.py",
+        "return any(counts[sizes[owner]] > 1 for owner in read)",
+        "return False",
+        ("tests/schedules/tir/test_codegen.py",),
+    ),
+    Bug(
+        "what LLVM newly says of a CPU is taken for harmless",
+        "schedules/vocabulary/llvm_features.py",
+        "return tuple(sorted(set(features) - _HARMLESS[machine]))",
+        "return tuple(sorted({'avx2', 'neon'} & set(features)))",
+        ("tests/schedules/vocabulary/test_llvm_features.py",),
+    ),
+    Bug(
         "strassen: of two tasks that write a pixel the later one decides its bits",
         "schedules/convolutions/strassen/strassen_tiling.py",
         "self.lanes, threads, by_place=True)",

@@ -134,6 +134,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # of all CPUs, on a busy machine
 @needs.machine("x86_64")
 def test_this_host_runs_or_refuses_each(tmp_path: Path) -> None:
     in_a_child(tmp_path, "x86_64", verify=True)
@@ -150,6 +151,7 @@ def test_this_host_runs_or_refuses_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # of all CPUs, on a busy machine
 @needs.one_in(4)
 @pytest.mark.parametrize(
     ("machine", "host"), [(machine, host) for machine, hosts in HOSTS.items() for host in hosts]

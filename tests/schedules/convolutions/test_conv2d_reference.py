@@ -8,6 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.schedules.convolutions.conv2d_reference import (
     TOLERANCE,
     WINOGRAD_TOLERANCE,
@@ -175,6 +177,15 @@ def test_wrong_answers_are_described():
     assert wrong_answer(DIRECT, *answer(math.nan)) == "wrong answer: not finite"
     output, expected = answer(1.0)
     assert "largest error" in wrong_answer(DIRECT, output, np.zeros_like(expected))
+
+
+def test_an_outlier_may_be_rounded_to_bfloat16_and_not_by_more():
+    """One number of many near zero errs by 2^-8 of itself, which is much of what they are."""
+    expected = np.zeros((1, 8, 2, 2), np.float32)
+    expected[0, 3, 1, 0] = 4.0469
+    for stored, wrong in ((4.0625, False), (4.03125, False), (4.09375, True)):
+        output = DIRECT.out_layout.pack(expected / np.float32(4.0469) * np.float32(stored))
+        assert bool(wrong_answer(DIRECT, output.astype(array_dtype(BFLOAT16)), expected)) is wrong
 
 
 def test_zeros_are_the_right_answer_to_zeros():
