@@ -8,7 +8,9 @@ import re
 import shutil
 import string
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,7 @@ _BUILT: Final = frozenset(("neocpu_run", "neocpu_run.o", "embedded.o", "libneocp
 _SPEAKABLE: Final = re.compile(r"[\w.+-]+", re.ASCII)
 """A model's name in a makefile."""
 
+_LICENCE: Final = "LICENSE"
 _README: Final = "README.txt"
 _HEADER: Final = "neocpu.h"
 _BUILD_FILE: Final = "Makefile"
@@ -128,7 +131,18 @@ def write_bundle(
 
 def _sources() -> dict[str, bytes]:
     """Return the files that every bundle holds, by their paths in there."""
-    return {**core.sources(), **{path.name: path.read_bytes() for path in NATIVE.iterdir()}}
+    native = {path.name: path.read_bytes() for path in NATIVE.iterdir()}
+    return {**core.sources(), **native, _LICENCE: _licence()}
+
+
+def _licence() -> bytes:
+    """Return the terms of what a bundle holds, which the installed distribution has."""
+    for name in ("neocpu", "neocpu-runtime"):
+        with suppress(metadata.PackageNotFoundError):
+            text = metadata.distribution(name).read_text(f"licenses/{_LICENCE}")
+            if text is not None:
+                return text.encode()
+    raise UsageError("neocpu is not installed as a distribution: pip install it")
 
 
 def _check_folder(folder: Path, *, replace: bool) -> None:
