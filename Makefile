@@ -58,6 +58,10 @@ build/arm/.ready: $(VENV)/.test tests/arm/sysroot.py tests/debian_packages.py
 build/chromium/.ready: $(VENV)/.test tests/chromium.py tests/debian_packages.py
 	$(BIN)/python -m tests.chromium
 
+# Large packages that programs use beside neocpu; the script says where they lie.
+build/neighbours/.ready: $(VENV)/.test tests/neighbours/environment.py
+	$(BIN)/python -m tests.neighbours.environment
+
 # With the system's own Python: nothing of this checkout is used, not even its .venv.
 fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SEED=N repeats one
 	$(PYTHON) -B -m tests.fresh $(SEED)

@@ -6,34 +6,11 @@ import gc
 import os
 from typing import Final
 
-from neocpu.foundation.lazy_modules import load_lazily
-
 _THRESHOLDS: Final = (50_000, 20, 50)
 """New objects per collection of the young; of these, per collection of the next; and so on."""
 
 _AT_ONCE: Final = "4"
 """The least that OpenBLAS takes: the logarithm of how many cycles an idle thread looks for work."""
-
-_FOR_OTHERS: Final = (
-    "tvm.relax.training",
-    "tvm.runtime.disco",
-    "tvm.s_tir.dlight",
-    "tvm.s_tir.meta_schedule",
-)
-"""Parts of TVM that train, run on many machines, and schedule by rules or search of TVM's own.
-
-Its wheel lacks what the second stands on, and takes a tenth of a second to say so.
-"""
-
-
-def import_little() -> None:
-    """Have TVM leave out what is for GPUs, and for others than us; before it is imported.
-
-    That is most of its source.
-    """
-    os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
-    for name in _FOR_OTHERS:
-        load_lazily(name)
 
 
 def collect_rarely() -> None:

@@ -11,7 +11,8 @@ from neocpu.cli import options
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError
-from neocpu.foundation.own_process import collect_rarely, import_little
+from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.own_process import collect_rarely
 from neocpu.input_shapes import Given
 
 EPILOG = """\b
@@ -52,8 +53,8 @@ def command(
     which of a set of shapes it is.
     """
     collect_rarely()
-    import_little()
     check_page_file(html, (model, artifact, inputs))
+    import_tvm()
     from neocpu.cli.array_files.arrays import read_archive
     from neocpu.cli.plans.divergence_text import show_divergence
     from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model

@@ -34,7 +34,8 @@ from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
-from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
+from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
@@ -172,7 +173,6 @@ def command(
     from neocpu.foundation.files import check_destination
 
     collect_rarely()
-    import_little()
     wait_idly()
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
@@ -197,6 +197,7 @@ def command(
         "processing": processing,
         **({} if calibration is None else calibration.arguments()),
     }
+    import_tvm()
     with terminal.progress() as on_progress:
         settings["on_progress"] = on_progress
         if fat:

@@ -12,7 +12,8 @@ from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
+from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import plural, size
 
 if TYPE_CHECKING:
@@ -126,7 +127,6 @@ def command(
     from neocpu.foundation.files import check_destination
 
     collect_rarely()
-    import_little()
     wait_idly()
     path = output if output is not None else Path(f"{Path(model).stem}.int8.onnx")
     read: tuple[str | Path, ...] = (model, *own_and_named(), *calibration_options.files(calibrate))
@@ -136,6 +136,7 @@ def command(
         from neocpu.quantiser.histogram_chart import check_drawing, draw
 
         check_drawing(histograms)
+    import_tvm()
     how = neocpu.QuantiseOptions(
         per_channel=per == "channel",
         int16_sums=int(int16_sums),

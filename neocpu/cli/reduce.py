@@ -12,7 +12,8 @@ from neocpu.cli import options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.own_process import collect_rarely, import_little, wait_idly
+from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.own_process import collect_rarely, wait_idly
 
 if TYPE_CHECKING:
     from neocpu.input_shapes import Given
@@ -81,8 +82,8 @@ def command(
 ) -> None:
     """Write the smallest part of MODEL, a file or a built-in network, that still fails."""
     collect_rarely()
-    import_little()
     wait_idly()
+    import_tvm()
     from neocpu.cli.array_files.arrays import read_archive, write_archive
     from neocpu.cli.reduction.reduced_files import ReducedFiles
     from neocpu.foundation.files import check_destination

@@ -19,7 +19,8 @@ from neocpu.cli.plans.plan_text import scheme_text
 from neocpu.cli.plans.tuning_summary import show_summary, tuning_document
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.own_process import collect_rarely, import_little
+from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.own_process import collect_rarely
 
 if TYPE_CHECKING:
     from neocpu.schedules.vocabulary.scheme import Scheme
@@ -128,7 +129,6 @@ def command(
     has a row of each workload.
     """
     collect_rarely()
-    import_little()
     networks = with_suite(models, suite)
     if tracker is not None:
         _require_explicit("target", "threads")
@@ -136,6 +136,7 @@ def command(
     kept = writable_database(databases)
     check_page_file(html, (*networks, *own_and_named(databases)))
     tell_what_is_kept(terminal, databases)
+    import_tvm()
     title = f"Tuning of {', '.join(networks)}"
     with _page_if_interrupted(terminal, html, title, kept) as tried, terminal.progress() as shown:
         import neocpu

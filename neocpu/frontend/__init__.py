@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neocpu.foundation.lazy_modules import load_lazily
-
 if TYPE_CHECKING:
     from neocpu.frontend.importer import import_relax
     from neocpu.frontend.load import load_model
     from neocpu.frontend.loaded_model import LoadedModel
 
 __all__ = ["LoadedModel", "import_relax", "load_model"]
-
-# What onnx_ir computes symbolic extents with, a sixth of all imports' time. Ours are numbers.
-load_lazily("sympy")
-load_lazily("onnx_ir._symbolic_shapes")
 
 
 def __getattr__(name: str) -> Any:

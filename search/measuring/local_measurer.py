@@ -26,7 +26,7 @@ from neocpu.search.measuring.measuring_process import BuildJob, CheckJob, Setup,
 from neocpu.search.measuring.parallel_builders import SHARE, Crew
 from neocpu.tuning_db.record import Workload
 
-KERNELS = "neocpu.search.measuring.candidate_builds:Kernels"
+KERNELS = "neocpu.search.measuring.measuring_process:kernels"
 MAX_CHILDREN = 8
 # Batches a call of `measure` should bring where one is built while another is timed.
 BATCHES_AHEAD = 4
@@ -52,7 +52,8 @@ class LocalMeasurer:
     children : int or None
         Processes that build, and time in turns with building; None to choose by the free cores.
     builder : str
-        Import path of the `neocpu.search.measuring.measuring_process.Builder` the children run.
+        Import path of what makes the `neocpu.search.measuring.measuring_process.Builder` that the
+        children run.
 
     Raises
     ------

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.import_tvm import import_tvm
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.measure import Request
 
@@ -54,7 +55,7 @@ class Setup:
     Attributes
     ----------
     builder : str
-        The builder's import path, ``module:class``.
+        Import path of what makes the builder, ``module:class`` or ``module:function``.
     target, threads
         What to create it with.
     memory : int
@@ -140,6 +141,14 @@ def _create(setup: Setup) -> Builder:
     module, _, name = setup.builder.partition(":")
     builder: Builder = getattr(importlib.import_module(module), name)(setup.target, setup.threads)
     return builder
+
+
+def kernels(target: CpuTarget, threads: int) -> Builder:
+    """Return the builder of all measurements but those of tests."""
+    import_tvm()
+    from neocpu.search.measuring.candidate_builds import Kernels
+
+    return Kernels(target, threads)
 
 
 def _answer(builder: Builder, built: dict[Request, Any], job: Job) -> Any:
