@@ -6,6 +6,7 @@ A bug in neocpu is an ``AssertionError``, never one of these.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -20,6 +21,10 @@ class UsageError(NeoCPUError):
     """A wrong option, argument, or input to a compiled module (name, shape, dtype)."""
 
     exit_code = 2
+
+
+class DependencyError(UsageError):
+    """A package that neocpu needs is missing, or of a version that does not fit the others."""
 
 
 class ModelError(NeoCPUError):
@@ -56,6 +61,20 @@ class ArtifactError(NeoCPUError):
     """A compiled artifact that is truncated, tampered with, foreign or of another version."""
 
     exit_code = 8
+
+
+def dependency_error(error: Exception) -> DependencyError | None:
+    """Return what packages that do not fit each other failed with, or None if they do fit.
+
+    Where ``neocpu-runtime`` is installed, it is always None.
+    """
+    try:
+        # By name: it is not of neocpu-runtime, and needs a package that may be what is missing.
+        requirements = importlib.import_module("neocpu.foundation.requirements")
+    except ImportError:
+        return None
+    why = requirements.explain(error)
+    return None if why is None else DependencyError(why)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -75,16 +75,26 @@ def __getattr__(name: str) -> Any:
 
 
 def _module(name: str) -> ModuleType:
-    """Import the module that defines a public name."""
+    """Import the module that defines a public name.
+
+    Raises
+    ------
+    DependencyError
+        If a package that it needs is missing or does not fit.
+    """
     try:
         return importlib.import_module(_HOMES[name])
-    except ModuleNotFoundError as error:
-        if error.name != _HOMES[name]:
+    except Exception as error:  # protobuf that is too old for onnx raises one of its own
+        if isinstance(error, ModuleNotFoundError) and error.name == _HOMES[name]:
+            raise AttributeError(
+                f"neocpu.{name} needs the compiler, which neocpu-runtime does not have: "
+                "pip install neocpu"
+            ) from None
+        from neocpu.foundation.errors import dependency_error
+
+        if (found := dependency_error(error)) is None:
             raise
-        raise AttributeError(
-            f"neocpu.{name} needs the compiler, which neocpu-runtime does not have: "
-            "pip install neocpu"
-        ) from None
+        raise found from error
 
 
 def _version() -> str:

@@ -17,7 +17,7 @@ from neocpu.cli.lazy_group import LazyGroup
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
 from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal, echo
-from neocpu.foundation.errors import NeoCPUError, did_you_mean
+from neocpu.foundation.errors import NeoCPUError, dependency_error, did_you_mean
 from neocpu.foundation.foreign_code import told
 from neocpu.foundation.own_process import end_quickly
 
@@ -107,6 +107,8 @@ def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
     except SystemExit as end:  # code that is not ours: nobody here calls sys.exit
         return terminal.fail(f"nothing was finished: {told(end)}", 1)
     except Exception as error:
+        if (found := dependency_error(error)) is not None:
+            return terminal.fail(str(found), found.exit_code)
         return terminal.fail(_bug_message(error, terminal), 1)
 
 

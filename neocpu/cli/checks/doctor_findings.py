@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.errors import NeoCPUError, dependency_error
 
 Status: TypeAlias = Literal["ok", "warning", "failed"]
 
@@ -45,7 +45,8 @@ def examine(checks: Sequence[Check]) -> Iterator[Finding]:
         except NeoCPUError as error:
             yield Finding(name, "failed", str(error))
         except Exception as error:
-            yield Finding(name, "failed", f"{type(error).__name__}: {last_line(str(error))}")
+            what = dependency_error(error) or f"{type(error).__name__}: {last_line(str(error))}"
+            yield Finding(name, "failed", str(what))
 
 
 def last_line(text: str) -> str:

@@ -44,6 +44,27 @@ def pinned_versions() -> Iterator[Finding]:
             yield Finding(package, "failed", f"{found} instead of {wanted}", fix)
 
 
+def packages() -> Iterator[Finding]:
+    """Whatever else neocpu needs, and these packages need, is installed and fits."""
+    from neocpu.foundation.requirements import find_misfits, mended
+
+    pinned = {package for package, _ in _pins()}
+    misfits = [misfit for misfit in find_misfits() if misfit.package not in pinned]
+    for misfit in misfits:
+        what, _, fix = mended([misfit]).partition(": ")
+        yield Finding(misfit.package, "failed", what, fix)
+    if not misfits:
+        yield Finding("other packages", "ok", "all are installed, in versions that fit")
+
+
+def onnx() -> Iterator[Finding]:
+    """Models can be read: protobuf is not older than what onnx was made with."""
+    import google.protobuf
+    import onnx
+
+    yield Finding("onnx", "ok", f"{onnx.__version__}, with protobuf {google.protobuf.__version__}")
+
+
 def ffi() -> Iterator[Finding]:
     """TVM and its foreign function interface agree on the layout of objects."""
     pins = " ".join(f"{package}=={wanted}" for package, wanted in _pins())
@@ -143,6 +164,8 @@ SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)
 CHECKS: Final[tuple[Check, ...]] = (
     python_version,
     pinned_versions,
+    packages,
+    onnx,
     runtime_library,
     ffi,
     linker,

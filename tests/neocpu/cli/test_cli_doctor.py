@@ -15,7 +15,9 @@ from command_line import Cli
 
 from neocpu.cli.checks import health, runtime_health
 from neocpu.cli.checks.doctor_findings import Finding, examine
+from neocpu.foundation import requirements
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.requirements import Misfit
 from neocpu.runtime import binding
 from neocpu.runtime.guarding import GUARD_VARIABLE
 
@@ -95,6 +97,16 @@ def test_selftest_adds_to_the_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         assert cli("doctor").out == "✓ quick: is well\nfit\n"
         outcome = cli("doctor", "--selftest")
         assert outcome.out == "✓ quick: is well\n✓ long: is well too\nfit\n"
+
+
+def test_packages_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    misfit = Misfit(by="onnx 2", package="numpy", wanted=">=2.1", found="1.26.4")
+    pinned = Misfit(by="neocpu", package="apache-tvm-ffi", wanted="==0.1", found=None)
+    monkeypatch.setattr(requirements, "find_misfits", lambda: [pinned, misfit])
+    finding = one(health.packages)
+    assert (finding.name, finding.status) == ("numpy", "failed")
+    assert finding.detail == "onnx 2 needs numpy>=2.1, and 1.26.4 is installed"
+    assert finding.fix.startswith("pip install 'numpy>=2.1'")
 
 
 @pytest.mark.slow

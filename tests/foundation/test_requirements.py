@@ -1,0 +1,150 @@
+"""Packages that do not fit each other: what is said, and how it is mended."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import neocpu
+from neocpu.foundation.errors import DependencyError, dependency_error
+from neocpu.foundation.requirements import Misfit, find_misfits, mended
+
+#: As an environment does that another program brought protobuf 5.29.6 into.
+OLD_PROTOBUF = """
+from google.protobuf import runtime_version as runtime
+runtime.MAJOR, runtime.MINOR, runtime.PATCH = 5, 29, 6
+"""
+PROTOBUF = "needs protobuf>=6.31.1,<8, and 5.29.6 is installed: pip install 'protobuf<8,>=6.31.1'"
+
+
+@pytest.fixture
+def plant(tmp_path):
+    """Return what puts a package into a folder, which is found before all others."""
+
+    def put(name, version, *requires, source=None):
+        info = tmp_path / f"{name}-{version}.dist-info"
+        info.mkdir()
+        lines = (f"Requires-Dist: {line}\n" for line in requires)
+        head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (info / "METADATA").write_text(head + "".join(lines))
+        if source is not None:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "__init__.py").write_text(source)
+
+    return put
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return what runs neocpu where the planted packages are."""
+
+    def start(*command):
+        paths = filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))
+        return subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )
+
+    return start
+
+
+def said(done):
+    """Return the line a command failed with, as an environment's fault."""
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("neocpu: error: ")
+
+
+def test_here_all_fit():
+    assert find_misfits() == []
+
+
+class TestOldProtobuf:
+    def command(self, *arguments):
+        return ("-c", f"{OLD_PROTOBUF}from neocpu.cli.main import run; run()", *arguments)
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("compile", "resnet18"),
+            ("models", "export", "resnet18"),
+            ("quantize", "resnet18", "--calibrate", "x.npz"),
+        ],
+    )
+    def test_a_command_names_both_versions_and_what_mends_it(self, run, arguments):
+        line = said(run(*self.command(*arguments)))
+        assert line.startswith("onnx ")
+        assert line.endswith(PROTOBUF)
+
+    def test_so_does_the_python_api(self, run):
+        script = f"{OLD_PROTOBUF}import neocpu; neocpu.compile('resnet18')"
+        done = run("-c", script)
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("neocpu.foundation.errors.DependencyError: onnx ")
+        assert last.endswith(PROTOBUF)
+
+    def test_and_the_doctor(self, run):
+        script = (
+            f"{OLD_PROTOBUF}from neocpu.cli.checks import health;"
+            "from neocpu.cli.checks.doctor_findings import examine;"
+            "(found,) = examine((health.onnx,)); print(found.status, found.detail)"
+        )
+        done = run("-c", script)
+        assert done.stdout.startswith("failed onnx "), done.stderr
+        assert done.stdout.endswith(f"{PROTOBUF}\n")
+
+
+def test_a_package_of_a_wrong_version_is_named_where_it_cannot_be_imported(run, plant):
+    plant("onnx_ir", "0.1.0", source="raise ImportError('this version has no such thing')")
+    line = said(run("-m", "neocpu", "compile", "resnet18"))
+    assert f"neocpu {neocpu.__version__} needs onnx-ir<2,>=1.1, and 0.1.0 is installed" in line
+    assert ": pip install 'onnx-ir<2," in line
+
+
+def test_and_where_something_else_fails_then(run, plant):
+    plant("onnxscript", "0.9.0")
+    script = (
+        "from neocpu.cli import main, models; import sys\n"
+        "def _run(*_): raise TypeError('unexpected keyword')\n"
+        "main._invoke = _run; sys.exit(main.main(['models', 'list']))"
+    )
+    line = said(run("-c", script))
+    wanted = "onnxscript<0.8,>=0.7"
+    assert line == (
+        f"TypeError: unexpected keyword; most likely because neocpu {neocpu.__version__} needs "
+        f"{wanted}, and 0.9.0 is installed: pip install '{wanted}'"
+    )
+
+
+def test_one_that_fits_but_is_broken_is_to_be_installed_again(run, tmp_path):
+    (tmp_path / "onnx_ir").mkdir()
+    (tmp_path / "onnx_ir" / "__init__.py").write_text("raise ImportError('a file is missing')")
+    line = said(run("-m", "neocpu", "compile", "resnet18"))
+    assert "cannot be imported (ImportError: a file is missing): pip install --force" in line
+
+
+def test_a_bug_is_none_of_packages():
+    assert dependency_error(TypeError("unexpected keyword")) is None
+    assert dependency_error(MemoryError()) is None
+    assert dependency_error(ImportError("cannot import name", name="neocpu.compiler")) is None
+    assert isinstance(dependency_error(ImportError(name="onnx")), DependencyError)
+
+
+def test_one_that_is_missing(monkeypatch, plant, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    plant("click", "8.2.0", "no-such-package>=2", "nor-this; extra == 'much'")
+    (found,) = find_misfits()
+    assert str(found) == "click 8.2.0 needs no-such-package>=2, and it is not installed"
+
+
+def test_what_mends_it_may_break_others(monkeypatch, plant, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    plant("old_program", "1.0", "protobuf<6.0.0,>=3.20")
+    plant("new_program", "1.0", "protobuf>=7.0")
+    text = mended([Misfit(by="onnx 2", package="protobuf", wanted=">=6.31.1,<8", found="5.29.6")])
+    end = ", in another environment than old_program 1.0, which needs protobuf<6.0.0,>=3.20"
+    assert text == f"onnx 2 {PROTOBUF}{end}"
