@@ -96,4 +96,18 @@ BUGS = (
         "            while next(tickets) <= made:",
         ("tests/neocpu/bench/engines/test_concurrent_engines.py",),
     ),
+    Bug(
+        "the ground: what TVM is imported without stays hidden",
+        "foundation/import_tvm.py",
+        "sys.modules.pop(name, None)",
+        "sys.modules.get(name)",
+        ("tests/foundation/test_import_tvm.py",),
+    ),
+    Bug(
+        "the ground: a package of any version fits",
+        "foundation/requirements.py",
+        "if other is None or not asked.specifier",
+        "if other is None and not asked.specifier",
+        ("tests/foundation/test_requirements.py",),
+    ),
 )

@@ -65,6 +65,19 @@ def test_beside_all(run, tmp_path, order):
     assert run(PROGRAM, tmp_path, *names).split() == 2 * names
 
 
+def test_a_command_that_imports_others_later(run, tmp_path):
+    """As a loader of calibration data may: TVM is there by then, and was imported without them."""
+    require("torch", "tensorflow")
+    names = ["neocpu", "torch", "tensorflow"]
+    script = (
+        "import runpy, sys; from neocpu.foundation.import_tvm import import_tvm; import_tvm();"
+        "import neocpu.compiler; assert 'torch' not in sys.modules;"
+        f"sys.argv = [{str(PROGRAM)!r}, '.', *{names}];"
+        "runpy.run_path(sys.argv[0], None, '__main__')"
+    )
+    assert run("-c", script).split() == 2 * names
+
+
 def test_commands(run, tmp_path):
     (tmp_path / "model.onnx").write_bytes(model())
     run("-m", "neocpu", "compile", "model.onnx")
