@@ -71,9 +71,9 @@ def dependency_error(error: Exception) -> DependencyError | None:
     try:
         # By name: it is not of neocpu-runtime, and needs a package that may be what is missing.
         requirements = importlib.import_module("neocpu.foundation.requirements")
-    except ImportError:
+        why = requirements.explain(error)
+    except Exception:  # what packages say of themselves is damaged; the error itself is to be told
         return None
-    why = requirements.explain(error)
     return None if why is None else DependencyError(why)
 
 

@@ -9,7 +9,7 @@ from importlib import metadata
 from types import TracebackType
 from typing import Final
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
@@ -127,7 +127,10 @@ def _opposed(wanted: dict[str, SpecifierSet]) -> Iterator[str]:
 def _requirements(dist: metadata.Distribution) -> Iterator[Requirement]:
     """Yield what a package needs here, without its extras."""
     for line in dist.requires or ():
-        asked = Requirement(line)
+        try:
+            asked = Requirement(line)
+        except InvalidRequirement:  # of a package that was made long ago
+            continue
         if asked.marker is None or asked.marker.evaluate({"extra": ""}):
             yield asked
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import neocpu
+from neocpu.foundation import requirements
 from neocpu.foundation.errors import DependencyError, dependency_error
 from neocpu.foundation.requirements import Misfit, find_misfits, mended
 
@@ -134,11 +135,25 @@ def test_a_bug_is_none_of_packages():
     assert isinstance(dependency_error(ImportError(name="onnx")), DependencyError)
 
 
+def test_looking_for_a_reason_never_hides_an_error(monkeypatch):
+    def broken():
+        raise ValueError("a version that is none")
+
+    monkeypatch.setattr(requirements, "find_misfits", broken)
+    assert dependency_error(ImportError(name="onnx")) is None
+
+
 def test_one_that_is_missing(monkeypatch, plant, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     plant("click", "8.2.0", "no-such-package>=2", "nor-this; extra == 'much'")
     (found,) = find_misfits()
     assert str(found) == "click 8.2.0 needs no-such-package>=2, and it is not installed"
+
+
+def test_what_cannot_be_read_is_passed_over(monkeypatch, plant, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    plant("click", "8.2.0", "not a requirement ><", "no-such-package>=2")
+    assert [found.package for found in find_misfits()] == ["no-such-package"]
 
 
 def test_what_mends_it_may_break_others(monkeypatch, plant, tmp_path):
