@@ -6,7 +6,7 @@ import onnx
 
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.candidate_shapes import candidate_shapes, option
-from neocpu.frontend.conflicts import first_fitting
+from neocpu.frontend.checks.conflicts import first_fitting
 from neocpu.frontend.shapes import dims_text, real_inputs, static_dims
 from neocpu.frontend.weightless_model import strip_weights
 from neocpu.input_shapes import InputShapes

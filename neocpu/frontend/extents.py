@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend.model_limits import refuse_ranks
+from neocpu.frontend.checks.model_limits import refuse_ranks
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 

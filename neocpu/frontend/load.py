@@ -13,11 +13,12 @@ import onnx
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.batching.batch import set_batch
 from neocpu.frontend.batching.named_dimensions import fix_dimensions
-from neocpu.frontend.conflicts import refuse_conflicts
+from neocpu.frontend.checks.conflicts import refuse_conflicts
+from neocpu.frontend.checks.model_limits import refuse_large_models
+from neocpu.frontend.checks.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.dynamic_inputs import refuse_dynamic_inputs
 from neocpu.frontend.extents import known_shapes, refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.frontend.model_limits import refuse_large_models
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.quantised.scale_checks import refuse_scales
@@ -34,7 +35,6 @@ from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, read_model
 from neocpu.frontend.sparse_weights import make_dense
 from neocpu.frontend.subgraphs import all_nodes, called_operators, has_control_flow
-from neocpu.frontend.tensor_check import is_element_type, refuse_malformed_tensors
 from neocpu.frontend.unsupported import (
     STANDARD_DOMAINS,
     refuse_own_operators,

@@ -10,7 +10,7 @@ import onnx
 
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError, did_you_mean
-from neocpu.frontend.tensor_check import is_element_type
+from neocpu.frontend.checks.tensor_check import is_element_type
 from neocpu.input_shapes import InputShapes
 from neocpu.tensor_spec import TensorSpec
 

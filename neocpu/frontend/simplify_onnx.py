@@ -21,14 +21,14 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from neocpu.foundation.errors import ModelError
-from neocpu.frontend.argument_checks import refuse_arguments, refuse_equations
+from neocpu.frontend.checks.argument_checks import refuse_arguments, refuse_equations
+from neocpu.frontend.checks.model_limits import FoldingBudget
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
 from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.foldable import is_foldable
-from neocpu.frontend.model_limits import FoldingBudget
 from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised

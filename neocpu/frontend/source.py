@@ -13,8 +13,8 @@ from onnx.external_data_helper import load_external_data_for_model, uses_externa
 from neocpu.foundation.errors import ModelError
 from neocpu.foundation.files import read_file
 from neocpu.foundation.plain_text import plain
+from neocpu.frontend.checks.tensor_check import all_tensors
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
-from neocpu.frontend.tensor_check import all_tensors
 
 MAX_BYTES: Final = 2 << 30
 """Of a model's file: protobuf reads no longer messages. Weights may lie in other files."""

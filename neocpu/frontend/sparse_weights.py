@@ -10,7 +10,7 @@ import onnx
 from onnx.external_data_helper import uses_external_data
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend.tensor_check import tensor_problem
+from neocpu.frontend.checks.tensor_check import tensor_problem
 
 MAX_BYTES: Final = 2 << 30
 """Of a tensor that is made dense: what an ONNX file itself may hold."""

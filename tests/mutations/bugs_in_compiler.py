@@ -252,10 +252,10 @@ BUGS = (
     ),
     Bug(
         "folding: what is freed is counted for ever",
-        "neocpu/frontend/model_limits.py",
+        "neocpu/frontend/checks/model_limits.py",
         "self._bytes -= self._sizes.pop(name, 0)",
         "self._sizes.pop(name, 0)",
-        ("tests/neocpu/frontend/test_model_limits.py",),
+        ("tests/neocpu/frontend/checks/test_model_limits.py",),
     ),
     Bug(
         "quantiser: layers of selected rows are quantised too",

@@ -15,7 +15,7 @@ import onnx
 
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
-from neocpu.frontend.tensor_check import all_tensors
+from neocpu.frontend.checks.tensor_check import all_tensors
 
 _PROGRAM: Final = (sys.executable, "-m", "neocpu", "compile", "--json")
 _ERROR: Final = "neocpu: error: "

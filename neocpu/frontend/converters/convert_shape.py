@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from neocpu.frontend.checks.model_limits import MAX_PARTS
 from neocpu.frontend.converters.node import Node, const, constant_value, static_shape
-from neocpu.frontend.model_limits import MAX_PARTS
 
 PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 """TVM's words by ONNX's, but for a constant."""

@@ -5,7 +5,8 @@ import pytest
 from differential import assert_matches_onnxruntime, make_model, random, run_imported
 from onnx.helper import make_node as node
 
-from neocpu.frontend import load_model, model_limits, simplify_onnx
+from neocpu.frontend import load_model, simplify_onnx
+from neocpu.frontend.checks import model_limits
 
 SHAPE = (2, 5, 7)
 

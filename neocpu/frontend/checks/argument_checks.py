@@ -83,8 +83,7 @@ def refuse_equations(graph: onnx.GraphProto) -> None:
     nodes = [n for n in graph.node if n.op_type == "Einsum" and n.domain in STANDARD_DOMAINS]
     shapes = known_shapes(graph) if nodes else {}
     for node in nodes:
-        words = attributes_of(node).get("equation", b"")
-        equation = (words.decode(errors="replace") if isinstance(words, bytes) else words).strip()
+        equation = attributes_of(node).get("equation", b"").decode(errors="replace").strip()
         ranks = [len(shapes[name]) if name in shapes else None for name in node.input]
         if problem := _misfit("".join(equation.split()), ranks):
             shown = shortened(equation, _SHOWN)
@@ -96,15 +95,14 @@ def _misfit(equation: str, ranks: list[int | None]) -> str:
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     for term in (*terms, result):
-        letters = term.replace(_ELLIPSIS, "", 1)
-        if odd := next((c for c in letters if not (c.isascii() and c.isalpha())), ""):
+        named = term.replace(_ELLIPSIS, "", 1)
+        if odd := next((c for c in named if not (c.isascii() and c.isalpha())), ""):
             return f"which has '{plain(odd)}' in the place of a letter"
     if len(terms) != len(ranks):
         return f"which is of {len(terms)} tensors; the node has {len(ranks)}"
     for number, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         letters = len(term.replace(_ELLIPSIS, "", 1))
-        fits = rank is None or (letters <= rank if _ELLIPSIS in term else letters == rank)
-        if not fits:
+        if rank is not None and (letters > rank or (letters < rank and _ELLIPSIS not in term)):
             return f"which names {letters} dimensions of input {number}, of {rank} dimensions"
     named = result.replace(_ELLIPSIS, "", 1) if arrow else ""
     if repeated := [letter for letter, count in Counter(named).items() if count > 1]:

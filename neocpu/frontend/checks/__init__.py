@@ -1,0 +1,1 @@
+"""What of a model is refused before anything is made of it."""
