@@ -1,30 +1,107 @@
 #include "code.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "error.h"
+
+enum { MAX_NAME = 4096 /* bytes of a kernel's name, to look for its end */ };
 
 static void lend(void **variable, void (*function)(void)) {
   if (variable != NULL) memcpy(variable, &function, sizeof function);
 }
 
+/* Whether so many elements lie in one segment, aligned. */
+static int holds(const nc_image *image, const void *place, uint64_t count, size_t size) {
+  if (count == 0) return 1;
+  return (uintptr_t)place % size == 0 && nc_image_room(image, place, PROT_READ) / size >= count;
+}
+
+static int holds_text(const nc_image *image, const char *place) {
+  const uint64_t room = nc_image_room(image, place, PROT_READ);
+  return room > 0 && memchr(place, '\0', room < MAX_NAME ? room : MAX_NAME) != NULL;
+}
+
+static int holds_function(const nc_image *image, nc_kernel_function *function) {
+  const void *place;
+  memcpy(&place, &function, sizeof place);
+  return nc_image_room(image, place, PROT_EXEC) > 0;
+}
+
+static int holds_variable(const nc_image *image, void **place) {
+  const int aligned = (uintptr_t)place % sizeof *place == 0;
+  return place == NULL ||
+         (aligned && nc_image_room(image, place, PROT_WRITE) >= sizeof *place);
+}
+
 /* Whether the entry point is a table of kernels of this version. */
 static int has_table(const nc_image *image) {
-  const char *entry = image->entry, *end = (const char *)image->base + image->size;
-  return entry != NULL && (uintptr_t)entry % sizeof(void *) == 0 &&
-         (size_t)(end - entry) >= sizeof(nc_kernel_table) &&
-         ((const nc_kernel_table *)image->entry)->magic == NC_KERNEL_TABLE_MAGIC;
+  const nc_kernel_table *table = image->entry;
+  return holds(image, table, sizeof *table / sizeof table->magic, sizeof table->magic) &&
+         table->magic == NC_KERNEL_TABLE_MAGIC;
+}
+
+/* What is wrong with a kernel of the table; null if nothing is. */
+static const char *kernel_problem(const nc_image *image, const nc_kernel *kernel) {
+  const uint32_t count = kernel->count, loops = kernel->launch_count;
+  if (!holds_text(image, kernel->name)) return "has its name outside the code";
+  if (!holds_function(image, kernel->function)) return "has its function outside the code";
+  if (!holds(image, kernel->sizes, count, sizeof *kernel->sizes)) {
+    return "has its tensors' sizes outside the code";
+  }
+  if (!holds(image, kernel->types, count, sizeof *kernel->types)) {
+    return "has its tensors' types outside the code";
+  }
+  if (!holds(image, kernel->launches, loops, sizeof *kernel->launches)) {
+    return "has its loops outside the code";
+  }
+  return kernel->results > count ? "writes more tensors than it takes" : NULL;
+}
+
+/* What is wrong with the table besides its kernels; null if nothing is. */
+static const char *table_problem(const nc_image *image, const nc_kernel_table *table) {
+  const size_t word = sizeof table->magic;
+  if (!holds_variable(image, table->launch) || !holds_variable(image, table->allocate) ||
+      !holds_variable(image, table->release)) {
+    return "has variables outside the code";
+  }
+  if (table->count > UINT32_MAX ||
+      !holds(image, table->kernels, table->count * (sizeof *table->kernels / word), word)) {
+    return "has kernels outside the code";
+  }
+  return NULL;
+}
+
+/* Check once all that the runtime will follow. */
+static neocpu_status check_table(const char *path, const nc_image *image) {
+  const nc_kernel_table *table = image->entry;
+  const char *problem = table_problem(image, table);
+  char subject[32] = "its table of kernels";
+  for (uint64_t i = 0; problem == NULL && i < table->count; ++i) {
+    problem = kernel_problem(image, &table->kernels[i]);
+    if (problem != NULL) snprintf(subject, sizeof subject, "its kernel %u", (unsigned)i);
+  }
+  if (problem == NULL) return NEOCPU_OK;
+  return nc_fail(NEOCPU_ARTIFACT,
+                 "cannot load the code of %s: %s %s; compile the model again with `neocpu compile`",
+                 path, subject, problem);
 }
 
 neocpu_status nc_code_load(const char *path, const void *bytes, size_t size, nc_code *code) {
   *code = (nc_code){0};
-  const neocpu_status status = nc_image_load(path, bytes, size, &code->image);
+  neocpu_status status = nc_image_load(path, bytes, size, &code->image);
   if (status != NEOCPU_OK) return status;
   if (!has_table(&code->image)) {
     nc_code_unload(code);
     return nc_fail(NEOCPU_ARTIFACT, "the code of %s does not name its kernels; compile the model "
                    "again with `neocpu compile`", path);
+  }
+  status = check_table(path, &code->image);
+  if (status != NEOCPU_OK) {
+    nc_code_unload(code);
+    return status;
   }
   code->table = code->image.entry;
   lend(code->table->launch, (void (*)(void))nc_backend_launch);

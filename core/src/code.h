@@ -12,7 +12,8 @@ typedef struct nc_code {
 } nc_code;
 
 /* Load code from memory, the very bytes whose digest was checked, and lend it the runtime's
- * functions. `path` is for messages. Free with nc_code_unload. */
+ * functions. Each address in its table of kernels is checked against the segments: nothing that is
+ * followed later leads out of the code. `path` is for messages. Free with nc_code_unload. */
 neocpu_status nc_code_load(const char *path, const void *bytes, size_t size, nc_code *code);
 
 /* Find a kernel by name; null if there is none. */

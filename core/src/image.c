@@ -80,10 +80,12 @@ static neocpu_status read_segments(object *o) {
   o->segments = (const Elf64_Phdr *)(o->bytes + header->e_phoff);
   o->segment_count = header->e_phnum;
   uint64_t end = 0;
+  size_t loaded = 0;
   for (size_t i = 0; i < o->segment_count; ++i) {
     const Elf64_Phdr *segment = &o->segments[i];
     if (segment->p_type == PT_TLS) return refuse(o, "it has variables of threads");
     if (segment->p_type != PT_LOAD) continue;
+    if (++loaded > NC_MAX_SEGMENTS) return refuse(o, "it has too many segments");
     if (segment->p_vaddr > MAX_SIZE || segment->p_memsz > MAX_SIZE ||
         segment->p_filesz > segment->p_memsz || segment->p_offset > o->size ||
         segment->p_filesz > o->size - segment->p_offset || segment->p_vaddr / page * page < end ||
@@ -189,6 +191,9 @@ static neocpu_status find_symbol(const object *o, uint64_t index, uint64_t *addr
   }
   if (symbol.st_name >= o->strings_size) return refuse(o, "a symbol's name lies outside");
   const char *name = o->base + o->strings + symbol.st_name;
+  /* A relocation may have overwritten the end of the names. */
+  const size_t room = o->strings_size - symbol.st_name;
+  if (memchr(name, '\0', room) == NULL) return refuse(o, "a symbol's name lies outside");
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (strcmp(functions[i].name, name) != 0) continue;
     *address = (uintptr_t)functions[i].place;
@@ -222,7 +227,8 @@ static neocpu_status relocate_table(object *o, uint64_t start, uint64_t size) {
   return NEOCPU_OK;
 }
 
-static neocpu_status protect(const object *o) {
+/* Give the segments their access, and remember them. */
+static neocpu_status protect(const object *o, nc_image *image) {
   const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
   for (size_t i = 0; i < o->segment_count; ++i) {
     const Elf64_Phdr *segment = &o->segments[i];
@@ -230,9 +236,12 @@ static neocpu_status protect(const object *o) {
     char *start = o->base + segment->p_vaddr / page * page;
     char *end = o->base + segment->p_vaddr + segment->p_memsz;
     const int executable = segment->p_flags & PF_X;
-    const int access = executable ? PROT_EXEC : segment->p_flags & PF_W ? PROT_WRITE : 0;
+    const int more = executable ? PROT_EXEC : segment->p_flags & PF_W ? PROT_WRITE : 0;
+    const int access = PROT_READ | more;
+    image->segments[image->segment_count++] =
+        (nc_segment){(uintptr_t)o->base + segment->p_vaddr, segment->p_memsz, access};
     if (executable) __builtin___clear_cache(start, end);
-    if (mprotect(start, (size_t)(end - start), PROT_READ | access) != 0) {
+    if (mprotect(start, (size_t)(end - start), access) != 0) {
       return nc_fail(NEOCPU_FAILURE, "cannot make the code of %s executable: %s", o->path,
                      strerror(errno));
     }
@@ -254,9 +263,20 @@ neocpu_status nc_image_load(const char *path, const void *bytes, size_t size, nc
   }
   const uint64_t entry = ((const Elf64_Ehdr *)bytes)->e_entry;
   if (status == NEOCPU_OK && entry < o.span) image->entry = o.base + entry;
-  if (status == NEOCPU_OK) status = protect(&o);
+  if (status == NEOCPU_OK) status = protect(&o, image);
   if (status != NEOCPU_OK) nc_image_free(image);
   return status;
+}
+
+uint64_t nc_image_room(const nc_image *image, const void *place, int access) {
+  for (size_t i = 0; i < image->segment_count; ++i) {
+    const nc_segment *segment = &image->segments[i];
+    const uint64_t before = (uintptr_t)place - segment->start;
+    if ((uintptr_t)place >= segment->start && before < segment->size) {
+      return (segment->access & access) == access ? segment->size - before : 0;
+    }
+  }
+  return 0;
 }
 
 void nc_image_free(nc_image *image) {

@@ -8,19 +8,34 @@
 #define NEOCPU_IMAGE_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "neocpu.h"
+
+enum { NC_MAX_SEGMENTS = 16 /* linkers make four to six */ };
+
+typedef struct nc_segment {
+  uintptr_t start;
+  uint64_t size; /* bytes */
+  int access;    /* as mprotect has it */
+} nc_segment;
 
 typedef struct nc_image {
   void *base;
   size_t size;
   void *entry; /* what the ELF header calls the entry point */
+  nc_segment segments[NC_MAX_SEGMENTS];
+  size_t segment_count;
 } nc_image;
 
 /* Copy the segments of an ELF shared object to where they can be run, and bind what it calls. What
  * it says of itself is checked before it is believed. `path` is for messages. Free with
  * nc_image_free. */
 neocpu_status nc_image_load(const char *path, const void *bytes, size_t size, nc_image *image);
+
+/* How many bytes there are from `place` to the end of its segment; 0 where no segment that allows
+ * such `access` (PROT_EXEC, say) has it. */
+uint64_t nc_image_room(const nc_image *image, const void *place, int access);
 
 void nc_image_free(nc_image *image);
 

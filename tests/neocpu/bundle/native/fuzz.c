@@ -10,8 +10,8 @@
 
 #include "neocpu.h"
 #include "src/artifact.h"
+#include "src/code.h"
 #include "src/elf.h"
-#include "src/image.h"
 #include "src/npy.h"
 
 static uint64_t state = 0x9e3779b97f4a7c15;
@@ -128,9 +128,62 @@ static int read_array(int fd, const char *path) {
   return read;
 }
 
+/* Read all that the runtime may, of what the table of kernels names, and call nothing. */
+static void follow(const nc_code *code) {
+  static volatile uint64_t sum;
+  nc_code_kernel(code, "");
+  for (uint64_t i = 0; i < code->table->count; ++i) {
+    const nc_kernel *kernel = &code->table->kernels[i];
+    sum += strlen(kernel->name) + (nc_code_kernel(code, kernel->name) != NULL);
+    for (uint32_t j = 0; j < kernel->count; ++j) sum += kernel->sizes[j] + kernel->types[j];
+    for (uint32_t j = 0; j < kernel->launch_count; ++j) sum += kernel->launches[j];
+    for (uint32_t j = kernel->count - kernel->results; j < kernel->count; ++j) {
+      sum += kernel->sizes[j];
+    }
+  }
+}
+
 /* Whether code is loaded whose headers and tables are damaged. None of it is run. */
-static int load_image(char *code, size_t size) {
-  nc_image image;
+static int load_code(char *bytes, size_t size) {
+  nc_code code;
+  const neocpu_status status = nc_code_load("damaged", bytes, size, &code);
+  if (status == NEOCPU_OK) follow(&code);
+  nc_code_unload(&code);
+  return status == NEOCPU_OK;
+}
+
+/* Damage the words of a segment, mostly to what could be an address or an offset. */
+static void damage_words(char *place, size_t size) {
+  for (uint64_t edits = 1 + draw(4); size >= 8 && edits > 0; --edits) {
+    uint64_t word, at = draw(size / 8) * 8;
+    memcpy(&word, place + at, 8);
+    switch (draw(5)) {
+      case 0: word = draw(1 << 16); break;
+      case 1: word += draw(64) - 32; break;
+      case 2: word ^= (uint64_t)1 << draw(64); break;
+      case 3: word = word << 32 | word >> 32; break;
+      default: word = (uint64_t)0 - draw(4096);
+    }
+    memcpy(place + at, &word, 8);
+  }
+}
+
+static int load_damaged_words(char *code, size_t size) {
+  const Elf64_Ehdr *header = (const Elf64_Ehdr *)code;
+  const Elf64_Phdr *segments = (const Elf64_Phdr *)(code + header->e_phoff);
+  const Elf64_Phdr *segment;
+  do {
+    segment = &segments[draw(header->e_phnum)];
+  } while (segment->p_type != PT_LOAD || (segment->p_flags & PF_X) != 0);
+  /* The first one begins with the ELF header. */
+  const size_t before = segment->p_offset == 0 ? 1024 : 0;
+  if (segment->p_filesz > before) {
+    damage_words(code + segment->p_offset + before, segment->p_filesz - before);
+  }
+  return load_code(code, size);
+}
+
+static int load_damaged_text(char *code, size_t size) {
   const Elf64_Ehdr *header = (const Elf64_Ehdr *)code;
   const Elf64_Phdr *segments = (const Elf64_Phdr *)(code + header->e_phoff);
   char *place = code;
@@ -142,14 +195,12 @@ static int load_image(char *code, size_t size) {
     room = segments[i].p_filesz;
   }
   damage(place, room);
-  const neocpu_status status = nc_image_load("damaged", code, draw(16) ? size : draw(size), &image);
-  nc_image_free(&image);
-  return status == NEOCPU_OK;
+  return load_code(code, draw(16) ? size : draw(size));
 }
 
 int main(int count, char **words) {
   const long cases = count > 2 ? atol(words[2]) : 0;
-  long headers = 0, tables = 0, images = 0, indices = 0, arrays = 0;
+  long headers = 0, tables = 0, images = 0, kernels = 0, indices = 0, arrays = 0;
   nc_file file;
   nc_section sections[] = {
       {.name = ".neocpu"}, {.name = ".neocpu.weights"}, {.name = ".neocpu.sha256"}};
@@ -181,14 +232,18 @@ int main(int count, char **words) {
     tables += accepted(path);
 
     memcpy(data, original, file.size);
-    images += load_image(data, sections[1].offset);
+    images += load_damaged_text(data, sections[1].offset);
+
+    memcpy(data, original, file.size);
+    kernels += load_damaged_words(data, sections[1].offset);
 
     put(fd, fat, write_fat(fat, original, file.size, machine));
     indices += accepted(path);
     arrays += read_array(fd, path);
   }
-  printf("%ld cases accepted: headers %ld, tables %ld, images %ld, indices %ld, arrays %ld\n", cases,
-         headers, tables, images, indices, arrays);
+  printf("%ld cases accepted: headers %ld, tables %ld, images %ld, kernels %ld, indices %ld, "
+         "arrays %ld\n",
+         cases, headers, tables, images, kernels, indices, arrays);
   free(original), free(data), free(fat);
   close(fd), close(file.fd);
   return 0;
