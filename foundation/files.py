@@ -1,7 +1,8 @@
 """Files that appear whole or not at all, changes of a folder that last, and files that have an end.
 
 A destination may be a link, which stays and whose target is replaced, or a device or a pipe, such
-as ``/dev/null``, which is written to like any program's output. Everything else is refused.
+as ``/dev/null``, which is written to like any program's output. Everything else is refused, and so
+is a link that another user has put into a folder where everybody may write, as the kernel does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,8 @@ UNFINISHED: Final = r"\.neocpu-[0-9a-f]{16}"
 
 HUGE_PAGE: Final = 2 << 20
 _PIECE: Final = 1 << 20
+PIPE_PATIENCE: Final = 5.0
+"""Seconds for a reader of a named pipe to come: both sides may just have been started."""
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
 """What file systems and kernels without ``O_TMPFILE`` answer."""
 
@@ -63,11 +67,21 @@ def regular_status(path: str | os.PathLike[str]) -> os.stat_result:
     OSError
         If it is another, or missing.
     """
-    status = os.stat(path)
+    return _require_regular(os.stat(path))
+
+
+def _require_regular(status: os.stat_result) -> os.stat_result:
     if (kind := special_kind(status.st_mode)) is not None:
         code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
         raise OSError(code, f"it is {kind}, not a file")
     return status
+
+
+def _open_readable(path: str, flags: int) -> int:
+    """Open a file without waiting, should it have become a pipe since it was looked at."""
+    stream = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    os.set_blocking(stream, True)
+    return stream
 
 
 def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) -> bytes:
@@ -93,7 +107,9 @@ def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) 
     if size <= limit:
         # All at once where its size is known: a single piece is not even copied.
         most = _PIECE if piped else max(_PIECE, size + 1)
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=_open_readable) as file:
+            if not piped:
+                _require_regular(os.fstat(file.fileno()))
             while got <= limit and (piece := file.read(most)):
                 pieces.append(piece)
                 got += len(piece)
@@ -132,7 +148,7 @@ def check_destination(
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
-        fd, name = _create(_target(path).parent, 0o600)
+        fd, name = _create(link_target(path).parent, 0o600)
         os.close(fd)
         if name is not None:
             os.unlink(name)
@@ -182,6 +198,8 @@ def replacing(
 ) -> Iterator[BinaryIO]:
     """Open a new file; on success sync it and put it at ``path``, in place of what is there.
 
+    It has the mode of what it replaces, or what the umask leaves; see `replacement`.
+
     Until then it has no name, so that a process that is killed leaves nothing: unless SIGKILL comes
     between the two calls that give it a name and put it in place, or on a file system whose files
     must have names. Then one that is called as `UNFINISHED` says is left.
@@ -211,10 +229,11 @@ def replacing(
     """
     try:
         if _is_stream(path):
-            with open(path, "wb") as file:
+            with open(_open_stream(path), "wb") as file:
                 yield file
             return
-        with _replacement(_target(path), 0o777 if executable else 0o666, lasting) as file:
+        mode = 0o777 if executable else 0o666
+        with replacement(link_target(path), mode, lasting=lasting) as file:
             yield file
     except BrokenPipeError:
         raise
@@ -272,11 +291,12 @@ def move(source: Path, path: Path, option: str = "-o") -> bool:
     try:
         if _is_stream(path):
             return False
-        target = _target(path)
+        target = link_target(path)
         folder = os.stat(target.parent)
         if folder.st_dev != os.stat(source).st_dev or folder.st_mode & stat.S_ISGID:
             return False
         with open(source, "rb") as file:
+            _keep_mode(file.fileno(), target)
             os.fsync(file.fileno())
         os.replace(source, target)
         sync_folder(target.parent)
@@ -288,12 +308,31 @@ def move(source: Path, path: Path, option: str = "-o") -> bool:
 
 
 @contextmanager
-def _replacement(path: Path, mode: int, lasting: bool) -> Iterator[BinaryIO]:
+def replacement(path: Path, mode: int = 0o666, *, lasting: bool = True) -> Iterator[BinaryIO]:
+    """Open a new file, which is at ``path`` on success: what `replacing` does for ordinary files.
+
+    A file that is replaced hands on its mode, owner and group, unless it is another's in a folder
+    where that one could not put a file of this process: then it may be a trap, and the new file is
+    of this user, and as the umask has it.
+
+    Parameters
+    ----------
+    path : Path
+        No link, or one that is replaced itself.
+    mode : int
+        Permissions of a new file, of which the umask takes away.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be made or put there; nothing is changed then.
+    """
     fd, name = _create(path.parent, mode)
     try:
         with open(fd, "wb") as file:
             yield file
             file.flush()
+            _keep_mode(fd, path)
             if lasting:
                 os.fsync(fd)
             if name is None:
@@ -320,7 +359,8 @@ def _create(folder: Path, mode: int) -> tuple[int, str | None]:
         if error.errno not in _NO_ANONYMOUS_FILES:
             raise
     name = _new_name(folder)
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), name
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, mode), name
 
 
 def _new_name(folder: Path) -> str:
@@ -361,9 +401,64 @@ def _is_stream(path: Path) -> bool:
     return False
 
 
-def _target(path: Path) -> Path:
-    """Return the file that a link leads to, which need not exist; else ``path`` itself."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+def _open_stream(path: Path) -> int:
+    """Open a device or a pipe for writing, and wait for no reader that does not come.
+
+    Raises
+    ------
+    OSError
+        If nobody reads the pipe, or it has become a file meanwhile.
+    """
+    end = time.monotonic() + PIPE_PATIENCE
+    while True:
+        try:
+            stream = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                raise OSError(errno.ENXIO, "nobody reads from it") from None
+        time.sleep(0.01)
+    if stat.S_ISREG(os.fstat(stream).st_mode):
+        os.close(stream)
+        raise OSError(errno.EINVAL, "it has just been replaced")
+    os.set_blocking(stream, True)
+    return stream
+
+
+def link_target(path: Path) -> Path:
+    """Return the file that a link leads to, which need not exist; else ``path`` itself.
+
+    Raises
+    ------
+    OSError
+        If another user may have planted the link, as Linux has it (``fs.protected_symlinks``): it
+        lies in a folder like ``/tmp``, and is neither this user's nor the folder's owner's.
+    """
+    if not path.is_symlink():
+        return path
+    link, folder = os.lstat(path), os.stat(path.parent)
+    shared = stat.S_ISVTX | stat.S_IWOTH
+    trusted = link.st_uid in (os.geteuid(), folder.st_uid)
+    if folder.st_mode & shared == shared and not trusted:
+        raise OSError(errno.EACCES, "it is a link that another user has put there")
+    return Path(os.path.realpath(path))
+
+
+def _keep_mode(stream: int, path: Path) -> None:
+    """Give a new file the mode and owners of the one whose place it takes; see `replacement`."""
+    try:
+        old, folder = os.lstat(path), os.stat(path.parent)
+    except FileNotFoundError:
+        return
+    others = folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    own = old.st_uid == os.geteuid() or (old.st_uid == folder.st_uid and not others)
+    if not stat.S_ISREG(old.st_mode) or not own:
+        return
+    with contextlib.suppress(PermissionError):
+        os.fchown(stream, old.st_uid, old.st_gid)
+    os.fchmod(stream, stat.S_IMODE(old.st_mode) & 0o777)
 
 
 def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageError | ArtifactError:
@@ -380,6 +475,7 @@ def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageErr
         )
     if error.errno in (
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+        *(errno.ENXIO, errno.EINVAL),
     ):
         return UsageError(f"{place}: {error.strerror}; choose another {option}")
     return ArtifactError(f"{place}: {error.strerror}")

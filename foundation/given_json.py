@@ -1,4 +1,4 @@
-"""Files of JSON that a command is given: anybody may have written them."""
+"""JSON that a command is given: anybody may have written it, so all that is made of it is bounded."""
 
 from __future__ import annotations
 
@@ -6,10 +6,64 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import read_file
+
+MAX_INTEGER: Final = (1 << 53) - 1
+"""Magnitude of an integer: what any reader of JSON has exactly, and every float can hold."""
+MAX_VALUES: Final = 1 << 22
+"""Values of a document. Each may take 30 times as many bytes of memory as of the text."""
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON that anybody may have written: numbers are finite, and not too many or too large.
+
+    Parameters
+    ----------
+    text : bytes
+        In UTF-8.
+
+    Raises
+    ------
+    ValueError
+        If it is no JSON, has a number beyond `MAX_INTEGER` or none at all (NaN, infinity, a float
+        that is too large), or more than `MAX_VALUES` values.
+    RecursionError
+        If it is nested deeper than Python parses.
+    """
+    if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise ValueError(f"more than {MAX_VALUES} values")
+    return _DECODER.decode(text.decode().strip())
+
+
+def _integer(digits: str) -> int:
+    # A longer text is not even converted, which takes the square of its length.
+    if len(digits) > 1 + len(str(MAX_INTEGER)) or abs(value := int(digits)) > MAX_INTEGER:
+        raise ValueError(f"{shortened(digits)} is beyond all numbers here")
+    return value
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{shortened(digits)} is beyond all numbers here")
+    return value
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text for a message."""
+    return text if len(text) <= 24 else f"{text[:20]}… ({len(text)} characters)"
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=_integer, parse_float=_float, parse_constant=_constant
+)
 
 
 @contextmanager
@@ -33,7 +87,7 @@ def given_json(path: Path, option: str, kind: str, limit: int, remedy: str) -> I
         If it cannot be read, or in place of what is raised of its content.
     """
     try:
-        yield json.loads(read_file(path, limit))
+        yield parse_json(read_file(path, limit))
     except OSError as error:
         raise UsageError(f"cannot read {option} {path}: {error.strerror or error}") from None
     except (

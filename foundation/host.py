@@ -11,6 +11,9 @@ from typing import Final
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 """Where the system describes the first CPU's caches."""
 
+MAX_THREADS: Final = 1024
+"""No CPU has as many cores; a pool of more would take a machine down."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cache:

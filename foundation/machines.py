@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.files import read_file
+from neocpu.foundation.given_json import parse_json
 
 MIB: Final = 1 << 20
+
+MAX_BYTES: Final = 1 << 20
+"""Bytes of a file that describes a machine, which takes some hundred."""
 
 CREW: Final = 8
 """Threads whose tasks the pool counts off one number (core/src/pool.c)."""
@@ -165,10 +170,10 @@ def find_machine(name: str) -> Machine:
             f"{did_you_mean(name, MACHINES)}"
         )
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(read_file(path, MAX_BYTES))
     except OSError as error:
-        raise UsageError(f"cannot read the machine {name}: {error.strerror}") from error
-    except ValueError as error:
+        raise UsageError(f"cannot read the machine {name}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is no JSON: {error}") from error
     if not isinstance(found, Mapping):
         raise UsageError(f"{name} describes no machine: it must be a JSON object")

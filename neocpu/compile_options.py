@@ -17,7 +17,7 @@ from neocpu.passes.rules.choice import parse_disabled
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.processing import NO_PROCESSING, Processing
-from neocpu.runtime.header import MAX_THREADS
+from neocpu.foundation.host import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target

@@ -128,7 +128,7 @@ def measured_schemes(
 def _measured_schemes(
     store: Store, target: CpuTarget, threads: int, workload: Workload
 ) -> Measured:
-    own = store.results(workload, target, threads)
+    own = _usable(store.results(workload, target, threads), workload, target)
     if any(record.result.error is None for record in own.values()):
         return Measured(_best_seconds(own), day=newest_day(own.values()))
     borrowed = store.borrowed(workload, target, threads)
@@ -136,21 +136,42 @@ def _measured_schemes(
         return Measured(_best_seconds(own))
     key = borrowed.target
     there = target if key.mcpu == target.mcpu else cpu_target(key)
+    records = _usable(borrowed.records, workload, target, there)
+    if not any(record.result.error is None for record in records.values()):
+        return Measured(_best_seconds(own))
     many = threads >= MANY_THREADS
     ratio = statistics.median(
         registry.estimate(workload, scheme, target, key.threads if many else threads)
         / registry.estimate(workload, scheme, there, key.threads)
-        for scheme, record in borrowed.records.items()
+        for scheme, record in records.items()
         if record.result.error is None
     )
-    known = _best_seconds(borrowed.records, ratio)
+    known = _best_seconds(records, ratio)
     if many:
         known = {
             scheme: best and best * _on_many(workload, scheme, target, threads, key.threads)
             for scheme, best in known.items()
         }
     source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
-    return Measured(known | _best_seconds(own), source, newest_day(borrowed.records.values()))
+    return Measured(known | _best_seconds(own), source, newest_day(records.values()))
+
+
+def _usable(
+    records: Mapping[Scheme, Record], workload: Workload, *targets: CpuTarget
+) -> Mapping[Scheme, Record]:
+    """Return the records of schemes that can be estimated and run on all of these targets."""
+    usable = {
+        scheme: record
+        for scheme, record in records.items()
+        if all(registry.can_compute(workload, scheme, target) for target in targets)
+    }
+    if left := len(records) - len(usable):
+        _log.warning(
+            "%s skipped: the schemes cannot compute %s; 'neocpu db check' names the lines",
+            plural(left, "record"),
+            workload,
+        )
+    return usable
 
 
 def _on_many(

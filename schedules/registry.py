@@ -30,6 +30,11 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate, Template
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 
+MOST_BLOCK = 256
+"""Channels of a block: more than four of the widest vectors are nowhere worth trying."""
+MOST_PADDING = 16
+"""How many times as many packed weights a scheme may have as the model: Winograd's are 7 times."""
+
 TEMPLATES: dict[str, Template] = {}
 """By name, in the order in which they were registered."""
 
@@ -127,6 +132,31 @@ def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Sc
         raise UnsupportedError(f"no template computes the workload {workload}")
     ordered = sorted(dict.fromkeys(found), key=lambda scheme: estimate(workload, scheme, target))
     return tuple(ordered)
+
+
+def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
+    """Whether the template of a scheme can compute ``workload`` by it, as far as that is known.
+
+    It is asked of records, which anybody may have written. Those of relatives are of schemes that
+    no space here lists, so the template's own functions say what it cannot do with one.
+    """
+    each = TEMPLATES.get(scheme.template)
+    if each is None or not each.applies(workload, target):
+        return False
+    if not isinstance(workload, Conv2dWorkload):
+        return True
+    channels = (workload.image_channels, workload.out_channels)
+    blocks = (scheme.in_layout.block, scheme.out_layout.block)
+    if any(block > max(MOST_BLOCK, 2 * c) for block, c in zip(blocks, channels, strict=True)):
+        return False  # its tensors would be padding
+    try:
+        estimate(workload, scheme, target)
+        error_bound(scheme, workload)
+        packed = argument_shapes(workload, scheme)[1][0]
+    # An assertion too: templates make some of what their own spaces never have.
+    except (ArithmeticError, AssertionError, LookupError, MemoryError, ValueError):
+        return False
+    return math.prod(packed) <= MOST_PADDING * (math.prod(workload.kernel_shape) + MOST_BLOCK**2)
 
 
 def is_computed(workload: Workload, target: CpuTarget) -> bool:

@@ -18,6 +18,7 @@ from neocpu.tuning_db.record_file import (
     RecordLine,
     SkippedLine,
     locked,
+    read_database,
     read_records,
     replace_contents,
     silent,
@@ -91,7 +92,7 @@ def prune(
     if dry_run:
         return _sift(contents, rules)[1]
     with locked(path) as real:
-        if real.read_bytes() != contents.data:  # others appended meanwhile
+        if read_database(real) != contents.data:  # others appended meanwhile
             contents = read_records(path, on_read)
         data, report = _sift(contents, rules)
         if data != contents.data:

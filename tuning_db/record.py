@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from neocpu.foundation.given_json import parse_json
+from neocpu.foundation.host import MAX_THREADS
 from neocpu.schedules.vocabulary.keyed import content_hash
 from neocpu.schedules.vocabulary.numerics import UnknownTypeError
 from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
@@ -24,6 +26,10 @@ from neocpu.schedules.vocabulary.workload import Workload as Workload
 VERSION = 1
 # No call of an operator takes an hour: such a number is damage, not a measurement.
 MAX_SECONDS = 3600.0
+# Of a measurement: some dozen are usual.
+MAX_REPEATS = 1000
+# Of a line: what is made of one takes a multiple of it. Ours have at most 1,300.
+MAX_LINE_BYTES = 1 << 16
 # What reading JSON of another form than a record's may raise, besides ValueError.
 _MISTAKES = (LookupError, TypeError, AttributeError, ArithmeticError)
 
@@ -159,7 +165,6 @@ class LineParser:
     """
 
     def __init__(self) -> None:
-        self._decoder = json.JSONDecoder(parse_constant=_reject)
         self._subjects: dict[bytes, tuple[Workload, TargetKey, str]] = {}
         self._schemes: dict[bytes, Scheme] = {}
         self._environments: dict[bytes, Environment] = {}
@@ -172,12 +177,14 @@ class LineParser:
         UnknownRecordError, ValueError
             As `Record.from_json`; also if the line is not JSON.
         """
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"a line of {len(line)} bytes, of which a record has far fewer")
         try:
             return self._parse_parts(_split(line))
         except (*_MISTAKES, ValueError, RecursionError):
             pass  # not neocpu's, or no record: read as a whole, it says which
         try:
-            record = Record.from_json(self._decode(line))
+            record = Record.from_json(parse_json(line))
             return record, record.key()
         except RecursionError as error:
             raise ValueError(f"not a tuning record: {error}") from None
@@ -186,9 +193,9 @@ class LineParser:
         if parts.subject not in self._subjects:
             self._subjects[parts.subject] = self._subject(parts.subject)
         if parts.scheme not in self._schemes:
-            self._schemes[parts.scheme] = scheme_from_json(self._decode(parts.scheme))
+            self._schemes[parts.scheme] = scheme_from_json(parse_json(parts.scheme))
         if parts.environment not in self._environments:
-            self._environments[parts.environment] = _environment(self._decode(parts.environment))
+            self._environments[parts.environment] = _environment(parse_json(parts.environment))
         workload, target, key = self._subjects[parts.subject]
         scheme = self._schemes[parts.scheme]
         _require_fit(scheme, workload)
@@ -196,27 +203,24 @@ class LineParser:
             workload,
             target,
             scheme,
-            _result(self._decode(parts.result)),
+            _result(parse_json(parts.result)),
             self._environments[parts.environment],
             self._time(parts.time),
         )
         return record, key
 
     def _subject(self, text: bytes) -> tuple[Workload, TargetKey, str]:
-        data = self._decode(text + b"}")
+        data = parse_json(text + b"}")
         if data.keys() != {"v", "workload", "target"}:
             raise ValueError("not a subject alone")
         workload, target = _subject(data)
         return workload, target, record_key(workload, target)
 
     def _time(self, text: bytes) -> str:
-        data = self._decode(b'{"time":' + text)
+        data = parse_json(b'{"time":' + text)
         if len(data) != 1:
             raise ValueError("not a time alone")
         return str(_typed(data["time"], str))
-
-    def _decode(self, text: bytes) -> Any:
-        return self._decoder.decode(text.decode().strip())
 
 
 class _Parts(NamedTuple):
@@ -253,10 +257,6 @@ def newest_day(records: Iterable[Record]) -> str:
     return max(record.time[:10] for record in records)
 
 
-def _reject(constant: str) -> float:
-    raise ValueError(f"{constant} is not a measurement")
-
-
 def _subject(data: Any) -> tuple[Workload, TargetKey]:
     if _typed(data["v"], int) != VERSION:
         raise UnknownRecordError(f"record version {data['v']}, expected {VERSION}")
@@ -290,7 +290,7 @@ def _typed(value: Any, kind: type) -> Any:
 def _target(data: dict[str, Any]) -> TargetKey:
     features = tuple(_typed(f, str) for f in data["features"])
     threads = _typed(data["threads"], int)
-    if threads < 1:
+    if not 1 <= threads <= MAX_THREADS:
         raise ValueError(f"impossible threads: {threads}")
     return TargetKey(_typed(data["mcpu"], str), features, threads)
 
@@ -311,10 +311,14 @@ def _require_fit(scheme: Scheme, workload: Workload) -> None:
 
 
 def _result(data: dict[str, Any]) -> Result:
-    seconds, error = tuple(data["seconds"]), data["error"]
+    seconds, error = data["seconds"], data["error"]
+    if not isinstance(seconds, list):
+        raise ValueError(f"expected list, got {seconds!r}")
     for value in seconds:
         if type(value) not in (float, int) or not 0 < value <= MAX_SECONDS:
             raise ValueError(f"impossible seconds: {value!r}")
+    if len(seconds) > MAX_REPEATS:
+        raise ValueError(f"{len(seconds)} repeats, more than {MAX_REPEATS}")
     if error is None and not seconds:
         raise ValueError("neither seconds nor an error")
     return Result(tuple(map(float, seconds)), None if error is None else _typed(error, str))

@@ -8,18 +8,25 @@ process that dies. Whatever is open while the file is replaced goes on reading t
 from __future__ import annotations
 
 import errno
+import fcntl
+import io
 import os
-import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import filelock
-
 from neocpu.foundation.errors import DatabaseError
-from neocpu.foundation.files import read_file, regular_status, sync_folder
+from neocpu.foundation.files import (
+    link_target,
+    read_file,
+    regular_status,
+    replacement,
+    special_kind,
+    sync_folder,
+)
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.tuning_db.record import LineParser, Record, UnknownRecordError
 
@@ -33,6 +40,11 @@ POLL_SECONDS = 0.002
 REPORT_EVERY = 1000
 # Bytes of a file: some hundred times as many as all networks' records take.
 MAX_BYTES = 1 << 30
+# Of a file: ten times as many as ship. What is made of a line takes some kilobyte, however short it
+# is.
+MAX_LINES = 1 << 19
+# Lines of a file that are no records to any version. A crash tears one.
+MAX_DAMAGED = 10_000
 # Characters of a reason: it may quote a line that another program wrote.
 MAX_REASON = 200
 
@@ -115,16 +127,20 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
     parser = LineParser()
     lines: list[RecordLine] = []
     skipped: list[SkippedLine] = []
-    texts = data.split(b"\n")
-    for number, text in enumerate(texts, start=1):
+    damaged, total = 0, data.count(b"\n") + 1
+    for number, line in enumerate(io.BytesIO(data), start=1):
+        text = line.removesuffix(b"\n")
         if number % REPORT_EVERY == 0:
-            on_read(path, number, len(texts))
+            on_read(path, number, total)
         if not text.strip():
             continue
         try:
             lines.append(RecordLine(number, text, *parser.parse(text)))
         except ValueError as error:
             skipped.append(skipped_line(path, number, text, error))
+            damaged += not skipped[-1].foreign
+        if damaged > MAX_DAMAGED:
+            raise _unreadable(path, f"more than {MAX_DAMAGED} of its lines are no records")
     return Contents(path, data, tuple(lines), tuple(skipped))
 
 
@@ -140,15 +156,21 @@ def read_database(path: Path) -> bytes:
     Raises
     ------
     DatabaseError
-        If the file is missing, unreadable or no file.
+        If the file is missing, unreadable or no file, or has more than `MAX_LINES` lines.
     """
     try:
-        return read_file(path, MAX_BYTES)
+        data = read_file(path, MAX_BYTES)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise DatabaseError(
-            f"cannot read tuning database {path}: {reason}; pass another file with --db"
-        ) from None
+        raise _unreadable(path, error.strerror or str(error)) from None
+    if data.count(b"\n") > MAX_LINES:
+        raise _unreadable(path, f"it has more than {MAX_LINES} lines")
+    return data
+
+
+def _unreadable(path: Path, reason: str) -> DatabaseError:
+    return DatabaseError(
+        f"cannot read tuning database {path}: {reason}; pass another file with --db"
+    )
 
 
 def is_missing(path: Path) -> bool:
@@ -198,19 +220,24 @@ def locked(path: Path) -> Iterator[Path]:
         the lock or what the body does.
     """
     with _named_errors(path):
+        link_target(path)  # of a link that somebody planted, no target is touched
         real = Path(os.path.realpath(path))  # resolve() has no OSError for a loop of links
         with suppress(FileNotFoundError):
             regular_status(path)
         real.parent.mkdir(parents=True, exist_ok=True)
         name = f"{real}.lock"
+        stream = _open_own(name, os.O_RDWR)
         try:
-            with filelock.FileLock(name).acquire(LOCK_TIMEOUT, POLL_SECONDS):
-                yield real
-        except filelock.Timeout:
-            raise DatabaseError(
-                f"cannot write tuning database {path}: {name} has been held by another "
-                f"process for {LOCK_TIMEOUT:g} s; wait for it or pass another file with --db"
-            ) from None
+            if not _lock(stream):
+                raise DatabaseError(
+                    f"cannot write tuning database {path}: {name} has been held by another "
+                    f"process for {LOCK_TIMEOUT:g} s; wait for it or pass another file with --db"
+                )
+            yield real
+        finally:
+            # A child that was forked meanwhile has the descriptor too, so closing does not do.
+            fcntl.flock(stream, fcntl.LOCK_UN)
+            os.close(stream)
 
 
 def replace_contents(path: Path, data: bytes) -> None:
@@ -223,30 +250,14 @@ def replace_contents(path: Path, data: bytes) -> None:
     DatabaseError
         If it is a file of another kind.
     """
-    old: os.stat_result | None = None
     with suppress(FileNotFoundError):
-        old = regular_status(path)
+        regular_status(path)
         with open(path, "rb") as file:
             _refuse_foreign(path, file.read(_HEAD))
         if not os.access(path, os.W_OK):  # to replace it is a right to its folder
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    # Of one name, so that a killed process leaves one file at most, which the next one overwrites.
-    new = path.with_name(f"{path.name}.new")
-    stream = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        if old is not None:
-            with suppress(PermissionError):
-                os.fchmod(stream, stat.S_IMODE(old.st_mode))
-                os.fchown(stream, old.st_uid, old.st_gid)
-        _write(stream, data)
-        os.fsync(stream)
-        os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(stream)
-    sync_folder(path.parent)
+    with replacement(path, 0o644) as new:
+        new.write(data)
 
 
 def _refuse_foreign(path: Path, head: bytes) -> None:
@@ -265,7 +276,35 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
 
 
 def _open_for_append(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return _open_own(path, os.O_RDWR | os.O_APPEND)
+
+
+def _open_own(path: str | Path, flags: int) -> int:
+    """Open an ordinary file, or make it: no link is followed, and no pipe or device waited for."""
+    flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        stream = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link", str(path)) from None
+        raise
+    if (kind := special_kind(os.fstat(stream).st_mode)) is not None:
+        os.close(stream)
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
+    return stream
+
+
+def _lock(stream: int) -> bool:
+    """Have a file's lock within `LOCK_TIMEOUT`; the kernel drops it with the process."""
+    end = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+        time.sleep(POLL_SECONDS)
 
 
 def _write_lines(stream: int, size: int, lines: Sequence[bytes]) -> None:

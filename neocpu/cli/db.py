@@ -132,8 +132,7 @@ def _fits(record: Record) -> bool:
     from neocpu.schedules import registry
     from neocpu.tuning_db.nearest import cpu_target
 
-    template = registry.template(record.scheme)
-    return template.applies(record.workload, cpu_target(record.target))
+    return registry.can_compute(record.workload, record.scheme, cpu_target(record.target))
 
 
 def _show_check(files: Sequence[Mapping[str, Any]], *, quiet: bool) -> None:

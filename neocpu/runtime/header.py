@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import MAX_THREADS as MAX_THREADS
 from neocpu.foundation.units import plural, size
 from neocpu.runtime.header_parts import Call, Launch, Placement, Prologue, Repeat, Slice
 from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
@@ -37,8 +38,6 @@ MAX_RANK: Final = 32
 MAX_REPEATS: Final = 1024
 MAX_LAUNCH: Final = 8
 """Calls that are launched together."""
-MAX_THREADS: Final = 1024
-"""No CPU has as many cores; a pool of more would take a machine down."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_EXTENT = 1 << 31
+"""Pixels, channels or frames along an axis: far more than a tensor that fits a memory has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frames:
@@ -55,7 +58,7 @@ class Frames:
         ValueError, TypeError
             If ``data`` are not such windows.
         """
-        if any(type(size) is not int or size < 0 for size in data):
+        if any(type(size) is not int or not 0 <= size <= MAX_EXTENT for size in data):
             raise ValueError(f"not the windows along a depth: {data!r}")
         depth, kernel, stride, dilation, before, after = data
         found = cls(depth, kernel, stride, dilation, (before, after))

@@ -13,6 +13,8 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
 # Parameters that need not be there; 0, their default, leaves a kernel as it is without them.
 OPTIONAL = ("int16_groups", "out_bn", "sum_chunks")
+# Of any parameter: they count channels, pixels and tiles of them, of tensors that fit a memory.
+MAX_PARAMETER = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,4 +382,4 @@ def _fits(value: Any, name: str, kind: Any) -> bool:
     """Whether a parameter, declared as ``kind``, may have this value."""
     if kind == "bool":
         return isinstance(value, bool)
-    return type(value) is int and value >= (0 if name in OPTIONAL else 1)
+    return type(value) is int and (0 if name in OPTIONAL else 1) <= value <= MAX_PARAMETER

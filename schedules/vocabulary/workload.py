@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.frames import Frames
+from neocpu.schedules.vocabulary.frames import MAX_EXTENT, Frames
 from neocpu.schedules.vocabulary.keyed import Keyed
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, UnknownTypeError
@@ -210,7 +210,7 @@ class Conv2dWorkload(Keyed):
             (len(self.kernel), len(self.stride), len(self.dilation), len(self.padding))
             == (2, 2, 2, 4)
             and _are_sizes(*self.input_shape, self.out_channels, self.groups, *windows)
-            and all(type(size) is int and size >= 0 for size in self.padding)
+            and all(type(size) is int and 0 <= size <= MAX_EXTENT for size in self.padding)
             and self.in_channels % self.groups == self.out_channels % self.groups == 0
             and min(self.out_height, self.out_width) > 0
             and (self.frames is None or self._are_frames(self.frames))
@@ -435,7 +435,7 @@ def _product(*sizes: int) -> str:
 
 
 def _are_sizes(*values: Any) -> bool:
-    return all(type(value) is int and value > 0 for value in values)
+    return all(type(value) is int and 0 < value <= MAX_EXTENT for value in values)
 
 
 def _fields(data: dict[str, Any], kind: str) -> dict[str, Any]:

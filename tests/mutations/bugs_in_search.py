@@ -64,8 +64,8 @@ BUGS = (
     Bug(
         "files: nobody holds the lock",
         "tuning_db/record_file.py",
-        "with filelock.FileLock(name).acquire(LOCK_TIMEOUT, POLL_SECONDS):",
-        "with suppress(filelock.Timeout):",
+        "fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         ("tests/tuning_db/test_record_file.py", "tests/tuning_db/test_concurrent_writers.py"),
     ),
     Bug(

@@ -17,7 +17,7 @@ from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import with_cores
-from neocpu.schedules.vocabulary.scheme import Scheme
+from neocpu.schedules.vocabulary.scheme import DirectScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, TransformWorkload
 from neocpu.tuning_db.nearest import cpu_target
@@ -203,3 +203,28 @@ def test_for_many_threads_a_schemes_own_estimates_tell_what_they_bring(store: St
         for scheme, seconds in SECONDS.items()
     }
     assert found.seconds == {s: pytest.approx(v) for s, v in expected.items()} | {SCHEMES[5]: None}
+
+
+UNSOUND = (
+    WinogradScheme(16, 1, 4, 4, 16, 1, True),  # less than a vector
+    WinogradScheme(16, 16, 4, 100, 16, 1, True),
+    DirectScheme(16, 1 << 20, 7, False),  # nothing but padding
+    DirectScheme(1 << 20, 16, 7, False),
+)
+
+
+@pytest.mark.parametrize("threads", [2, 1], ids=["own", "borrowed"])
+@pytest.mark.parametrize("scheme", UNSOUND, ids=str)
+def test_schemes_that_no_template_computes_are_left_out(
+    store: Store, threads: int, scheme: Scheme, caplog: pytest.LogCaptureFixture
+):
+    """They come from files that anybody may have written, and would be by far the fastest."""
+    key = TargetKey.of(HERE, threads)
+    store.append([record(key, scheme, 1e-9)])
+    assert measured_schemes(store, HERE, 2, WORKLOAD).seconds == {}
+    fill(store, "znver4", threads)
+    found = measured_schemes(store, HERE, 2, WORKLOAD)
+    assert found.seconds.keys() == {*SECONDS, SCHEMES[5]}
+    assert f"1 record skipped: the schemes cannot compute {WORKLOAD}" in caplog.text
+    costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))
+    assert all(choice.scheme != scheme for choice in costs.conv_choices(WORKLOAD))

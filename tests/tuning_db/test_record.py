@@ -9,18 +9,21 @@ import math
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
 
-from neocpu.schedules.registry import template
+from neocpu.schedules.registry import can_compute, estimate
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import (
     DepthwiseScheme,
     DirectScheme,
+    DotScheme,
     JoinScheme,
     NchwScheme,
+    PointwiseScheme,
     Scheme,
+    StrassenScheme,
     TransformScheme,
     WinogradScheme,
 )
@@ -242,7 +245,73 @@ def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
             # What is a record can be used like any other.
             assert parser.parse(parsed.to_line().encode()) == (parsed, key)
             assert len({parsed, parsed}) == 1
-            template(parsed.scheme).applies(parsed.workload, TARGET)
+            can_compute(parsed.workload, parsed.scheme, TARGET)
+
+
+def numbers(document: object) -> list[tuple[str | int, ...]]:
+    """Where a document has an integer."""
+    found = []
+    for path in members(document):
+        node = document
+        for key in path:
+            node = node[key]
+        if type(node) is int:
+            found.append(path)
+    return found
+
+
+absurd = st.one_of(
+    st.integers(-2, 40),
+    st.integers(0, 400).map(lambda power: 10**power),
+    st.integers(0, 1100).map(lambda power: (1 << power) - 1),
+    st.floats(),
+)
+SUBJECTS = [
+    (RECORD.workload, DirectScheme(16, 32, 7, True)),
+    (dataclasses.replace(RECORD.workload, epilogue=()), WinogradScheme(16, 16, 4, 4, 16, 1, True)),
+    (Conv2dWorkload(1, 128, 9, 9, 128, (1, 1)), PointwiseScheme(16, 16, 6, 32, 64, 2, False)),
+    (Conv2dWorkload(1, 512, 9, 9, 512, (1, 1)), StrassenScheme(16, 16, 6, 32, 64, 2, False)),
+    (Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=64), DepthwiseScheme(16, 7, True)),
+    (Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=4), NchwScheme(8, 16)),
+    (
+        Conv2dWorkload(
+            1, 64, 9, 9, 64, (3, 3), numerics=Numerics("uint8", "int8", "int32", "float32")
+        ),
+        DotScheme(16, 16, 6, False, 2, 16),
+    ),
+    (TransformWorkload(1, 64, 14, 28, 1, 16), TransformScheme()),
+    (JoinWorkload("concat", 1, (64, 32), 14, 28, 16), JoinScheme()),
+]
+VNNI = dataclasses.replace(TARGET, features=("avx2", "fma", "avx512f", "avx512vnni"))
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject[1].template)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_absurd_numbers_are_refused_or_can_be_computed_with(subject, data):
+    """``"ic_bn": 1e400`` ended every compilation that read the database with an OverflowError."""
+    workload, scheme = subject
+    document = dataclasses.replace(RECORD, workload=workload, scheme=scheme).to_json()
+    document = json.loads(json.dumps(document))
+    for path in data.draw(st.lists(st.sampled_from(numbers(document)), min_size=1, max_size=3)):
+        node = document
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = data.draw(absurd)
+    try:
+        parsed, _ = LineParser().parse(json.dumps(document).encode())
+    except ValueError:
+        return
+    assert parsed.target.threads <= 1024
+    if can_compute(parsed.workload, parsed.scheme, VNNI):
+        assert 0 < estimate(parsed.workload, parsed.scheme, VNNI, 2) < math.inf
+
+
+def test_a_scheme_of_absurd_numbers_is_no_record():
+    for path in ("scheme.ic_bn", "scheme.oc_bn", "scheme.reg_n", "scheme.reg_oh", "target.threads"):
+        for value in (10**400, 1 << 60, 1 << 30):
+            with pytest.raises(ValueError, match=r"beyond all numbers|bad parameters|threads: "):
+                LineParser().parse(change(path, value))
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -167,6 +169,119 @@ def test_a_loop_of_links_is_named(database: Path):
             use()
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "file"])
+def test_what_lies_beside_a_database_is_not_written_to(database: Path, kind: str):
+    """Whoever may write to the folder knows the names of files that are there for a moment."""
+    victim = database.with_name("victim")
+    victim.write_text("precious")
+    plant(database.with_name("records.jsonl.new"), kind, victim)
+    database.write_bytes(LINE)
+    with locked(database) as real:
+        replace_contents(real, LINE * 2)
+    assert victim.read_text() == "precious"
+    assert database.read_bytes() == LINE * 2
+    assert not database.is_symlink()
+
+
+def plant(path: Path, kind: str, victim: Path) -> None:
+    if kind == "link":
+        path.symlink_to(victim)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text("")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("link", "it is a link"), ("pipe", "it is a pipe, not a file")]
+)
+def test_a_lock_is_a_file(database: Path, kind: str, reason: str):
+    victim = database.with_name("victim")
+    victim.write_text("precious")
+    lock = database.with_name("records.jsonl.lock")
+    plant(lock, kind, victim)
+    with pytest.raises(DatabaseError) as caught:
+        append_lines(database, [LINE])
+    assert str(caught.value) == (
+        f"cannot write tuning database {database}: {reason}: {lock}; "
+        "mend that or pass another file with --db"
+    )
+    assert victim.read_text() == "precious"
+    assert not database.exists()
+
+
+def test_a_database_that_became_a_link_under_the_lock_is_not_written_to(database: Path):
+    victim = database.with_name("victim")
+    victim.write_bytes(LINE)
+    database.symlink_to(victim)
+    with pytest.raises(OSError, match="it is a link"):
+        os.close(record_file._open_for_append(database))
+
+
+def test_a_link_in_a_shared_folder_is_its_owner_s_alone(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+):
+    victim = database.with_name("victim")
+    victim.write_bytes(LINE)
+    shared = database.with_name("shared")
+    shared.mkdir()
+    shared.chmod(0o1777)
+    link = shared / "records.jsonl"
+    link.symlink_to(victim)
+    append_lines(link, [LINE])
+    monkeypatch.setattr(os, "geteuid", lambda: victim.stat().st_uid + 1)
+    real = os.stat
+    root = real("/")
+
+    def of_root(path: Path, **options: bool) -> os.stat_result:
+        status = real(path, **options)
+        return (
+            os.stat_result((*status[:4], root.st_uid + 5, *status[5:]))
+            if path == shared
+            else status
+        )
+
+    monkeypatch.setattr(os, "stat", of_root)
+    with pytest.raises(DatabaseError, match="it is a link that another user has put there"):
+        append_lines(link, [LINE])
+    assert victim.read_bytes() == LINE * 2
+
+
+def test_a_file_of_other_lines_is_refused_and_takes_no_memory(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nine megabytes of lines that are no records took a gigabyte."""
+    database.write_bytes(b"{}\n" * 3_000_000)
+    assert in_child(read_within, database, 100 << 20, "it has more than 524288 lines") == 0
+    database.write_bytes(b"{}\n" * (record_file.MAX_DAMAGED + 1))
+    with pytest.raises(DatabaseError, match="more than 10000 of its lines are no records"):
+        read_records(database)
+    monkeypatch.setattr(record_file, "MAX_DAMAGED", 2)
+    database.write_bytes(b"{}\n" * 2 + LINE + b'{"v":2}\n' * 3)
+    assert len(read_records(database).lines) == 1
+
+
+def read_within(database: Path, room: int, problem: str) -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + room
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    with pytest.raises(DatabaseError, match=problem):
+        read_records(database)
+
+
+def test_a_line_of_many_values_is_no_record(database: Path):
+    many = RECORD.to_json() | {"result": {"seconds": [1] * 20_000, "error": None}}
+    long = RECORD.to_json() | {"time": "x" * 100_000}
+    lines = [json.dumps(each, separators=(",", ":")).encode() for each in (many, long)]
+    database.write_bytes(b"\n".join(lines) + b"\n" + LINE)
+    contents = read_records(database)
+    assert [each.reason for each in contents.skipped] == [
+        "20000 repeats, more than 1000",
+        f"a line of {len(lines[1])} bytes, of which a record has far fewer",
+    ]
+    assert [entry.line for entry in contents.lines] == [3]
+
+
 def test_what_a_killed_replacement_left_is_no_hindrance(database: Path):
     database.write_bytes(LINE)
     database.with_name("records.jsonl.new").write_bytes(LINE * 9)
@@ -223,7 +338,7 @@ def test_a_name_that_is_too_long(tmp_path: Path):
 
 
 def test_a_reason_is_short_however_long_the_line(database: Path):
-    database.write_bytes(LINE.replace(b"conv2d_direct", b"x" * 100_000))
+    database.write_bytes(LINE.replace(b"conv2d_direct", b"x" * 10_000))
     (skipped,) = read_records(database).skipped
     assert len(skipped.reason) == record_file.MAX_REASON
     assert skipped.reason.startswith("unknown template 'xxx")
