@@ -1,4 +1,4 @@
-"""JSON that a command is given: anybody may have written it, so all that is made of it is bounded."""
+"""JSON that a command is given: anybody may have written it, so what is made of it is bounded."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= 24 else f"{text[:20]}… ({len(text)} characters)"
 
 
-_DECODER: Final = json.JSONDecoder(
-    parse_int=_integer, parse_float=_float, parse_constant=_constant
-)
+_DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)
 
 
 @contextmanager

@@ -10,14 +10,13 @@ from numbers import Real
 from typing import Final
 
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.host import MAX_THREADS, usable_cpus
 from neocpu.foundation.units import parse_duration
 from neocpu.input_shapes import InputShapes
 from neocpu.passes.rules.choice import parse_disabled
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.processing import NO_PROCESSING, Processing
-from neocpu.foundation.host import MAX_THREADS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy, parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target

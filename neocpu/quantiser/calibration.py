@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from neocpu.foundation.foreign_code import foreign_code, told
 from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
+from neocpu.quantiser.stored_arrays import UNREADABLE, StoredArray, StoredArrays
 from neocpu.tensor_spec import TensorSpec
 
 Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
 """A path as the command line takes it, an array of samples, arrays by input, or samples."""
+AnArray = TypeVar("AnArray", bound=Array | StoredArray)
 
 
 def read_samples(
@@ -62,7 +64,14 @@ def _of_path(
     if path.is_dir():
         return _of_folder(path, specs, limit, pictures)
     if path.suffix in (".npz", ".npy") and path.is_file():
-        return _of_arrays(_load(path, specs), specs, str(path), limit)
+        try:
+            with StoredArrays(path) as stored:
+                arrays: Mapping[str, StoredArray] = stored
+                if set(stored) in ({""}, {"arr_0"}):
+                    arrays = _by_name(*stored.values(), specs, str(path))
+                return _of_arrays(arrays, specs, str(path), limit)
+        except UNREADABLE as error:
+            raise UsageError(f"{path} cannot be read as arrays ({error})") from None
     file, colon, name = text.rpartition(":")
     if colon and file.endswith(".py"):
         return _of_iterable(_called(_function(Path(file), name)), specs, text, limit)
@@ -90,28 +99,7 @@ def _of_folder(
     return _of_arrays({spec.name: np.concatenate(images)}, specs, str(folder), limit)
 
 
-def _load(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return _by_name(loaded, specs, str(path))
-        with loaded:
-            arrays = {name: _array(loaded[name], name) for name in loaded.files}
-    except Exception as error:  # numpy, zipfile and zlib each raise their own
-        raise UsageError(f"{path} cannot be read as arrays ({error})") from None
-    if set(arrays) == {"arr_0"}:
-        return _by_name(arrays["arr_0"], specs, str(path))
-    return arrays
-
-
-def _array(member: Any, name: str) -> Array:
-    """Return a member of an .npz file; numpy gives the bytes of one that is no array."""
-    if not isinstance(member, np.ndarray):
-        raise ValueError(f"its member '{name}' is no array")
-    return member
-
-
-def _by_name(array: Array, specs: Sequence[TensorSpec], where: str) -> dict[str, Array]:
+def _by_name(array: AnArray, specs: Sequence[TensorSpec], where: str) -> dict[str, AnArray]:
     if len(specs) != 1:
         names = ", ".join(spec.name for spec in specs)
         raise UsageError(f"{where} has one array and the model {len(specs)} inputs: {names}")
@@ -159,9 +147,9 @@ def _of_iterable(
 
 
 def _of_arrays(
-    arrays: Mapping[str, Array], specs: Sequence[TensorSpec], where: str, limit: int
+    arrays: Mapping[str, Array | StoredArray], specs: Sequence[TensorSpec], where: str, limit: int
 ) -> list[Feeds]:
-    """Cut arrays along their first axis into samples."""
+    """Cut arrays along their first axis into samples; of stored ones no more is read."""
     missing = [spec.name for spec in specs if spec.name not in arrays]
     if missing:
         has = ", ".join(sorted(arrays)) or "none"
@@ -170,25 +158,31 @@ def _of_arrays(
     if len(counts) > 1:
         raise UsageError(f"{where} has arrays of different numbers of samples: {sorted(counts)}")
     number = min(counts.pop(), limit)
-    return [{spec.name: _cut(arrays[spec.name], spec, index) for spec in specs}
+    rows = {spec.name: number * spec.shape[0] if spec.shape else number for spec in specs}
+    wanted = {name: _rows(arrays[name], count) for name, count in rows.items()}
+    return [{spec.name: _cut(wanted[spec.name], spec, index) for spec in specs}
             for index in range(number)]  # fmt: skip
 
 
-def _count(array: Array, spec: TensorSpec, where: str) -> int:
+def _rows(array: Array | StoredArray, count: int) -> Array:
+    return array.read(count) if isinstance(array, StoredArray) else array
+
+
+def _count(array: Array | StoredArray, spec: TensorSpec, where: str) -> int:
     """Return how many samples of an input an array holds."""
     if not spec.shape and array.ndim == 1:
-        return len(array)
+        return array.shape[0]
     if array.shape == spec.shape[1:] and (not spec.shape or spec.shape[0] == 1):
         return 1
     fits = bool(spec.shape) and array.ndim > 0 and array.shape[1:] == spec.shape[1:]
-    if not fits or len(array) < spec.shape[0]:
+    if not fits or array.shape[0] < spec.shape[0]:
         raise UsageError(
             f"{where} has shape {_shape(array.shape)} for input '{spec.name}', which is "
             f"{_shape(spec.shape)}; its first axis alone may be longer"
         )
     if not _is_real(array.dtype):
         raise UsageError(f"{where} has {array.dtype} for input '{spec.name}', no real numbers")
-    return int(len(array) // spec.shape[0])
+    return int(array.shape[0] // spec.shape[0])
 
 
 def _is_real(dtype: np.dtype[Any]) -> bool:

@@ -12,21 +12,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.cli.array_files.npy import MAGIC, read_npy
 from neocpu.foundation.bfloat16 import BITS, array_dtype
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.files import regular_status, replacing
 from neocpu.runtime.inputs import check_names
+from neocpu.runtime.npy import MAGIC, read_npy
+from neocpu.runtime.npz import open_archive, open_member
 from neocpu.tensor_spec import TensorSpec
 
 AnyArray = np.ndarray[Any, Any]
 
 ZIP: Final = b"PK"
 """What a zip file begins with, also an empty one."""
-
-_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Numpy's ways of compression; others unpack whole blocks, however little is read."""
 
 # Of a zip file: no archive, cut short, damaged, encrypted, of an unknown method or version.
 _DAMAGED: Final = (
@@ -49,9 +47,7 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
     with _reading(path), open(path, "rb") as file:
         if file.peek(len(MAGIC)).startswith(MAGIC):
             raise ValueError("it is a single array; pass it with --input")
-        if not zipfile.is_zipfile(file):
-            raise ValueError("not a .npy or .npz file")
-        with zipfile.ZipFile(file) as archive:
+        with open_archive(file) as archive:
             members = {name.removesuffix(".npy"): name for name in archive.namelist()}
             names = _input_names(members, specs)
             # What is missing may be given by itself.
@@ -101,9 +97,7 @@ def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
 
 
 def _unpacked(archive: zipfile.ZipFile, name: str, spec: TensorSpec) -> AnyArray:
-    if archive.getinfo(name).compress_type not in _METHODS:
-        raise ValueError("it is compressed in another way than numpy does")
-    with archive.open(name) as member:
+    with open_member(archive, name) as member:
         array = read_npy(member, spec)
         member.read(1)  # at its end the checksum is checked
     return array

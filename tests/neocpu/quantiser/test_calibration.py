@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import resource
 import zipfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from neocpu.foundation.errors import UsageError
+from neocpu.quantiser import stored_arrays
 from neocpu.quantiser.calibration import read_samples
 from neocpu.quantiser.pictures import Preprocessing, read_picture
 from neocpu.tensor_spec import TensorSpec
@@ -126,7 +129,7 @@ def test_what_cannot_be_data_is_named(tmp_path):
         str(tmp_path / "bad.npz"): "cannot be read as arrays",
         str(tmp_path / "bad.py") + ":f": "cannot be imported: ModuleNotFoundError",
         str(tmp_path / "other.npz"): "has no array for input 'image'; it has y",
-        str(tmp_path / "text.npz"): "no real numbers",
+        str(tmp_path / "text.npz"): "it holds str32 values, not numbers",
         str(tmp_path / "nowhere"): "nowhere is missing; calibrate with a folder of pictures",
         str(tmp_path / "gone.py") + ":f": "gone.py is missing",
     }
@@ -221,5 +224,84 @@ def test_numbers_of_every_kind_are_taken_or_refused(tmp_path):
         read(whole * 1e300)
     with zipfile.ZipFile(tmp_path / "raw.npz", "w") as archive:
         archive.writestr("image.npy", b"hello")
-    with pytest.raises(UsageError, match="its member 'image' is no array"):
+    with pytest.raises(UsageError, match=r"raw\.npz cannot be read as arrays"):
         read(tmp_path / "raw.npz")
+
+
+def bomb(path: Path, *, rows: int, fortran: bool = False, method: int = zipfile.ZIP_DEFLATED):
+    """Write an archive of an input whose first row is ones and all others zeros, row by row."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        with archive.open("image.npy", "w", force_zip64=True) as member:
+            shape = (rows, *IMAGE.shape[1:])
+            header = {"descr": "<f4", "fortran_order": fortran, "shape": shape}
+            np.lib.format.write_array_header_1_0(member, header)
+            row = np.ones(IMAGE.shape, "float32").tobytes()
+            member.write(row)
+            zeros = bytes(len(row) * 1024)
+            for _ in range((rows - 1) // 1024):
+                member.write(zeros)
+            member.write(zeros[: (rows - 1) % 1024 * len(row)])
+        # What is not asked for is not unpacked.
+        with archive.open("notes.npy", "w", force_zip64=True) as member:
+            for _ in range(64):
+                member.write(bytes(1 << 22))
+
+
+def read_within(room: int, path: Path, limit: int) -> None:
+    """Take samples with no more memory than that, in a process of its own."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + room
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    first, *others = read(str(path), limit=limit)
+    assert first["image"].min() == 1
+    assert len(others) == limit - 1
+    assert not any(feeds["image"].any() for feeds in others)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+def test_no_more_is_unpacked_than_is_asked_for(tmp_path, suffix):
+    """Six megabytes unpacked to six gigabytes, for four samples."""
+    bomb(tmp_path / "bomb.npz", rows=1 << 18)  # 302 MB
+    path = tmp_path / f"bomb{suffix}"
+    if suffix == ".npy":
+        with zipfile.ZipFile(tmp_path / "bomb.npz") as archive:
+            (tmp_path / archive.extract("image.npy", tmp_path)).rename(path)
+    fork = multiprocessing.get_context("fork")
+    child = fork.Process(target=read_within, args=(64 << 20, path, 4))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_arrays_whose_headers_lie(tmp_path):
+    path = tmp_path / "a.npz"
+    bomb(path, rows=3000)
+    data = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        stored = archive.read("image.npy")
+    huge = stored.replace(b"(3000, ", b"(%d, " % 10**15).replace(b" " * 12 + b"\n", b"\n")
+    (tmp_path / "b.npy").write_bytes(huge)
+    with pytest.raises(UsageError, match=r"its header|cut short"):
+        read(str(tmp_path / "b.npy"), limit=4000)
+    path.write_bytes(data[:-30])
+    with pytest.raises(UsageError, match="cannot be read as arrays"):
+        read(str(path))
+
+
+def test_an_array_in_fortran_s_order_is_read_whole_or_refused(tmp_path, monkeypatch):
+    whole = np.asfortranarray(RNG.standard_normal((5, 3, 8, 12)).astype(np.float32))
+    np.savez(tmp_path / "a.npz", image=whole)
+    found = read(str(tmp_path / "a.npz"), limit=2)
+    np.testing.assert_array_equal(found[1]["image"][0], whole[1])
+    monkeypatch.setattr(stored_arrays, "MAX_FORTRAN", whole.nbytes - 1)
+    with pytest.raises(UsageError, match=r"in Fortran.s order: save it with numpy\.asconti"):
+        read(str(tmp_path / "a.npz"), limit=2)
+
+
+def test_an_archive_of_very_many_files_is_refused(tmp_path):
+    path = tmp_path / "many.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(40_000):
+            archive.writestr(f"{number:060}.npy", b"")
+    with pytest.raises(UsageError, match="it names more files than any model has inputs"):
+        read(str(path))

@@ -7,8 +7,10 @@ fails in ways of its own. Here the header is compared with the model's input bef
 from __future__ import annotations
 
 import ast
+import math
 import re
 import warnings
+from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import numpy as np
@@ -24,6 +26,26 @@ MAX_HEADER: Final = 1 << 14
 _KEYS: Final = {"descr", "fortran_order", "shape"}
 _DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
 """What a plain dtype looks like; structures and dates are none that a model takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NpyHeader:
+    """What a file says of its array.
+
+    Attributes
+    ----------
+    fortran : bool
+        Whether the first index runs fastest.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
@@ -47,17 +69,43 @@ def read_npy(stream: IO[bytes], spec: TensorSpec) -> np.ndarray[Any, Any]:
     UsageError
         If its dtype or shape is not the input's.
     """
-    dtype, shape, fortran = _header(stream)
-    check_kind(spec, dtype, shape)
-    array = aligned_empty(shape[::-1] if fortran else shape, dtype)
+    header = read_npy_header(stream)
+    check_kind(spec, header.dtype, header.shape)
+    return read_npy_data(stream, header)
+
+
+def read_npy_data(stream: IO[bytes], header: NpyHeader) -> np.ndarray[Any, Any]:
+    """Read the array after its header.
+
+    Parameters
+    ----------
+    stream : file
+    header : NpyHeader
+        What was read of it; of arrays in C order with fewer rows, if no more are wanted.
+
+    Raises
+    ------
+    ValueError
+        If it is cut short; the message continues a sentence.
+    """
+    dtype, shape = header.dtype, header.shape
+    array = aligned_empty(shape[::-1] if header.fortran else shape, dtype)
     data = array.reshape(-1).view(np.uint8)
     _fill(stream, data.data)
     if dtype.kind == "b":
         np.not_equal(data, 0, out=data.view(bool))  # compiled code knows no other true than 1
-    return array.T if fortran else array
+    return array.T if header.fortran else array
 
 
-def _header(stream: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+def read_npy_header(stream: IO[bytes]) -> NpyHeader:
+    """Read what an array is, and nothing of it.
+
+    Raises
+    ------
+    ValueError
+        If it is no ``.npy`` data, or holds other things than numbers; the message continues a
+        sentence.
+    """
     if stream.read(len(MAGIC)) != MAGIC:
         raise ValueError("not a .npy or .npz file")
     version = _exactly(stream, 2)[0]
@@ -71,7 +119,7 @@ def _header(stream: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
         raise ValueError("its header is malformed")
     if not isinstance(fields["fortran_order"], bool):
         raise ValueError("its header has no valid order")
-    return _dtype(fields["descr"]), _shape(fields["shape"]), fields["fortran_order"]
+    return NpyHeader(_dtype(fields["descr"]), _shape(fields["shape"]), fields["fortran_order"])
 
 
 def _literal(data: bytes, encoding: str) -> Any:

@@ -1,0 +1,133 @@
+"""Arrays of a file that anybody may have written, of which no more rows are read than asked for.
+
+An archive of some megabytes may unpack to as many gigabytes, and a few samples are wanted of it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, BinaryIO, Final, Self
+
+from neocpu.foundation.files import regular_status
+from neocpu.quantiser.histogram import Array
+from neocpu.runtime.npy import MAGIC, NpyHeader, read_npy_data, read_npy_header
+from neocpu.runtime.npz import open_archive, open_member
+
+MAX_FORTRAN: Final = 1 << 28
+"""Bytes of an array in Fortran's order, all of which is read for any of its rows."""
+
+UNREADABLE: Final = (
+    *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError),
+    *(RuntimeError, NotImplementedError, OverflowError, struct.error),
+)
+"""What a file that is damaged, cut short or something else raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array that is still in its file."""
+
+    _file: BinaryIO
+    _archive: zipfile.ZipFile | None
+    _name: str
+    _header: NpyHeader
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return self._header.shape
+
+    @property
+    def ndim(self) -> int:
+        """Its number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Type of its elements."""
+        return self._header.dtype
+
+    def read(self, rows: int) -> Array:
+        """Read no more than so many rows of the first axis; of one sample without a batch, all.
+
+        Raises
+        ------
+        ValueError
+            If it is cut short, or so many bytes would have to be read for the rows.
+        """
+        header = self._header
+        if header.fortran and header.nbytes > MAX_FORTRAN:
+            raise ValueError("it is in Fortran's order: save it with numpy.ascontiguousarray")
+        with ExitStack() as opened:
+            stream: IO[bytes] = self._file
+            if self._archive is not None:
+                stream = opened.enter_context(open_member(self._archive, self._name))
+            else:
+                self._file.seek(0)
+            read_npy_header(stream)
+            if self.ndim and not header.fortran:
+                header = replace(header, shape=(min(rows, self.shape[0]), *self.shape[1:]))
+            return read_npy_data(stream, header)
+
+
+class StoredArrays(Mapping[str, StoredArray]):
+    """The arrays of an ``.npz`` file by name, or the one of an ``.npy`` file, which has no name.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    OSError, ValueError and others of `UNREADABLE`
+        If it is another kind of file; and when an array is asked for that holds no numbers.
+    """
+
+    def __init__(self, path: Path) -> None:
+        regular_status(path)
+        self._members = {"": ""}
+        self._archive = None
+        with ExitStack() as opened:
+            self._file = opened.enter_context(open(path, "rb"))
+            if not self._file.peek(len(MAGIC)).startswith(MAGIC):
+                self._archive = opened.enter_context(open_archive(self._file))
+                names = self._archive.namelist()
+                self._members = {name.removesuffix(".npy"): name for name in names}
+            self._opened = opened.pop_all()
+
+    def __getitem__(self, name: str) -> StoredArray:
+        """Return an array; its header is read."""
+        member = self._members[name]
+        if self._archive is None:
+            self._file.seek(0)
+            return StoredArray(self._file, None, member, read_npy_header(self._file))
+        with open_member(self._archive, member) as stream:
+            return StoredArray(self._file, self._archive, member, read_npy_header(stream))
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._members)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._opened.close()
