@@ -137,6 +137,18 @@ static int read_data(const report *to, FILE *file, const neocpu_spec *spec, void
   return fail(to, "the file is truncated");
 }
 
+/* Open a file for writing; null, and errno, if it is a pipe that nobody reads: no one is waited
+ * for. */
+static FILE *create_file(const char *path) {
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  const int fd = open(path, flags, 0666);
+  if (fd < 0) return NULL;
+  const int kept = fcntl(fd, F_GETFL);
+  if (kept >= 0 && fcntl(fd, F_SETFL, kept & ~O_NONBLOCK) == 0) return fdopen(fd, "wb");
+  close(fd);
+  return NULL;
+}
+
 /* Open an ordinary file; null, and errno, if it is another: a pipe would be waited for. */
 static FILE *open_file(const char *path) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -172,8 +184,10 @@ int npy_write(const char *path, const neocpu_spec *spec, size_t rows, const void
   header[length++] = '\n';
   header[8] = (char)((length - 10) & 0xff);
   header[9] = (char)((length - 10) >> 8);
-  FILE *file = fopen(path, "wbe");
-  if (file == NULL) return fail(&to, "%s", strerror(errno));
+  FILE *file = create_file(path);
+  if (file == NULL) {
+    return fail(&to, "%s", errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+  }
   const int written = fwrite(header, 1, (size_t)length, file) == (size_t)length &&
                       fwrite(data, 1, bytes, file) == bytes;
   const int closed = fclose(file) == 0;

@@ -19,6 +19,7 @@ from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.files import replacing
 from neocpu.foundation.machines import MACHINES
 from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.memory.launching import launch_together
@@ -112,7 +113,7 @@ class Dump:
 
         Raises
         ------
-        UsageError
+        UsageError, ArtifactError
             If it cannot be written.
         """
         if self._folder is None:
@@ -120,10 +121,11 @@ class Dump:
         path, content = self._folder / f"{self._count:02d}-{phase}.{suffix}", text()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
         except OSError as error:
             fix = f"choose another {DUMP_VARIABLE}"
             raise UsageError(f"cannot write {path}: {error.strerror}; {fix}") from error
+        with replacing(path, lasting=False, option=DUMP_VARIABLE) as file:
+            file.write(content.encode())
         self._count += 1
 
     def module(self, phase: str, mod: tvm.IRModule) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neocpu.cli.terminal import Terminal
+from neocpu.foundation.files import read_file
 from neocpu.foundation.units import plural
 
 
@@ -37,6 +38,6 @@ def tell_what_is_kept(terminal: Terminal, databases: Sequence[Path]) -> None:
 
 def _count_lines(path: Path) -> int:
     try:
-        return path.read_bytes().count(b"\n")
+        return read_file(path, 1 << 30).count(b"\n")
     except OSError:
         return 0

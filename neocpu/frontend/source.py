@@ -12,6 +12,7 @@ from onnx.external_data_helper import load_external_data_for_model, uses_externa
 
 from neocpu.foundation.errors import ModelError
 from neocpu.foundation.files import read_file
+from neocpu.foundation.host import usable_memory
 from neocpu.foundation.plain_text import plain
 from neocpu.frontend.checks.tensor_check import all_tensors
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
@@ -56,6 +57,7 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
             raise ModelError(f"'{path}' is not an ONNX model but {kind}") from None
         raise
     _refuse_odd_places(proto, path)
+    _refuse_too_large(proto, path)
     try:
         load_external_data_for_model(proto, str(path.parent))
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
@@ -75,6 +77,32 @@ def _refuse_odd_places(proto: onnx.ModelProto, path: Path) -> None:
                     f"'{path}' keeps tensor '{plain(tensor.name)}' at the {plain(entry.key)} "
                     f"'{plain(entry.value)}', which is no {'place in a file' if number else 'name'}"
                 )
+
+
+def _refuse_too_large(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse weights in other files that would not fit the memory: a hundred bytes may name any.
+
+    Several tensors may name the same bytes, and a file may have holes that take no disk.
+    """
+    needed = sum(_external_bytes(tensor, path.parent) for tensor in all_tensors(proto))
+    if needed > (most := usable_memory()):
+        raise ModelError(
+            f"cannot read the external data of '{path}': its tensors take {needed / 1e9:.1f} GB "
+            f"of memory, of which this process may use {most / 1e9:.1f} GB"
+        )
+
+
+def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
+    """Return what will be read of another file; 0 where onnx will say what is wrong with it."""
+    if not uses_external_data(tensor):
+        return 0
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    try:
+        whole = os.stat(folder / told.get("location", "")).st_size
+        rest = max(0, whole - int(told.get("offset", 0)))
+        return min(rest, int(told.get("length", rest)))
+    except (OSError, ValueError):
+        return 0
 
 
 def _read_bytes(path: Path) -> bytes:

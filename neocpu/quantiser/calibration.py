@@ -68,7 +68,7 @@ def _of_path(
             with StoredArrays(path) as stored:
                 arrays: Mapping[str, StoredArray] = stored
                 if set(stored) in ({""}, {"arr_0"}):
-                    arrays = _by_name(*stored.values(), specs, str(path))
+                    arrays = _by_name(next(iter(stored.values())), specs, str(path))
                 return _of_arrays(arrays, specs, str(path), limit)
         except UNREADABLE as error:
             raise UsageError(f"{path} cannot be read as arrays ({error})") from None

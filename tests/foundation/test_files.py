@@ -53,6 +53,65 @@ def test_a_file_is_replaced_and_the_umask_honoured(tmp_path):
 
 
 @pytest.mark.usefixtures("file_system")
+def test_the_mode_of_what_is_replaced_stays(tmp_path):
+    path = tmp_path / "out"
+    for mode in (0o600, 0o664):
+        path.write_text("older")
+        path.chmod(mode)
+        write(path)
+        assert path.read_bytes() == DATA
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+    (tmp_path / "new").write_text("newer")
+    path.chmod(0o640)
+    assert move(tmp_path / "new", path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def changed_owner(monkeypatch, path, owner):
+    """Have a path look like another user's."""
+    for name in ("stat", "lstat"):
+        real = getattr(os, name)
+
+        def call(asked, *arguments, real=real, **options):
+            found = real(asked, *arguments, **options)
+            if asked != path:
+                return found
+            return os.stat_result((*found[:4], owner, *found[5:10]))
+
+        monkeypatch.setattr(files.os, name, call)
+
+
+def test_a_file_that_another_has_put_there_hands_nothing_on(tmp_path, monkeypatch):
+    """Whoever owned the new file, or might write to it, could put other code into a model."""
+    path = tmp_path / "out"
+    path.write_text("a trap")
+    path.chmod(0o666)
+    tmp_path.chmod(0o1777)
+    changed_owner(monkeypatch, path, os.geteuid() + 1)
+    write(path)
+    monkeypatch.undo()
+    assert stat.S_IMODE(path.stat().st_mode) & 0o022 == 0
+    assert path.stat().st_uid == os.geteuid()
+
+
+def test_a_link_that_another_has_put_there_is_not_followed(tmp_path, monkeypatch):
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    victim.write_text("precious")
+    link = shared / "out"
+    link.symlink_to(victim)
+    changed_owner(monkeypatch, link, os.geteuid() + 1)
+    for use in (check_destination, write_through, lambda path: move(victim, path)):
+        with pytest.raises(UsageError, match="it is a link that another user has put there"):
+            use(link)
+    assert victim.read_text() == "precious"
+    shared.chmod(0o777)  # where everybody may replace everything, nothing is won
+    write_through(link)
+    assert victim.read_bytes() == DATA
+
+
+@pytest.mark.usefixtures("file_system")
 def test_a_failure_leaves_what_was_there(tmp_path):
     path = tmp_path / "out"
     path.write_text("older")
@@ -153,6 +212,28 @@ def test_pipes_are_written_to(tmp_path):
     reader.join(30)
     assert received == [DATA]
     assert path.is_fifo()
+
+
+def test_a_pipe_that_nobody_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PIPE_PATIENCE", 0.0)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match=f"^cannot write {path}: nobody reads from it; choose"):
+        write(path)
+
+
+def test_a_pipe_that_became_a_file_is_not_written_over(tmp_path, monkeypatch):
+    path = tmp_path / "out"
+    path.write_text("precious")
+    monkeypatch.setattr(files, "_is_stream", lambda path: True)
+    with pytest.raises(UsageError, match="it has just been replaced"):
+        write_through(path)
+    assert path.read_text() == "precious"
+
+
+def write_through(path):
+    with replacing(path) as file:
+        file.write(DATA)
 
 
 def test_a_pipe_whose_reader_goes_away(tmp_path):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from neocpu.foundation import given_json as module
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.given_json import given_json
+from neocpu.foundation.given_json import MAX_INTEGER, given_json, parse_json
 
 
 def read(path: Path, limit: int = 1 << 20) -> float:
@@ -18,6 +19,8 @@ def read(path: Path, limit: int = 1 << 20) -> float:
     [
         *(("", "JSONDecodeError"), ("[" * 100_000, "RecursionError"), ("[]", "IndexError")),
         *(("{}", "KeyError"), ("5", "TypeError"), ("[0]", "ZeroDivisionError")),
+        *(("[1" + "0" * 400 + "]", "ValueError"), ("[9007199254740992]", "ValueError")),
+        *(("[1e999]", "ValueError"), ("[NaN]", "ValueError"), ("[-Infinity]", "ValueError")),
     ],
 )
 def test_content_that_is_another(tmp_path: Path, text: str, error: str) -> None:
@@ -37,3 +40,23 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     path.write_text("[4]")
     with pytest.raises(UsageError, match=r"it has more than 0 MB$"):
         read(path, limit=2)
+
+
+def test_numbers_are_as_they_are() -> None:
+    assert parse_json(b" [9007199254740991, -1e308, -9007199254740991, 0.5]\n") == [
+        *(MAX_INTEGER, -1e308, -MAX_INTEGER, 0.5)
+    ]
+    for text, said in (
+        (b"[-9007199254740992]", "-9007199254740992 is beyond all numbers here"),
+        (b"1" * 3000, "11111111111111111111… (3000 characters) is beyond all numbers here"),
+    ):
+        with pytest.raises(ValueError, match=r".") as caught:
+            parse_json(text)
+        assert str(caught.value) == said
+
+
+def test_values_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DECODER", None)  # is not asked
+    for text in (b"[" + b"0," * (1 << 22) + b"0]", b"[" * (1 << 23), b'{"a":' * (1 << 23)):
+        with pytest.raises(ValueError, match=r"^more than 4194304 values$"):
+            parse_json(text)

@@ -1,6 +1,7 @@
 """Machines of many cores: what they share, and files that describe others."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -70,6 +71,25 @@ def test_a_file_of_something_else_is_refused(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(UsageError, match=words):
         find_machine(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"cores": 1' + "0" * 400 + "}", "beyond all numbers here"), ("[" * 100_000, "is no JSON")],
+)
+def test_absurd_numbers_and_depths_are_no_json(tmp_path, text, words):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        find_machine(str(path))
+
+
+def test_what_has_no_end_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name, kind in (("pipe.json", "a pipe"), ("zero.json", "a device")):
+        with pytest.raises(UsageError, match=f"cannot read the machine .*: it is {kind}, not a"):
+            find_machine(str(tmp_path / name))
 
 
 def test_an_unknown_machine_is_refused(tmp_path):

@@ -13,6 +13,20 @@ BUGS = (
         ("tests/neocpu/runtime/test_inputs.py",),
     ),
     Bug(
+        "C: a kernel's function may lie anywhere in the code",
+        "core/src/code.c",
+        "nc_image_room(image, place, PROT_EXEC) > 0;",
+        "nc_image_room(image, place, PROT_READ) > 0;",
+        ("tests/neocpu/runtime/test_kernel_tables.py",),
+    ),
+    Bug(
+        "C: numbers of a table may reach beyond the code",
+        "core/src/code.c",
+        "nc_image_room(image, place, PROT_READ) / size >= count;",
+        "nc_image_room(image, place, PROT_READ) / size >= 1;",
+        ("tests/neocpu/runtime/test_kernel_tables.py",),
+    ),
+    Bug(
         "C: the checksum of half the digest",
         "core/src/artifact.c",
         "if (memcmp(found, digests, sizeof found) != 0) {",

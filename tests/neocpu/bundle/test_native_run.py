@@ -203,6 +203,9 @@ def test_wrong_files(run, linear, tmp_path):
     path.write_bytes(content)
     done = run(linear.path, path, "-o", tmp_path / "none" / "y.npy")
     assert (done.returncode, "No such file" in done.stderr) == (2, True)
+    os.mkfifo(tmp_path / "pipe")
+    done = run(linear.path, path, "-o", tmp_path / "pipe")
+    assert (done.returncode, "nobody reads this pipe" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,22 @@ class TestExternalData:
         data.write_bytes(data.read_bytes()[:100])
         assert "external data" in failure(ModelError, external)
 
+    def test_more_than_there_is_memory_for(self, external):
+        """A file with holes takes no disk, and a tensor without a length all of it."""
+        os.truncate(external.parent / "net.data", 1 << 43)
+        model = onnx.load(external, load_external_data=False)
+        entries = model.graph.initializer[0].external_data
+        kept = [(entry.key, entry.value) for entry in entries if entry.key != "length"]
+        del entries[:]
+        for key, value in kept:
+            entries.add(key=key, value=value)
+        external.write_bytes(model.SerializeToString())
+        assert re.fullmatch(
+            rf"cannot read the external data of '{external}': its tensors take 8796\.1 GB of "
+            r"memory, of which this process may use [\d.]+ GB",
+            failure(ModelError, external),
+        )
+
     def test_outside_the_folder(self, external, tmp_path):
         inner = tmp_path / "inner"
         inner.mkdir()
