@@ -7,7 +7,6 @@ from the host or `cpus`. TVM is imported only to parse a target.
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shlex
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from neocpu.foundation.cpus import (
 )
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import TargetError, UnsupportedError, did_you_mean
+from neocpu.foundation.given_json import parse_json, shortened
 from neocpu.foundation.host import data_caches
 from neocpu.foundation.instruction_sets import KNOWN_FEATURES, host_features, missing_features
 from neocpu.foundation.network_rates import NETWORK_RATES
@@ -304,9 +304,10 @@ def _options(text: str | dict[str, Any]) -> dict[str, Any]:
         return {}
     if text.startswith("{"):
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise TargetError(f"target is not valid JSON ({error}): {text!r}") from None
+            data = parse_json(text.encode())
+        except (ValueError, RecursionError) as error:
+            said = f"target is not valid JSON ({error}): {shortened(text)!r}"
+            raise TargetError(said) from None
         return dict(data)
     if _machine_of(ALIASES.get(text, text)):
         return {"mcpu": text}

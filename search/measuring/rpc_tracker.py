@@ -17,13 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.given_json import parse_json
 
 MAGIC = 0x2F271
 REQUEST, SUMMARY, SUCCESS = 4, 6, 0  # of `tvm.rpc.base.TrackerCode`
 PRIORITY = 1
 TIMEOUT = 10.0
 # What comes of an answer that is none, or another program's.
-_NO_ANSWER = (OSError, ValueError, TypeError, LookupError)
+_NO_ANSWER = (OSError, ValueError, TypeError, LookupError, RecursionError)
+MAX_MESSAGE = 1 << 24
+"""Bytes of what a tracker says: some hundred of each server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,10 @@ def _send(connection: socket.socket, message: Any) -> None:
 
 
 def _receive(connection: socket.socket) -> Any:
-    return json.loads(_exactly(connection, _number(connection)))
+    size = _number(connection)
+    if not 0 <= size <= MAX_MESSAGE:
+        raise ValueError(f"a message of {size} bytes")
+    return parse_json(_exactly(connection, size))
 
 
 def _number(connection: socket.socket) -> int:

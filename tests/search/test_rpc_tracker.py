@@ -60,14 +60,24 @@ def test_something_else_there():
         thread.join()
 
 
-@pytest.mark.parametrize("answer", [7, [0], [0, {}], [0, {"server_info": [{"addr": []}]}]])
-def test_a_tracker_that_talks_of_something_else(answer):
+TALK = [7, [0], [0, {}], [0, {"server_info": [{"addr": []}]}]]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        *((json.dumps(answer).encode(), None) for answer in TALK),
+        *((b"[" * 100_000, None), (b"[1" + b"0" * 9000 + b"]", None), (b"\xff", None)),
+        *((b"", (1 << 31) - 1), (b"", -1)),
+    ],
+    ids=str,
+)
+def test_a_tracker_that_talks_of_something_else(text, size):
     def talk(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         connection.sendall(struct.pack("<i", MAGIC))
         connection.recv(64), connection.recv(64)
-        text = json.dumps(answer).encode()
-        connection.sendall(struct.pack("<i", len(text)) + text)
+        connection.sendall(struct.pack("<i", len(text) if size is None else size) + text)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=talk, args=(listener,))

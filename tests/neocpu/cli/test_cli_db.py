@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,22 @@ def test_check(cli: Cli, write: Write, shipped: Path) -> None:
     document = json.loads(as_json.out)
     assert document["files"][0]["bad"] == []
     assert [bad["line"] for bad in document["files"][1]["bad"]] == [2, 3, 4, 5]
+
+
+def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
+    """They ended every compilation that read the database, and `check` found all good."""
+    text, huge = record().to_line(), "1" + "0" * 400
+    names = ("ic_bn", "oc_bn", "reg_n", "reg_oh", "threads")
+    bad = [re.sub(rf'"{name}":\d+', f'"{name}":{huge}', text) for name in names]
+    path = write("absurd.jsonl", record(), tail="".join(bad))
+    outcome = cli("db", "check", "--db", path)
+    assert outcome.code == 7
+    said = f"10000000000000000000… ({len(huge)} characters) is beyond all numbers here"
+    assert outcome.out.splitlines()[1:] == [f"absurd.jsonl:{n}: {said}" for n in range(2, 7)]
+    # Too large for a scheme, but not for JSON: and what is nothing but padding.
+    for value, reason in ((1 << 40, "bad parameters"), (1 << 20, "cannot compute")):
+        path = write("large.jsonl", tail=re.sub(r'"oc_bn":\d+', f'"oc_bn":{value}', text))
+        assert reason in check_lines(cli, path)[0]["reason"]
 
 
 def test_prune_drops_what_check_found(cli: Cli, write: Write) -> None:
