@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,8 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 
 MOST_BLOCK = 256
 """Channels of a block: more than four of the widest vectors are nowhere worth trying."""
+MOST_SUMS = 1 << 14
+"""Sums of a register tile: the registers of no CPU hold a tenth of them."""
 MOST_PADDING = 16
 """How many times as many packed weights a scheme may have as the model: Winograd's are 7 times."""
 
@@ -149,6 +152,8 @@ def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
     blocks = (scheme.in_layout.block, scheme.out_layout.block)
     if any(block > max(MOST_BLOCK, 2 * c) for block, c in zip(blocks, channels, strict=True)):
         return False  # its tensors would be padding
+    if math.prod(_register_tile(scheme)) > MOST_SUMS:
+        return False  # its code would have no end
     try:
         estimate(workload, scheme, target)
         error_bound(scheme, workload)
@@ -157,6 +162,22 @@ def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
     except (ArithmeticError, AssertionError, LookupError, MemoryError, ValueError):
         return False
     return math.prod(packed) <= MOST_PADDING * (math.prod(workload.kernel_shape) + MOST_BLOCK**2)
+
+
+def _register_tile(scheme: Scheme) -> tuple[int, ...]:
+    """Return the extents of a scheme's register tile, as far as it has them."""
+    given = {each.name: getattr(scheme, each.name) for each in fields(scheme)}
+    channels = given.get("reg_oc", given.get("oc_bn", 1))
+    return given.get("reg_n", 1), given.get("reg_oh", 1), channels
+
+
+def can_lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int) -> bool:
+    """Whether a kernel comes of ``workload`` under a scheme that `can_compute` found nothing in."""
+    try:
+        lower(workload, scheme, target, threads)
+    except Exception:  # TVM has errors of many kinds
+        return False
+    return True
 
 
 def is_computed(workload: Workload, target: CpuTarget) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -16,12 +17,18 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
+_log = logging.getLogger("neocpu")
+
 # An unmeasured scheme is trusted less than a measured one of equal expectation.
 ESTIMATE_PENALTY = 1.05
 
 # Of schemes that differ in how they read weights, those that another plan's need may make best.
 PACKINGS = 4
 SLOWER = 1.2
+
+# How often schemes of records that no kernel can be made of are left out before all others that no
+# template lists are.
+UNLISTED_ROUNDS = 4
 
 _Kind: TypeAlias = tuple[Format, Format, Packing | None]
 Keep: TypeAlias = Callable[[str, Callable[[], Any]], Any]
@@ -90,13 +97,40 @@ class CostModel(MemoryCosts):
         estimates = {s: listed[s] if s in listed else self._estimate(workload, s) for s in schemes}
         ratios = [sec / estimates[s] for s, sec in records.items() if sec and s in estimates]
         scale = statistics.median(ratios) * ESTIMATE_PENALTY if ratios else 1.0
-        best = BestChoices(self, workload)
+        every = []
         for scheme in schemes:
             known = records.get(scheme)
             seconds = known if known is not None else estimates[scheme] * scale
             source, day = (ESTIMATED, "") if known is None else (found.source, found.day)
-            best.offer(Choice(*formats(workload, scheme), seconds, source, scheme, day=day))
-        return tuple(self._exact(workload, each) for each in best.in_order())
+            every.append(Choice(*formats(workload, scheme), seconds, source, scheme, day=day))
+        best = self._best_runnable(workload, every, listed)
+        return tuple(self._exact(workload, each) for each in best)
+
+    def _best_runnable(
+        self, workload: Conv2dWorkload, choices: Sequence[Choice], listed: Container[Scheme]
+    ) -> tuple[Choice, ...]:
+        """Return the best choice of each pair of formats, of those a kernel can be made of.
+
+        That is tried with those that no template lists: they come from records, which anybody may
+        have written, and which would end the compilation later. It takes milliseconds for each.
+        """
+        for _ in range(UNLISTED_ROUNDS):
+            best = BestChoices(self, workload)
+            for choice in choices:
+                best.offer(choice)
+            found = best.in_order()
+            unlisted = (c.scheme for c in found if c.scheme and c.scheme not in listed)
+            broken = {
+                scheme
+                for scheme in unlisted
+                if not registry.can_lower(workload, scheme, self.target, self.threads)
+            }
+            if not broken:
+                return found
+            for scheme in sorted(map(str, broken)):
+                _log.warning("record skipped: no kernel can be made of %s by %s", workload, scheme)
+            choices = [choice for choice in choices if choice.scheme not in broken]
+        return self._best_runnable(workload, [c for c in choices if c.scheme in listed], listed)
 
     def _exact(self, workload: Conv2dWorkload, choice: Choice) -> Choice:
         """Return a choice whose sums are split: it hardly takes time, so that the cost stays."""

@@ -210,7 +210,25 @@ UNSOUND = (
     WinogradScheme(16, 16, 4, 100, 16, 1, True),
     DirectScheme(16, 1 << 20, 7, False),  # nothing but padding
     DirectScheme(1 << 20, 16, 7, False),
+    DirectScheme(16, 16, 4096, False),  # endless code
 )
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_schemes_that_become_no_kernel_are_left_out(
+    store: Store, count: int, caplog: pytest.LogCaptureFixture
+):
+    """TVM would refuse them when the plan is made already."""
+    fill(store, "znver4", 2)
+    key = TargetKey.of(HERE, 2)
+    broken = [DirectScheme(16, 16, 1 + n, False, out_bn=24) for n in range(count)]
+    assert all(registry.can_compute(WORKLOAD, scheme, HERE) for scheme in broken)
+    store.append([record(key, scheme, 1e-9) for scheme in broken])
+    costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))
+    choices = costs.conv_choices(WORKLOAD)
+    assert {choice.scheme for choice in choices}.isdisjoint(broken)
+    assert "record skipped: no kernel can be made of" in caplog.text
+    assert {choice.scheme for choice in choices} <= {*SCHEMES}
 
 
 @pytest.mark.parametrize("threads", [2, 1], ids=["own", "borrowed"])
