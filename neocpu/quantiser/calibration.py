@@ -158,14 +158,18 @@ def _of_arrays(
     if len(counts) > 1:
         raise UsageError(f"{where} has arrays of different numbers of samples: {sorted(counts)}")
     number = min(counts.pop(), limit)
-    rows = {spec.name: number * spec.shape[0] if spec.shape else number for spec in specs}
-    wanted = {name: _rows(arrays[name], count) for name, count in rows.items()}
+    wanted = {spec.name: _read(arrays[spec.name], spec, number) for spec in specs}
     return [{spec.name: _cut(wanted[spec.name], spec, index) for spec in specs}
             for index in range(number)]  # fmt: skip
 
 
-def _rows(array: Array | StoredArray, count: int) -> Array:
-    return array.read(count) if isinstance(array, StoredArray) else array
+def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
+    """Return the part of an array that so many samples are in."""
+    if not isinstance(array, StoredArray):
+        return array
+    if array.shape == spec.shape[1:] and (spec.shape or not array.ndim):
+        return array.read(None)  # one sample without a batch, or a single number
+    return array.read(samples * (spec.shape[0] if spec.shape else 1))
 
 
 def _count(array: Array | StoredArray, spec: TensorSpec, where: str) -> int:

@@ -30,19 +30,31 @@ UNREADABLE: Final = (
 """What a file that is damaged, cut short or something else raises."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredArray:
-    """An array that is still in its file."""
+    """An array that is still in its file.
 
-    _file: BinaryIO
-    _archive: zipfile.ZipFile | None
-    _name: str
-    _header: NpyHeader
+    Attributes
+    ----------
+    file : file
+        Open for reading bytes.
+    archive : ZipFile or None
+        That is in the file; None if the array is all of it.
+    member : str
+        Name of the array's file in the archive.
+    header : NpyHeader
+        What it is.
+    """
+
+    file: BinaryIO
+    archive: zipfile.ZipFile | None
+    member: str
+    header: NpyHeader
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Its extents."""
-        return self._header.shape
+        return self.header.shape
 
     @property
     def ndim(self) -> int:
@@ -52,27 +64,27 @@ class StoredArray:
     @property
     def dtype(self) -> Any:
         """Type of its elements."""
-        return self._header.dtype
+        return self.header.dtype
 
-    def read(self, rows: int) -> Array:
-        """Read no more than so many rows of the first axis; of one sample without a batch, all.
+    def read(self, rows: int | None) -> Array:
+        """Read so many rows of the first axis; None reads all of it.
 
         Raises
         ------
         ValueError
-            If it is cut short, or so many bytes would have to be read for the rows.
+            If it is cut short, or in an order in which too much had to be read for the rows.
         """
-        header = self._header
+        header = self.header
         if header.fortran and header.nbytes > MAX_FORTRAN:
             raise ValueError("it is in Fortran's order: save it with numpy.ascontiguousarray")
         with ExitStack() as opened:
-            stream: IO[bytes] = self._file
-            if self._archive is not None:
-                stream = opened.enter_context(open_member(self._archive, self._name))
+            stream: IO[bytes] = self.file
+            if self.archive is not None:
+                stream = opened.enter_context(open_member(self.archive, self.member))
             else:
-                self._file.seek(0)
+                self.file.seek(0)
             read_npy_header(stream)
-            if self.ndim and not header.fortran:
+            if rows is not None and not header.fortran:
                 header = replace(header, shape=(min(rows, self.shape[0]), *self.shape[1:]))
             return read_npy_data(stream, header)
 
@@ -105,11 +117,14 @@ class StoredArrays(Mapping[str, StoredArray]):
     def __getitem__(self, name: str) -> StoredArray:
         """Return an array; its header is read."""
         member = self._members[name]
-        if self._archive is None:
-            self._file.seek(0)
-            return StoredArray(self._file, None, member, read_npy_header(self._file))
-        with open_member(self._archive, member) as stream:
-            return StoredArray(self._file, self._archive, member, read_npy_header(stream))
+        with ExitStack() as opened:
+            stream: IO[bytes] = self._file
+            if self._archive is not None:
+                stream = opened.enter_context(open_member(self._archive, member))
+            else:
+                self._file.seek(0)
+            header = read_npy_header(stream)
+        return StoredArray(file=self._file, archive=self._archive, member=member, header=header)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import struct
 import zipfile
 from typing import IO, BinaryIO, Final
 
@@ -12,13 +10,6 @@ MAX_DIRECTORY: Final = 4 << 20
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Numpy's ways of compression; others unpack whole blocks, however little is read."""
-_END: Final = b"PK\x05\x06"
-_END_BYTES: Final = 22
-_COMMENT_BYTES: Final = 1 << 16
-_LOCATOR: Final = struct.Struct("<4xIQI")
-"""Before the end of a large archive: where it says what does not fit there."""
-_SIZE: Final = 40
-"""Where the directory's size is in that."""
 
 
 def open_archive(file: BinaryIO) -> zipfile.ZipFile:
@@ -52,16 +43,7 @@ def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _directory_bytes(file: BinaryIO) -> int:
-    """Return how large an archive says that its directory is."""
-    end = file.seek(0, os.SEEK_END)
-    start = max(0, end - _END_BYTES - _COMMENT_BYTES)
-    file.seek(start)
-    tail = file.read(end - start)
-    place = tail.rfind(_END)
-    (size,) = struct.unpack_from("<I", tail, place + 12)
-    if tail[place - 20 : place].startswith(b"PK\x06\x07"):
-        _, offset, _ = _LOCATOR.unpack_from(tail, place - 20)
-        file.seek(offset + _SIZE)
-        (size,) = struct.unpack("<Q", file.read(8))
-    file.seek(0)
-    return int(size)
+    """Return how large a zip file's directory is, which opening it reads whole."""
+    # Private, but a reader of our own could be led to another record than the one that counts.
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    return int(end[zipfile._ECD_SIZE])  # type: ignore[attr-defined]

@@ -258,6 +258,22 @@ def read_within(room: int, path: Path, limit: int) -> None:
     assert not any(feeds["image"].any() for feeds in others)
 
 
+@pytest.mark.parametrize("limit", [1, 100])
+def test_files_of_one_sample_and_of_scalars(tmp_path, limit):
+    one = RNG.standard_normal((3, 8, 12)).astype(np.float32)
+    np.save(tmp_path / "a.npy", one)
+    np.savez(tmp_path / "b.npz", image=one)
+    for path in tmp_path.iterdir():
+        (sample,) = read(str(path), limit=limit)
+        np.testing.assert_array_equal(sample["image"], one[None])
+    scalar = TensorSpec("t", "float32", ())
+    np.savez(tmp_path / "c.npz", t=np.float32(5))
+    np.savez(tmp_path / "d.npz", t=np.arange(3, dtype=np.float32))
+    ((first,), found) = (read(str(tmp_path / f"{n}.npz"), (scalar,), limit) for n in "cd")
+    assert first["t"] == 5
+    assert [float(each["t"]) for each in found] == [0.0, 1.0, 2.0][:limit]
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".npy"])
 def test_no_more_is_unpacked_than_is_asked_for(tmp_path, suffix):
     """Six megabytes unpacked to six gigabytes, for four samples."""
