@@ -6,10 +6,10 @@ import importlib.util
 import os
 import shlex
 import shutil
-import sys
 from typing import Final
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.python_child import module_command
 
 _NATIVE_COMPILERS: Final = ("g++", "c++", "clang++", "gcc", "cc", "clang")
 _CROSS_COMPILERS: Final = {
@@ -58,7 +58,7 @@ def zig(language: str, target: str) -> tuple[str, ...] | None:
     """
     if importlib.util.find_spec("ziglang") is None:
         return None
-    return (sys.executable, "-m", "ziglang", language, "-target", target)
+    return tuple(module_command("ziglang", language, "-target", target))
 
 
 def _words(command: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -20,4 +21,9 @@ def run() -> NoReturn:
 
 
 if __name__ == "__main__":
+    # Python 3.10 has no -P.
+    if not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
+        # The current folder, where a numpy.py would be run; it stays if neocpu is in it.
+        if sys.path[0] != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
+            del sys.path[0]
     run()

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, Final
 
 from neocpu.custom_operators.custom_operator import CustomOperator
@@ -23,6 +26,37 @@ _ATTRIBUTE: Final = "OPERATORS"
 """What holds a module's operators where only the module is named."""
 
 _REGISTERED: Final[dict[tuple[str, str], CustomOperator]] = {}
+
+
+class _CurrentFolder(MetaPathFinder):
+    """Finds modules in the current folder, after all that is installed.
+
+    Python takes any folder for a package. Here one without ``__init__.py`` is none unless a caller
+    named it: a virtual environment ``torch`` would otherwise pass for PyTorch.
+    """
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()
+
+    def add(self, name: str) -> None:
+        """Have a module found that a caller named, and those that it imports."""
+        self._named.add(name)
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a module is; of parts of packages, the packages know."""
+        if path is not None:
+            return None
+        spec = PathFinder.find_spec(fullname, [""])
+        if spec is not None and spec.origin is None and fullname not in self._named:
+            return None
+        return spec
+
+
+_CURRENT_FOLDER: Final = _CurrentFolder()
 
 
 def register_operator(operator: CustomOperator) -> None:
@@ -54,8 +88,7 @@ def register_named(names: Iterable[str]) -> None:
     """
     for name in names:
         module, _, attribute = name.partition(":")
-        if "" not in sys.path:
-            sys.path.append("")  # as of `python -m`, but after all that is installed
+        _CURRENT_FOLDER.add(module.partition(".")[0])
         entry = EntryPoint(name, f"{module}:{attribute or _ATTRIBUTE}", GROUP)
         for operator in _loaded(entry, f"--operators {name}"):
             register_operator(operator)

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from neocpu.building.forked import ForkedJobs, Limits
 from neocpu.building.own_session import started
 from neocpu.compiler import compile
 from neocpu.foundation.errors import AccuracyError, NeoCPUError, UsageError
+from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
 from neocpu.reduction.whole_graph import Arrays, Case
@@ -183,8 +183,8 @@ def _race(case: Case, seconds: float) -> str | None:
     with TemporaryFolder("reduce") as folder:
         model = Path(folder, "model.onnx")
         model.write_bytes(case.model.SerializeToString())
-        command = [sys.executable, "-m", "neocpu", "bench", "race", str(model)]
-        command += ["--vs", "onnxruntime", "--rounds", "4", "--json", "--quiet"]
+        options = ("--vs", "onnxruntime", "--rounds", "4", "--json", "--quiet")
+        command = module_command("neocpu", "bench", "race", model, *options)
         code, printed = _run(command, seconds)
     if code != 0:
         return _refusal(printed) or _ending(code, seconds)

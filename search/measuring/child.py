@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.python_child import program_command
 from neocpu.search.measuring.measure import Request
 from neocpu.search.measuring.measuring_process import BuildJob, Job, Setup
 
@@ -73,7 +74,7 @@ class Child:
             "TVM_BIND_THREADS": "0",
         }
         return subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(descriptor)],
+            program_command(WORKER, descriptor),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # a crash prints TVM's stack; the reason is in the record

@@ -104,7 +104,7 @@ class Tracker:
         except _NO_ANSWER as error:
             raise UsageError(
                 f"no tracker answers at {self.address} ({_reason(error)}): start one with "
-                f"'python -m tvm.exec.rpc_tracker --host 127.0.0.1' or correct --tracker"
+                f"'python -P -m tvm.exec.rpc_tracker --host 127.0.0.1' or correct --tracker"
             ) from None
         if self.key not in keys:
             known = ", ".join(f"{key} ({count})" for key, count in sorted(keys.items())) or "none"

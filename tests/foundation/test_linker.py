@@ -44,4 +44,4 @@ def test_cross_compiler_from_ziglang_or_a_hint(monkeypatch, tmp_path):
     with pytest.raises(UsageError, match=r"pip install 'neocpu\[cross\]'"):
         find_linker(OTHER)
     monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: object())
-    assert find_linker(OTHER)[:3] == (sys.executable, "-m", "ziglang")
+    assert find_linker(OTHER)[:4] == (sys.executable, "-P", "-m", "ziglang")

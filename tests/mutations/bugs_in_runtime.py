@@ -6,6 +6,13 @@ from tests.mutations.bug import Bug
 
 BUGS = (
     Bug(
+        "children: the current folder's files pass for packages",
+        "foundation/python_child.py",
+        'return [sys.executable, "-P", "-m", ',
+        'return [sys.executable, "-m", ',
+        ("tests/foundation/test_python_child.py",),
+    ),
+    Bug(
         "inputs: any shape will do",
         "neocpu/runtime/inputs.py",
         "    if shape != spec.shape:\n",

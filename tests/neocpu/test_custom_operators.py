@@ -1,5 +1,6 @@
 """Operators that other packages add: found, inferred, compiled, checked; and what of them fails."""
 
+import importlib.util
 import runpy
 import shutil
 import subprocess
@@ -215,7 +216,7 @@ def test_something_else_is_not_registered():
 )
 def test_a_module_that_has_none(tmp_path, monkeypatch, text, name, message):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     if text is not None:
         Path(f"{name.partition(':')[0]}.py").write_text(text)
     with pytest.raises(UsageError, match=message) as refused:
@@ -223,11 +224,24 @@ def test_a_module_that_has_none(tmp_path, monkeypatch, text, name, message):
     assert "\n" not in str(refused.value)
 
 
+def test_a_folder_that_nobody_named_is_no_package(tmp_path, monkeypatch):
+    """Such as a virtual environment ``torch``, which TVM would take for PyTorch."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    Path("environment", "bin").mkdir(parents=True)
+    Path("ops_f.py").write_text("OPERATORS = []")
+    Path("ops_e").mkdir()
+    Path("ops_e", "all.py").write_text("import ops_f; OPERATORS = ops_f.OPERATORS")
+    registry.register_named(["ops_e.all"])
+    assert importlib.util.find_spec("environment") is None
+    assert importlib.util.find_spec("ops_f") is not None
+
+
 def test_the_example(tmp_path, monkeypatch, no_cache):
     """Named by --operators from its own folder, and found by its entry point once installed."""
     source = shutil.copytree(EXAMPLE, tmp_path / "source")
     monkeypatch.chdir(source)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     runpy.run_path("make_model.py")
     with pytest.raises(UnsupportedError, match=r"pixel_norm::PixelNorm \(1x, first 'norm'"):
         neocpu.compile("pixel_norm.onnx", threads=1)

@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ import psutil
 from neocpu.bench.engines.engine_session import AnyArray
 from neocpu.bench.engines.engines import CONVERTERS
 from neocpu.foundation.host import peak_memory
+from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 
 OWN: Final = "neocpu"
@@ -37,7 +37,7 @@ SIGNED: Final = "onnxruntime-s8s8"
 """The label of ONNX Runtime on a quantised model with signed feature maps (`signed_form`)."""
 NNCF: Final = "openvino-nncf"
 """The label of OpenVINO on the model as its own quantiser makes it."""
-CHILD: Final = (sys.executable, "-m", "neocpu.bench.engines.contender_process")
+CHILD: Final = tuple(module_command("neocpu.bench.engines.contender_process"))
 REPLY_TIMEOUT: Final = 600.0
 
 

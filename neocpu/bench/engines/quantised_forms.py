@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from neocpu.bench.engines.contenders import NNCF, SIGNED, Contender
 from neocpu.bench.engines.engines import ONNXRUNTIME, OPENVINO
 from neocpu.bench.engines.signed_form import with_signed_maps
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.python_child import module_command
 
 _log = logging.getLogger("neocpu")
 
@@ -60,11 +60,9 @@ def _quantise_by_nncf(source: Path, samples: Path, path: Path) -> str:
 
     A process of its own keeps its many lines away.
     """
-    program = (sys.executable, "-m", "neocpu.bench.engines.nncf_process")
+    command = module_command("neocpu.bench.engines.nncf_process", source, samples, path)
     try:
-        done = subprocess.run(
-            [*program, source, samples, path], capture_output=True, text=True, timeout=TIMEOUT
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return f"it took more than {TIMEOUT:g} s"
     lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

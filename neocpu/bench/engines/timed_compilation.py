@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ import onnx
 
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.python_child import module_command
 from neocpu.frontend.checks.tensor_check import all_tensors
 
-_PROGRAM: Final = (sys.executable, "-m", "neocpu", "compile", "--json")
+_PROGRAM: Final = tuple(module_command("neocpu", "compile", "--json"))
 _ERROR: Final = "neocpu: error: "
 _BY_EXIT_CODE: Final = {kind.exit_code: kind for kind in NeoCPUError.__subclasses__()}
 

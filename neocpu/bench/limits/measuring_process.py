@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.python_child import module_command
 
 _OURS: Final = rf"^{re.escape(NeoCPUError.__module__)}\.\w+: "
 """What a traceback puts before the message of an error that says all by itself."""
@@ -38,7 +38,7 @@ def measure_in_process(
     error
         If that takes longer, or fails.
     """
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    command = module_command(module, *arguments)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from neocpu.bench.race.latency import LatencyOptions, measure_latency
 from neocpu.bench.race.latency_report import LatencyReport
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
 from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.foundation.python_child import program_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def busy_processes(count: int) -> Iterator[None]:
     """Have processes compute without end meanwhile, at the priority of any other."""
     with ExitStack() as stack:
         for _ in range(count):
-            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            process = subprocess.Popen(program_command("while True: pass"))
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ import numpy as np
 
 from neocpu.bench.engines.agreement import relative_error
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.python_child import module_command, program_command
 
 NAME: Final = "model"
 # The command line's own program, in a process that a stopped benchmark does not leave behind.
@@ -87,7 +87,7 @@ class ServerProcess:
         own = ("--name", NAME, "--port", "0", "--json")
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, "serve", str(artifact), *options, *own],
+            program_command(_SERVE, "serve", artifact, *options, *own),
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,  # Ctrl-C goes to the parent alone
@@ -138,7 +138,7 @@ class ClientsProcess:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "neocpu.bench.served.served_load"],
+            module_command("neocpu.bench.served.served_load"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import multiprocessing
-import signal
+import os
+import pickle
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import numpy as np
 
+from neocpu.bench.engines.contender_process import die_with_parent
+from neocpu.building.own_session import started
+from neocpu.foundation.python_child import program_command
 from neocpu.search.solver.layout_graph import LayoutGraph, Vector
 
 INSTALL_HINT: Final = "pip install 'scipy>=1.13'"
@@ -24,6 +28,7 @@ INSTALL_HINT: Final = "pip install 'scipy>=1.13'"
 LARGEST: Final = 1e4
 # Relative difference of costs that is within those tolerances.
 TOLERANCE: Final = 1e-6
+_PROGRAM: Final = "from neocpu.bench.solvers.milp import answer; answer()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +63,29 @@ def solve_in_child(graph: LayoutGraph, seconds: float) -> MilpResult:
     A process that runs out of memory counts as one that did not finish.
     """
     start = time.perf_counter()
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_reply, args=(sender, graph, seconds), daemon=True)
-    child.start()
-    sender.close()
-    try:
-        reply: MilpResult | Exception = receiver.recv()
-    except EOFError:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with started(program_command(_PROGRAM), **pipes) as child:
+        written, _ = child.communicate(pickle.dumps((graph, seconds)))
+    if child.returncode != 0:
         return MilpResult(math.inf, -math.inf, False, time.perf_counter() - start)
-    finally:
-        child.kill()
-        child.join()
-        receiver.close()
+    reply: MilpResult | Exception = pickle.loads(written)
     if isinstance(reply, Exception):
         raise reply
     return reply
 
 
-def _reply(sender: Connection, graph: LayoutGraph, seconds: float) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        sender.send(solve_milp(graph, seconds))
-    except Exception as error:  # the parent's to report
-        sender.send(error)
+def answer() -> None:
+    """Solve what standard input holds, and write what is found to standard output."""
+    die_with_parent()
+    # What HiGHS prints must not land in the reply.
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)
+        reply: MilpResult | Exception
+        try:
+            reply = solve_milp(*pickle.load(sys.stdin.buffer))
+        except Exception as error:  # the parent's to report
+            reply = error
+        pickle.dump(reply, output)
 
 
 def solve_milp(graph: LayoutGraph, seconds: float = math.inf) -> MilpResult:

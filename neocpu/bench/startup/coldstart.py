@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from neocpu.bench.engines.engine_session import Inputs
 from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.python_child import program_command
 from neocpu.foundation.temporary import TemporaryFolder
 
 ROUNDS: Final = 9
@@ -276,8 +276,7 @@ class _Sample:
 def _start(contender: Contender, threads: int, inputs: Path, rest: float) -> _Sample:
     """Start a process, which rests for some seconds after its second call."""
     program = _BEGIN + _PROGRAMS[contender.engine] + _END
-    arguments = (contender.path, threads, inputs, rest)
-    command = [sys.executable, "-c", program, *map(str, arguments)]
+    command = program_command(program, contender.path, threads, inputs, rest)
     with tempfile.TemporaryFile() as errors:
         begin = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.python_child import program_command
 from neocpu.runtime.artifact import ArtifactFile
 
 PROCESSES: Final = 2
@@ -163,7 +163,7 @@ def parse_smaps(text: str) -> tuple[Mapping, ...]:
 @contextmanager
 def _running(artifact: Path, threads: int) -> Iterator[int]:
     """Yield the id of a process that has run ``artifact`` once and keeps it open."""
-    command = [sys.executable, "-c", _PROGRAM, str(artifact), str(threads)]
+    command = program_command(_PROGRAM, artifact, threads)
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(

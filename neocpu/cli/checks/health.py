@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from types import MappingProxyType
@@ -16,11 +16,13 @@ from neocpu.cli.checks.doctor_findings import Check, Finding, last_line
 from neocpu.cli.checks.runtime_health import python_version as least_python
 from neocpu.cli.checks.runtime_health import runtime_library, threads
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.python_child import module_command
 from neocpu.runtime.guarding import GUARD_VARIABLE
 
 MINIMUM_PYTHON: Final = (3, 11)
 CHILD_TIMEOUT: Final = 120.0
 SELF_TEST_TIMEOUT: Final = 600.0
+_SELF_TEST: Final = "neocpu.cli.checks.self_test"
 
 
 def python_version() -> Iterator[Finding]:
@@ -146,13 +148,13 @@ def kept_code() -> Iterator[Finding]:
 
 def smoke() -> Iterator[Finding]:
     """A small model compiles, runs and is right."""
-    command = f"{sys.executable} -m neocpu.cli.checks.self_test smoke"
+    command = shlex.join(module_command(_SELF_TEST, "smoke"))
     yield _child("smoke test", "smoke", f"mend what failed above; to see more: {command}")
 
 
 def guarded() -> Iterator[Finding]:
     """No kernel steps out of its tensors."""
-    command = f"{GUARD_VARIABLE}=1 {sys.executable} -m neocpu.cli.checks.self_test guard"
+    command = f"{GUARD_VARIABLE}=1 {shlex.join(module_command(_SELF_TEST, 'guard'))}"
     fix = f"a defect of neocpu: please report it, with the output of {command}"
     environment = {GUARD_VARIABLE: "1"}
     yield _child("guarded kernels", "guard", fix, environment, SELF_TEST_TIMEOUT)
@@ -191,10 +193,9 @@ def _child(
     environment: Mapping[str, str] = MappingProxyType({}),
     timeout: float = CHILD_TIMEOUT,
 ) -> Finding:
-    command = [sys.executable, "-m", "neocpu.cli.checks.self_test", test]
     try:
         done = subprocess.run(
-            command,
+            module_command(_SELF_TEST, test),
             capture_output=True,
             text=True,
             check=False,

@@ -17,6 +17,7 @@ from neocpu.cli.checks import health, runtime_health
 from neocpu.cli.checks.doctor_findings import Finding, examine
 from neocpu.foundation import requirements
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.python_child import module_command, program_command
 from neocpu.foundation.requirements import Misfit
 from neocpu.runtime import binding
 from neocpu.runtime.guarding import GUARD_VARIABLE
@@ -134,8 +135,8 @@ class TestChildren:
         real = subprocess.run
 
         def run(command: list[str], **settings: Any) -> Any:
-            assert command[1:] == ["-m", "neocpu.cli.checks.self_test", "ffi"]
-            return real([sys.executable, "-c", script], **settings)
+            assert command == module_command("neocpu.cli.checks.self_test", "ffi")
+            return real(program_command(script), **settings)
 
         monkeypatch.setattr(subprocess, "run", run)
         finding = one(health.ffi)
@@ -147,7 +148,7 @@ class TestChildren:
         real = subprocess.run
 
         def run(command: list[str], **settings: Any) -> Any:
-            assert command[1:] == ["-m", "neocpu.cli.checks.self_test", "guard"]
+            assert command == module_command("neocpu.cli.checks.self_test", "guard")
             assert settings["env"][GUARD_VARIABLE] == "1"
             script = (
                 "import ctypes, faulthandler;"
@@ -155,7 +156,7 @@ class TestChildren:
                 "faulthandler.enable();"
                 "under_the_name('kernel pool, at the end', lambda: ctypes.string_at(8))()"
             )
-            return real([sys.executable, "-c", script], **settings)
+            return real(program_command(script), **settings)
 
         monkeypatch.setattr(subprocess, "run", run)
         finding = one(health.guarded)

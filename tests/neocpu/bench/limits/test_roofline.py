@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
 from neocpu.bench.results.machine import OtherLoad
 from neocpu.foundation.errors import TargetError
+from neocpu.foundation.python_child import module_command, program_command
 from neocpu.frontend.load import load_model
 
 
@@ -89,8 +90,8 @@ def test_limits_are_measured_in_another_process(monkeypatch):
     )
 
     def run(command, **options):
-        assert command[1:] == ["-m", "neocpu.bench.limits.peak", "2"]
-        return real([command[0], "-c", quick, command[3]], **options)
+        assert command == module_command("neocpu.bench.limits.peak", 2)
+        return real(program_command(quick, 2), **options)
 
     monkeypatch.setattr(subprocess, "run", run)
     limits = measure_limits(2)
