@@ -63,8 +63,8 @@ build/neighbours/.ready: $(VENV)/.test tests/neighbours/environment.py
 	$(BIN)/python -m tests.neighbours.environment
 
 # With the system's own Python: nothing of this checkout is used, not even its .venv.
-fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SEED=N repeats one
-	$(PYTHON) -B -m tests.fresh $(SEED)
+fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SUITE=trixie WITH=torch TEST=no SEED=N
+	$(PYTHON) -B -m tests.fresh --suite "$(SUITE)" --with "$(WITH)" --test "$(TEST)" --seed "$(SEED)"
 
 lint: $(VENV)/.test types ## check style and types
 	$(BIN)/ruff check .

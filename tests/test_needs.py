@@ -35,5 +35,5 @@ def test_nothing_else_looks_for_programs():
         if "shutil.which(" in path.read_text()
     ]
     # Three that are no tests: they make machines, or install a browser.
-    machines = {"arm/sysroot.py", "fresh.py", "chromium.py"}
+    machines = {"arm/sysroot.py", "fresh/machine.py", "chromium.py"}
     assert {*others} - machines - {Path(__file__).name} == {"needs.py"}

@@ -1,9 +1,7 @@
-"""The README's two commands on a fresh machine: `make fresh [SEED=N]`, as root.
+"""A machine that is new: a minimal Debian in a temporary folder, the clone, and a user's commands.
 
-A minimal Debian with what the README asks for is made in a temporary folder, HEAD is cloned into
-it, and an ordinary user with an empty home runs `make demo` and `make test` there, the tests in
-shuffled order. Of this machine it gets the network, the sources of Debian's packages, and pip's
-settings. Mounts and processes are in namespaces of their own, so that none outlives this script.
+Of this machine it gets the network, the sources of Debian's packages, and pip's settings. Mounts
+and processes are in namespaces of their own, so that none outlives what made them.
 """
 
 from __future__ import annotations
@@ -18,16 +16,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 from urllib.parse import urlsplit
 
-ROOT: Final = Path(__file__).parents[1]
-SUITE: Final = "bookworm"
+ROOT: Final = Path(__file__).parents[2]
 #: The README's words, and Debian's package of `python3 -m venv`.
 PACKAGES: Final = ("python3", "python3-venv", "gcc", "g++", "make")
+#: What makes a Debian, the better one first. Servers of unreleased suites may be some weeks behind;
+#: what they have is signed nevertheless.
+BOOTSTRAPS: Final = {
+    "mmdebstrap": ("--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"'),
+    "debootstrap": ("--variant=minbase",),
+}
 USER: Final = "stranger"
 HOME: Final = Path("home", USER)
 CLONE: Final = HOME / "neocpu"
@@ -45,36 +48,40 @@ DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 REMOVALS: Final = 10
 
 
-def main(arguments: list[str]) -> NoReturn:
-    """Make the machine, run the commands, and exit with their status."""
-    seed = arguments[0] if arguments else str(int(time.time()) % 1_000_000)
-    bootstrap = find_bootstrap()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    print(f"fresh: {head()}; `make fresh SEED={seed}` repeats the tests' order", flush=True)
+def run_on_a_new_one(
+    bootstrap: tuple[str, ...], suite: str, commands: Sequence[str]
+) -> tuple[int, str]:
+    """Make a machine and have its user run commands in the clone, until one fails.
+
+    Returns
+    -------
+    tuple
+        Their status, and what they left in the clone if it is 0.
+    """
     with temporary_folder() as machine:
-        run(*ISOLATED, *bootstrap, SUITE, str(machine), *debian_sources(bootstrap[0]))
+        run(*ISOLATED, *bootstrap, suite, str(machine), *debian_sources(bootstrap[0], suite))
         settle(machine)
         settings = pip_settings()
-        script = "\n".join(("set -e", *mounts(machine, settings), login(machine, seed)))
+        script = "\n".join(("set -e", *mounts(machine, settings), login(machine, commands)))
         done = subprocess.run(
             [*ISOLATED, "sh", "-c", script], env=environment(settings), check=False
         )
-        left = left_behind(machine) if done.returncode == 0 else ""
-    verdict = f"failed with status {done.returncode}" if done.returncode else "passed"
-    if left:
-        verdict = f"failed: this is new or changed in the clone:\n{left.rstrip()}"
-    print(f"fresh: seed {seed} {verdict}", flush=True)
-    sys.exit(done.returncode or bool(left))
+        return done.returncode, left_behind(machine) if done.returncode == 0 else ""
 
 
-def find_bootstrap() -> tuple[str, ...]:
-    """Return the command that makes a Debian, but for its last words; exit if there is none."""
+def find_bootstrap(more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the command that makes a Debian, but for its last words; exit if there is none.
+
+    Parameters
+    ----------
+    more : sequence of str
+        Packages besides the README's.
+    """
     if os.geteuid() != 0:
         sys.exit("fresh: only root can make a machine of its own: sudo make fresh")
-    for tool in ("mmdebstrap", "debootstrap"):
+    for tool, options in BOOTSTRAPS.items():
         if shutil.which(tool):
-            return tool, "--variant=minbase", f"--include={','.join(PACKAGES)}"
+            return tool, *options, f"--include={','.join((*PACKAGES, *more))}"
     sys.exit("fresh: needs mmdebstrap: apt-get install -y --no-install-recommends mmdebstrap")
 
 
@@ -84,15 +91,20 @@ def head() -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
-def debian_sources(tool: str) -> list[str]:
-    """Return where packages come from: whence this machine has its own, if it is that Debian."""
+def debian_sources(tool: str, suite: str) -> list[str]:
+    """Return where packages come from: whence this machine has its own, if it is a Debian.
+
+    Of another suite than this machine's that is the same server.
+    """
     files = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
     source = next((path for path in files if path.is_file() and path.stat().st_size), None)
-    if source is None or platform.freedesktop_os_release().get("VERSION_CODENAME") != SUITE:
+    release = platform.freedesktop_os_release()
+    if source is None or release.get("ID") != "debian":
         return []
-    if tool == "mmdebstrap":
+    if tool == "mmdebstrap" and release.get("VERSION_CODENAME") == suite:
         return [str(source)]
-    words = source.read_text().split()
+    lines = [line.partition("#")[0] for line in source.read_text().splitlines()]
+    words = " ".join(lines).split()
     return [word for word in words if word.startswith("http") and "security" not in word][:1]
 
 
@@ -179,11 +191,9 @@ def mounts(machine: Path, settings: Mapping[str, str]) -> list[str]:
     return [shlex.join(map(str, command)) for command in commands]
 
 
-def login(machine: Path, seed: str) -> str:
-    """Return the command by which the user runs the README's two."""
-    options = f"--random-order --random-order-seed={seed}"
-    test = f"NEOCPU_TESTS=all make test PYTEST={shlex.quote(options)}"
-    work = f"cd /{CLONE} && make demo && {test}"
+def login(machine: Path, commands: Sequence[str]) -> str:
+    """Return the command by which the user runs others in the clone."""
+    work = " && ".join((f"cd /{CLONE}", *commands))
     chroot = shutil.which("chroot") or "chroot"  # which is not where users look
     user = [chroot, f"--userspec={USER}:{USER}", str(machine), "sh", "-c", work]
     # The shell stays as the first process: it waits for orphans, as every machine's first does.
@@ -208,10 +218,3 @@ def run(*command: str) -> None:
     """Run a command; one that fails has said why."""
     if status := subprocess.run(command, check=False).returncode:
         sys.exit(f"fresh: {shlex.join(command)} failed with status {status}")
-
-
-if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
