@@ -7,6 +7,7 @@ which holds one CPU, as Bochs has no more.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -101,10 +102,28 @@ def serve() -> None:
     program, results, names = pickle.loads(asked.read_bytes())
     if names:
         ctypes.CDLL(str(names), mode=ctypes.RTLD_GLOBAL)
+    _load_bochs()
     try:
         answer.write_bytes(pickle.dumps(_run(program, results)))
     except EmulationError as error:
         sys.exit(str(error))
+
+
+def _load_bochs() -> None:
+    """Load Bochs's library by its path.
+
+    The wheel for Python 3.12 and newer calls the library as if it were for 3.12 alone, so that 3.13
+    would not find it.
+    """
+    package = importlib.util.find_spec("bochscpu")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    (library,) = Path(package.submodule_search_locations[0]).glob("_bochscpu*.so")
+    spec = importlib.util.spec_from_file_location("bochscpu._bochscpu", library)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[spec.name])
 
 
 def _run(program: Program, results: Sequence[Region]) -> list[bytes]:
