@@ -20,6 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
+# The budget is for what no record tells of this CPU: where records ship, nothing is measured.
 demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with ONNX Runtime
 	mkdir -p build
 	$(BIN)/neocpu compile resnet50 -o build/resnet50.so --tune-budget $(BUDGET)

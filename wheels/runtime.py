@@ -42,7 +42,7 @@ FOLDERS: Final[Mapping[str, Path]] = {
 
 WHOLE: Final = ("neocpu.runtime", "neocpu.batch", "neocpu.serving", "neocpu.bundle")
 """Packages of which every module is shipped."""
-COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor")
+COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor", "completion")
 """Commands of ``neocpu`` that need no compiler."""
 BY_NAME: Final = ("neocpu.__main__", "neocpu.cli.checks.runtime_health")
 """Modules that nothing imports by a statement."""

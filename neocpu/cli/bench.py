@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
+from neocpu.cli import options
 from neocpu.cli.lazy_group import LazyGroup
 
 VIEWS: Final = {
@@ -36,9 +38,17 @@ class BenchGroup(LazyGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put ``race`` in front of what does not begin with a view."""
-        if not args or args[0] not in (*VIEWS, *self.get_help_option_names(ctx)):
+        if args and args[0] not in (*VIEWS, *self.get_help_option_names(ctx)):
             args = ["race", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the views and options that begin so, or else the models to race."""
+        if found := super().shell_complete(ctx, incomplete):
+            return found
+        race = self.get_command(ctx, "race")
+        assert race is not None
+        return options.ModelName().shell_complete(ctx, race.params[0], incomplete)
 
 
 command = BenchGroup(

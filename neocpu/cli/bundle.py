@@ -51,10 +51,13 @@ def command(terminal: Terminal, artifact: Path, folder: Path, static: bool, forc
         "bytes": bundle.size,
         "weight_bytes": bundle.weight_bytes,
     }
-    terminal.result(document, lambda: _show(bundle))
+    terminal.result(document, lambda: _show(bundle, quiet=terminal.quiet))
 
 
-def _show(bundle: Bundle) -> None:
+def _show(bundle: Bundle, *, quiet: bool) -> None:
+    if quiet:
+        echo(f"{bundle.folder}: {size(bundle.size)}")
+        return
     source = [file for file in bundle.files if "src" in Path(file.path).parts]
     others = [file for file in bundle.files if file not in source]
     rows = [(file.path, size(file.size)) for file in others]

@@ -24,4 +24,5 @@ COMMANDS: Final[dict[str, str]] = {
     "db": "Show, check, merge, prune and export tuning databases.",
     "models": "List the built-in networks, or write one as an .onnx file.",
     "doctor": "Check that this machine can compile and run models.",
+    "completion": "Print what lets bash, zsh or fish complete command lines.",
 }

@@ -24,7 +24,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model", metavar="MODEL|OTHER.so")
+@click.argument("model", type=options.ModelName(), metavar="MODEL|OTHER.so")
 @click.argument("artifact", type=options.PATH)
 @options.inputs
 @options.input_seed

@@ -60,7 +60,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model")
+@click.argument("model", type=options.ModelName())
 @click.option(
     "-o",
     "output",
@@ -214,7 +214,7 @@ def command(
         # The linker, a child, needs far less.
         "peak_bytes": peak_memory(),
     }
-    terminal.result(report, lambda: None if terminal.quiet else _show(report))
+    terminal.result(report, lambda: _show(report, quiet=terminal.quiet))
 
 
 def _compile(model: str, path: Path, calibrated: bool, **settings: Any) -> dict[str, Any]:
@@ -277,11 +277,13 @@ def _signature(header: ArtifactHeader) -> dict[str, Any]:
     }
 
 
-def _show(report: Mapping[str, Any]) -> None:
+def _show(report: Mapping[str, Any], *, quiet: bool) -> None:
     echo(
         f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}, "
         f"{size(report['peak_bytes'])} of memory"
     )
+    if quiet:
+        return
     if "variants" in report:
         show_variants(report["variants"])
     else:

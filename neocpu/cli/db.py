@@ -14,6 +14,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
+from neocpu.cli.lazy_group import Group
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import DatabaseError
 from neocpu.foundation.files import refuse_overwriting
@@ -33,33 +34,37 @@ MAX_NOTES: Final = 10
 EPILOG = """\b
 Examples:
   neocpu db stats
-  neocpu db check --db tuned.jsonl
+  neocpu db check tuned.jsonl
   neocpu db merge all.jsonl machine1.jsonl machine2.jsonl
-  neocpu db prune --db all.jsonl --dry-run
+  neocpu db prune all.jsonl --dry-run
   neocpu db export --db all.jsonl --model resnet50 --best 20 -o resnet50.jsonl"""
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=Group, epilog=EPILOG)
 def command() -> None:
     """Show, check, merge, prune and export tuning databases.
 
-    Three layers are read, of which a later one counts: the records shipped with neocpu, your own,
-    and the files named with --db. Others may go on writing to a file while these commands work.
+    A compilation reads three layers, of which a later one counts: the records shipped with neocpu,
+    your own, and the files named with --db. Others may go on writing to a file while these commands
+    work.
     """
 
 
-@command.command(epilog="Example:  neocpu db stats --db tuned.jsonl")
-@options.databases
+_files: Final = click.argument("files", metavar="[FILE]…", nargs=-1, type=options.PATH)
+
+
+@command.command(epilog="Example:  neocpu db stats tuned.jsonl")
+@_files
 @options.common
-def stats(terminal: Terminal, databases: tuple[Path, ...]) -> None:
-    """Count what every file holds, by CPU and template."""
+def stats(terminal: Terminal, files: tuple[Path, ...]) -> None:
+    """Count what FILEs hold, by CPU and template; by default the shipped ones and your own."""
     from neocpu.schedules.registry import template_version
     from neocpu.tuning_db.statistics import file_statistics
 
-    files = []
-    for layer, contents in _read_layers(terminal, databases):
+    counts = []
+    for layer, contents in _read_each(terminal, files):
         counted = file_statistics(contents, template_version)
-        files.append(
+        counts.append(
             {
                 "layer": layer,
                 "path": str(contents.path),
@@ -70,7 +75,7 @@ def stats(terminal: Terminal, databases: tuple[Path, ...]) -> None:
                 "groups": [asdict(group) for group in counted.groups],
             }
         )
-    terminal.result({"files": files}, lambda: _show_stats(files))
+    terminal.result({"files": counts}, lambda: _show_stats(counts))
 
 
 def _show_stats(files: Sequence[Mapping[str, Any]]) -> None:
@@ -99,18 +104,21 @@ def _show_stats(files: Sequence[Mapping[str, Any]]) -> None:
         print_table(("layer", "CPU", "template", *columns), rows, right=columns)
 
 
-@command.command(epilog="Example:  neocpu db check --db tuned.jsonl")
-@options.databases
+@command.command(epilog="Example:  neocpu db check tuned.jsonl")
+@_files
 @options.common
-def check(terminal: Terminal, databases: tuple[Path, ...]) -> None:
-    """Name every line that cannot be used. Exits with 7 if there is one."""
-    files = [_checked(contents) for _, contents in _read_layers(terminal, databases)]
-    terminal.result({"files": files}, lambda: _show_check(files, quiet=terminal.quiet))
-    bad = sum(len(file["bad"]) for file in files)
+def check(terminal: Terminal, files: tuple[Path, ...]) -> None:
+    """Name every line of FILE that cannot be used; by default of the shipped ones and your own.
+
+    Exits with 7 if there is one.
+    """
+    checked = [_checked(contents) for _, contents in _read_each(terminal, files)]
+    terminal.result({"files": checked}, lambda: _show_check(checked))
+    bad = sum(len(file["bad"]) for file in checked)
     if bad:
         raise DatabaseError(
-            f"{plural(bad, 'bad line')} in {plural(sum(bool(f['bad']) for f in files), 'file')}; "
-            "'neocpu db prune --db FILE' drops them, but for those of other versions of neocpu"
+            f"{plural(bad, 'bad line')} in {plural(sum(bool(f['bad']) for f in checked), 'file')}; "
+            "'neocpu db prune FILE' drops them, but for those of other versions of neocpu"
         )
 
 
@@ -135,11 +143,11 @@ def _fits(record: Record) -> bool:
     return registry.can_compute(record.workload, record.scheme, cpu_target(record.target))
 
 
-def _show_check(files: Sequence[Mapping[str, Any]], *, quiet: bool) -> None:
+def _show_check(files: Sequence[Mapping[str, Any]]) -> None:
     for file in files:
         for bad in file["bad"]:
             echo(f"{file['path']}:{bad['line']}: {bad['reason']}")
-        if not file["bad"] and not quiet:
+        if not file["bad"]:
             echo(f"{file['path']}: {plural(file['records'], 'record')}, all good")
 
 
@@ -159,7 +167,7 @@ def merge(terminal: Terminal, destination: Path, sources: tuple[Path, ...]) -> N
         merged = merge_files(destination, sources, on_read=on_read)
     _note_skipped(terminal, [skipped for file in merged for skipped in file.skipped])
     document = {"destination": str(destination), "files": [_merged(file) for file in merged]}
-    terminal.result(document, lambda: None if terminal.quiet else _show_merged(document))
+    terminal.result(document, lambda: _show_merged(document, quiet=terminal.quiet))
 
 
 def _merged(file: MergedFile) -> dict[str, Any]:
@@ -172,8 +180,8 @@ def _merged(file: MergedFile) -> dict[str, Any]:
     }
 
 
-def _show_merged(document: Mapping[str, Any]) -> None:
-    for file in document["files"]:
+def _show_merged(document: Mapping[str, Any], *, quiet: bool) -> None:
+    for file in () if quiet else document["files"]:
         left = file["records"] - file["added"] - file["improved"]
         skipped = f", {plural(file['skipped'], 'line')} skipped" if file["skipped"] else ""
         echo(
@@ -183,14 +191,8 @@ def _show_merged(document: Mapping[str, Any]) -> None:
     echo(f"merged into {document['destination']}")
 
 
-@command.command(epilog="Example:  neocpu db prune --db tuned.jsonl --keep-best 50 --dry-run")
-@click.option(
-    "--db",
-    "database",
-    type=options.PATH,
-    metavar="FILE",
-    help="The tuning database to prune; by default your own.",
-)
+@command.command(epilog="Example:  neocpu db prune tuned.jsonl --keep-best 50 --dry-run")
+@click.argument("database", metavar="[FILE]", required=False, type=options.PATH)
 @click.option(
     "--keep-best",
     type=click.IntRange(min=1),
@@ -208,7 +210,7 @@ def prune(
     failed: bool,
     dry_run: bool,
 ) -> None:
-    """Drop the lines of a database that count for nothing.
+    """Drop the lines of FILE, by default your own database, that count for nothing.
 
     These are torn ones, those a later line supersedes, those of earlier versions of a template, and
     schemes that cannot compute their workload. Lines of later versions of neocpu stay. The shipped
@@ -223,7 +225,7 @@ def prune(
     with _reading(terminal) as on_read:
         pruned = prune_file(path, rules, dry_run=dry_run, on_read=on_read)
     document = {**asdict(pruned), "path": str(path), "dry_run": dry_run}
-    terminal.result(document, lambda: None if terminal.quiet else _show_pruned(pruned, dry_run))
+    terminal.result(document, lambda: _show_pruned(pruned, dry_run))
 
 
 def _show_pruned(report: PruneReport, dry_run: bool) -> None:
@@ -313,7 +315,7 @@ def export(
         replace_contents(real, data)
     document = {"path": str(output), "records": len(records), "bytes": len(data)}
     told = f"{output}: {plural(len(records), 'record')}, {size(len(data))}"
-    terminal.result(document, lambda: None if terminal.quiet else echo(told))
+    terminal.result(document, lambda: echo(told))
 
 
 def _note_skipped(terminal: Terminal, skipped: Sequence[SkippedLine]) -> None:
@@ -321,7 +323,7 @@ def _note_skipped(terminal: Terminal, skipped: Sequence[SkippedLine]) -> None:
     for line in skipped[:MAX_NOTES]:
         terminal.note(str(line))
     if more := len(skipped[MAX_NOTES:]):
-        terminal.note(f"{plural(more, 'more line')} skipped; 'neocpu db check' names them")
+        terminal.note(f"{plural(more, 'more line')} skipped; 'neocpu db check FILE' names them")
 
 
 def _print_records(records: Sequence[Record]) -> None:
@@ -352,11 +354,13 @@ def _layers(databases: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     yield from (("--db", path) for path in databases)
 
 
-def _read_layers(terminal: Terminal, databases: Sequence[Path]) -> list[tuple[str, Contents]]:
+def _read_each(terminal: Terminal, files: Sequence[Path]) -> list[tuple[str, Contents]]:
+    """Read these files alone; without any, all that a compilation reads by itself."""
     from neocpu.tuning_db.record_file import read_records
 
+    chosen = [("named", path) for path in files] or _layers(())
     with _reading(terminal) as on_read:
-        return [(layer, read_records(path, on_read)) for layer, path in _layers(databases)]
+        return [(layer, read_records(path, on_read)) for layer, path in chosen]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A click group that imports each command's module only when it is called."""
+"""Groups of commands: they print their help, suggest names, and import commands when called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from neocpu.cli.terminal import echo
 from neocpu.foundation.errors import UsageError, did_you_mean
 
 
@@ -17,7 +19,33 @@ def installed(package: str, name: str) -> bool:
     return importlib.util.find_spec(f"{package}.{name}") is not None
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group that prints its help where nothing is asked of it, and suggests close names."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Print the help and exit if there are no arguments; else parse them."""
+        # No error, as it is by click's ``no_args_is_help``.
+        if not args and not ctx.resilient_parsing:
+            echo(*self.get_help(ctx).splitlines())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command to run, or suggest the closest one."""
+        name = args[0]
+        # A shell that completes a line is not told what is wrong with it.
+        if not name.startswith("-") and not ctx.resilient_parsing:
+            if self.get_command(ctx, name) is None:
+                known = self.list_commands(ctx)
+                options = [option for param in self.get_params(ctx) for option in param.opts]
+                hint = did_you_mean(name, [*known, *options]) or f"; known: {', '.join(known)}"
+                raise click.UsageError(f"no command '{name}'{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
     """A group of the modules of a package that hold a click command named ``command``.
 
     Parameters
@@ -49,6 +77,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lines:
             return None
         if not installed(self.package, cmd_name):
+            if ctx.resilient_parsing:
+                return None
             raise UsageError(
                 f"{ctx.command_path} {cmd_name} needs the compiler: pip install neocpu"
             )
@@ -56,17 +86,13 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command), cmd_name
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command to run, or suggest the closest one."""
-        name = args[0]
-        if name not in self.lines and not name.startswith("-"):
-            hint = did_you_mean(name, self.lines) or f"; known: {', '.join(self.lines)}"
-            raise click.UsageError(f"no command '{name}'{hint}", ctx)
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.lines[name]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the commands, or options, that begin so, without importing any command."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self.lines[name]) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]

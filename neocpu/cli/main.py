@@ -35,7 +35,11 @@ artifact, 129 hung up, 130 interrupted, 141 its reader went away,
 
 \b
   neocpu compile model.onnx -o model.so --tune-budget 60s
-  neocpu run model.so --repeat 50"""
+  neocpu run model.so --repeat 50
+
+\b
+Tab completes commands, options and files after
+  eval "$(neocpu completion bash)"  # or zsh; neocpu completion fish | source"""
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -51,7 +55,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     package="neocpu.cli",
     lines=COMMANDS,
     epilog=EPILOG,
-    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--version",
@@ -61,11 +65,8 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     callback=_print_version,
     help="Show the version and exit.",
 )
-@click.pass_context
-def cli(context: click.Context) -> None:
+def cli() -> None:
     """Compile convolutional networks to fast CPU code."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
@@ -147,7 +148,10 @@ def _usage_message(error: click.ClickException) -> str:
         known = (
             [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
         )
-        message = f"no option {error.option_name}{did_you_mean(error.option_name, known)}"
+        hint = did_you_mean(error.option_name, known)
+        if not hint and error.ctx and isinstance(error.ctx.command, click.Group):
+            hint = " here: options follow the command"
+        message = f"no option {error.option_name}{hint}"
     else:
         message = error.format_message().removesuffix(".")
         message = message[:1].lower() + message[1:]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
+from neocpu.cli.lazy_group import Group
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import size
 
@@ -38,7 +39,7 @@ class Image(click.ParamType[tuple[int, int]]):
         return int(match[1]), int(match[2] or match[1])
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=Group, epilog=EPILOG)
 def command() -> None:
     """List the built-in networks, or write one as an .onnx file.
 
@@ -61,7 +62,7 @@ def list_models(terminal: Terminal) -> None:
 
 
 @command.command("export", epilog="Example:  neocpu models export resnet50 -o resnet50.onnx")
-@click.argument("name")
+@click.argument("name", shell_complete=options.complete_network)
 @click.option(
     "-o",
     "--output",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neocpu.foundation.errors import UsageError
+import click
 
 
 def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
@@ -15,13 +15,16 @@ def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
     Raises
     ------
     UsageError
-        If there is no network or suite of a name, or none is named.
+        If there is no network or suite of a name.
+    click.UsageError
+        If none is named.
     """
     from neocpu import models as builtin
 
     named = (*(builtin.suite(suite) if suite is not None else ()), *models)
     if not named:
-        raise UsageError("missing argument: name a MODEL or a --suite")
+        context = click.get_current_context(silent=True)
+        raise click.UsageError("missing argument: name a MODEL or a --suite", context)
     for model in models:
         if builtin.is_name(model):
             builtin.find(model)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import glob
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from neocpu.cli.terminal import Terminal
 from neocpu.custom_operators.registry import register_named
@@ -19,6 +21,36 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 PATH: Final = click.Path(path_type=Path, readable=False)
 """Of whatever there is: who opens it knows what to say if that is not allowed."""
+FILE_NAME: Final = click.Path(readable=False)
+"""The same as text, for what need not be a file."""
+
+
+def complete_network(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Return the built-in networks whose names begin so."""
+    from neocpu.models import MODELS
+
+    return [
+        CompletionItem(name, help=info.title)
+        for name, info in MODELS.items()
+        if name.startswith(incomplete)
+    ]
+
+
+class ModelName(click.ParamType[str]):
+    """A model's file, or the name of a built-in network."""
+
+    name = "model"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Return the networks that begin so, where no file does; else have the shell name files."""
+        names = complete_network(ctx, param, incomplete)
+        if not incomplete or not names or glob.glob(f"{glob.escape(incomplete)}*"):
+            return [CompletionItem(incomplete, type="file")]
+        return names
 
 
 class Duration(click.ParamType[float]):
@@ -222,7 +254,12 @@ def _flag(*names: str, **settings: Any) -> Callable[[Command], Command]:
 _COMMON: Final = (
     _flag("--debug", is_flag=True, help="Show the traceback of an error."),
     _flag("--verbose", "-v", count=True, help="Show more; -vv shows all."),
-    _flag("--quiet", "-q", is_flag=True, help="Show results and errors alone."),
+    _flag(
+        "--quiet",
+        "-q",
+        is_flag=True,
+        help="Show no progress, notes or warnings, and one line of a file that was written.",
+    ),
     _flag("--json", is_flag=True, help="Print one JSON document to standard output."),
 )
 

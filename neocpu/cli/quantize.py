@@ -31,7 +31,7 @@ CORRECTIONS = ("none", "weights", "mean-variance", "activations")
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model")
+@click.argument("model", type=options.ModelName())
 @calibration_options.calibrate(required=True)
 @click.option("-o", "output", type=options.PATH, metavar="FILE", help="By default MODEL.int8.onnx.")
 @options.shape
@@ -157,11 +157,13 @@ def command(
     if histograms is not None:
         draw(quantised.report, histograms)
     document = {"model": str(path), "bytes": path.stat().st_size, **quantised.report.to_json()}
-    terminal.result(document, lambda: _show(path, quantised.report))
+    terminal.result(document, lambda: _show(path, quantised.report, quiet=terminal.quiet))
 
 
-def _show(path: Path, report: QuantisationReport) -> None:
+def _show(path: Path, report: QuantisationReport, *, quiet: bool) -> None:
     echo(f"{path}: {size(path.stat().st_size)}")
+    if quiet:
+        return
     outputs = ", ".join(f"{name} {_decibels(value)}" for name, value in report.outputs.items())
     agreement = [] if report.agreement is None else [("agreement", f"{report.agreement:.1%}")]
     print_fields(

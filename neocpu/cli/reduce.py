@@ -27,7 +27,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model")
+@click.argument("model", type=options.ModelName())
 @click.option(
     "--check",
     "check",
@@ -114,4 +114,6 @@ def command(
             graph, asked, name, budget=budget, on_progress=report, on_smaller=write
         )
     write(found.case)
-    terminal.result(files.document(found, asked), lambda: files.show(found, asked))
+    terminal.result(
+        files.document(found, asked), lambda: files.show(found, asked, quiet=terminal.quiet)
+    )

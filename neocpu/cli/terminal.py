@@ -64,7 +64,8 @@ class Terminal:
     json : bool
         Print one JSON document instead of text: the result, or the error.
     quiet : bool
-        No progress, no summaries, no warnings.
+        No progress, notes and warnings; and a single line of a file that was written, with no
+        summary of what is in it.
     verbose : int
         1 shows informative log messages, 2 also debugging ones.
     debug : bool

@@ -21,6 +21,7 @@ from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely
+from neocpu.foundation.units import plural
 
 if TYPE_CHECKING:
     from neocpu.schedules.vocabulary.scheme import Scheme
@@ -36,7 +37,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("models", nargs=-1, metavar="[MODEL]…")
+@click.argument("models", type=options.ModelName(), nargs=-1, metavar="[MODEL]…")
 @click.option(
     "--suite",
     metavar="NAME",
@@ -125,7 +126,7 @@ def command(
     All models are tuned together, each to near its own optimum: what they share is measured once,
     and --budget is for all. Each measurement is kept as it is made: Ctrl-C loses nothing, still
     writes the page, and no scheme is tried twice. In the end winners too close to call are timed
-    again in turns, and each convolution's winner is checked. Five lines say what that bought; -v
+    again in turns, and each convolution's winner is checked. A few lines say what that bought; -v
     has a row of each workload.
     """
     collect_rarely()
@@ -164,7 +165,7 @@ def command(
     _write_page(terminal, html, title, report)
     # Where nothing was measured, what is known is the result.
     rows = terminal.verbose > 0 or not report["measured"]
-    terminal.result(report, lambda: None if terminal.quiet else _show(report, rows=rows))
+    terminal.result(report, lambda: _show(report, rows=rows, quiet=terminal.quiet))
 
 
 @contextmanager
@@ -260,7 +261,10 @@ def _best(report: TaskReport) -> tuple[Scheme | None, float | None, str | None]:
     return None, None, None
 
 
-def _show(report: Mapping[str, Any], *, rows: bool) -> None:
+def _show(report: Mapping[str, Any], *, rows: bool, quiet: bool) -> None:
+    if quiet:
+        echo(f"{report['database']}: {plural(report['measured'], 'new measurement')}")
+        return
     if rows:
         _show_workloads(report)
         echo("")

@@ -82,6 +82,7 @@ peers = click.option(
 source = click.option(
     "--model",
     "source",
+    type=options.ModelName(),
     metavar="FILE.onnx",
     help="The model OUT.so was compiled from, which the other engines run.",
 )
@@ -144,7 +145,7 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
         return view(terminal, Asked(names, known, page), **own)
 
-    argument = click.argument("models", metavar=metavar, nargs=-1)
+    argument = click.argument("models", type=options.ModelName(), metavar=metavar, nargs=-1)
     return _with(
         asked,
         *(argument, suite, options.shape, options.batch, options.databases),
@@ -202,7 +203,9 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
         known = Known(usable_threads(threads), (), InputShapes({}))
         return view(terminal, Asked(names, known, page), **own)
 
-    argument = click.argument("models", metavar="OUT.so…", nargs=-1, required=True)
+    argument = click.argument(
+        "models", type=options.FILE_NAME, metavar="OUT.so…", nargs=-1, required=True
+    )
     return _with(asked, argument, options.threads, markdown, output, options.page, options.common)
 
 

@@ -99,6 +99,7 @@ def calibrate(*, required: bool) -> Callable[[Command], Command]:
     """Return the option that names the data."""
     return click.option(
         "--calibrate",
+        type=options.FILE_NAME,
         required=required,
         metavar="SOURCE",
         help="What the model will see: a folder of pictures, an .npz file (arrays by input name, "

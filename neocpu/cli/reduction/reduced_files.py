@@ -59,12 +59,14 @@ class ReducedFiles:
             "reproduce": check.shown(self.model, self.inputs),
         }
 
-    def show(self, found: Reduction, check: Check) -> None:
-        """Print it for people."""
+    def show(self, found: Reduction, check: Check, *, quiet: bool) -> None:
+        """Print it for people; of a quiet one the first line."""
         operators = found.case.operators
         nodes = f"{len(operators)} of {plural(found.nodes, 'node')}"
         unsure = "" if found.is_smallest else "; there was no time to look for fewer"
         echo(f"{self.model}: {nodes} fail in the same way{unsure}")
+        if quiet:
+            return
         print_fields(
             [
                 (

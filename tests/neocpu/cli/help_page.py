@@ -37,7 +37,11 @@ def sections() -> Iterator[tuple[str, tuple[click.Command, str]]]:
 
 def _under(command: click.Command, path: str) -> Iterator[tuple[str, tuple[click.Command, str]]]:
     context = click.Context(
-        command, info_name=path, terminal_width=_WIDTH, max_content_width=_WIDTH
+        command,
+        info_name=path,
+        terminal_width=_WIDTH,
+        max_content_width=_WIDTH,
+        **cli.context_settings,
     )
     lines = command.get_help(context).splitlines()
     yield path, (command, "\n".join(line.rstrip() for line in lines))

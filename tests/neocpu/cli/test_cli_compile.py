@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.units import size
 from neocpu.processing import NO_PROCESSING
 from neocpu.reference.runner import run_reference
 from neocpu.runtime.artifact import read_header
@@ -205,7 +206,8 @@ class TestRecords:
         *_, title, what, layers, most, left, kept = outcome.out.splitlines()
         assert title == "tuning:"
         assert what.endswith(
-            "3 schemes in 1.5 s, 1 failed; 2 known before, 9 left to their estimates"
+            "3 schemes in 1.5 s, 1 failed; known from records: 2 schemes (1 of 1 layer); 9 left "
+            "to their estimates"
         )
         assert layers.endswith(
             "1 of 1 measured: 60.0 µs as chosen before, 40.0 µs now, 1.50 times as fast"
@@ -220,6 +222,37 @@ class TestRecords:
         assert {**report["tuning"], **counts} == report["tuning"]
         assert report["tuning"]["now_us"] == pytest.approx(40.0)
         assert report["tuning"]["gained_most"][0]["before_us"] == pytest.approx(30.0)
+
+    @pytest.mark.parametrize(
+        ("reused", "known"),
+        [
+            ((2, 5), "7 schemes (2 of 2 layers)"),
+            ((0, 5), "5 schemes (1 of 2 layers)"),
+            ((0, 0), "0 schemes (0 of 2 layers)"),
+        ],
+    )
+    def test_what_nothing_was_measured_for(
+        self,
+        cli: Cli,
+        onnx_file: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        reused: tuple[int, int],
+        known: str,
+    ) -> None:
+        task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
+        rest = {"measured": 0, "failed": 0, "left": 3, "noise": None, "checked": False}
+        tasks = [TaskReport(task, None, None, reused=n, **rest, before=None) for n in reused]
+        monkeypatch.setattr(
+            "neocpu.compile_each.tune_networks", lambda *_: TuneReport(tuple(tasks), 1.5, 0.0)
+        )
+        line = ("compile", onnx_file, "--only-db", "--db", "r.jsonl", "--tune-budget", "2s")
+        outcome = cli(*line, "--no-verify")
+        assert outcome.code == 0, outcome.err
+        assert outcome.out.splitlines()[-3:] == [
+            "tuning:",
+            f"  measured      nothing; known from records: {known}; 6 left to their estimates",
+            "  left to gain  about 0.0% of a network's time",
+        ]
 
 
 class TestCompiles:
@@ -251,8 +284,9 @@ class TestCompiles:
 
     def test_quietly(self, cli: Cli, onnx_file: Path) -> None:
         outcome = cli("compile", onnx_file, "--quiet")
-        assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
-        assert Path("small.so").is_file()
+        assert (outcome.code, outcome.err) == (0, "")
+        (line,) = outcome.out.splitlines()
+        assert line.startswith(f"small.so: {size(Path('small.so').stat().st_size)} in ")
 
     def test_json(self, cli: Cli, onnx_file: Path) -> None:
         outcome = cli("compile", onnx_file, "-o", "x.so", "--json", "--opt", "nchw")

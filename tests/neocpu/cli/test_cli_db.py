@@ -82,27 +82,31 @@ def test_stats(cli: Cli, write: Write, shipped: Path) -> None:
     user = store_module.default_database()
     user.parent.mkdir(parents=True)
     user.write_text(record(5).to_line())
-    outcome = cli("db", "stats", "--db", "a.jsonl", "--db", "b.jsonl")
+    outcome = cli("db", "stats")
     assert outcome.code == 0
     size = {name: Path(name).stat().st_size for name in ("a.jsonl", "b.jsonl")}
     assert lines(outcome.out) == [
         "layer size records superseded skipped file",
         f"shipped {shipped.stat().st_size} B 1 0 0 {shipped}",
         f"user {user.stat().st_size} B 1 0 0 {user}",
-        f"--db {size['a.jsonl'] / 1e3:.1f} kB 2 1 1 a.jsonl",
-        f"--db {size['b.jsonl'] / 1e3:.1f} kB 2 0 0 b.jsonl",
         "",
         "layer CPU template threads workloads records failed stale",
         "shipped znver4 conv2d_direct 2 1 1 0 0",
         "user znver4 conv2d_direct 2 1 1 0 0",
-        "--db znver4 conv2d_direct 2 1 2 1 0",
-        "--db znver4 conv2d_direct 1 1 1 0 0",
-        "--db znver4 conv2d_direct 2 1 1 0 1",
     ]
-    document = json.loads(cli("db", "stats", "--db", "a.jsonl", "--json").out)
-    assert [file["layer"] for file in document["files"]] == ["shipped", "user", "--db"]
-    assert document["files"][2] == {
-        "layer": "--db",
+    assert lines(cli("db", "stats", "a.jsonl", "b.jsonl").out) == [
+        "layer size records superseded skipped file",
+        f"named {size['a.jsonl'] / 1e3:.1f} kB 2 1 1 a.jsonl",
+        f"named {size['b.jsonl'] / 1e3:.1f} kB 2 0 0 b.jsonl",
+        "",
+        "layer CPU template threads workloads records failed stale",
+        "named znver4 conv2d_direct 2 1 2 1 0",
+        "named znver4 conv2d_direct 1 1 1 0 0",
+        "named znver4 conv2d_direct 2 1 1 0 1",
+    ]
+    (document,) = json.loads(cli("db", "stats", "a.jsonl", "--json").out)["files"]
+    assert document == {
+        "layer": "named",
         "path": "a.jsonl",
         "bytes": size["a.jsonl"],
         "records": 2,
@@ -138,11 +142,10 @@ def bad_file(write: Write) -> Path:
 def test_check(cli: Cli, write: Write, shipped: Path) -> None:
     good = cli("db", "check")
     assert (good.code, good.out) == (0, f"{shipped}: 1 record, all good\n")
-    assert cli("db", "check", "-q").out == ""
     path = bad_file(write)
-    outcome = cli("db", "check", "--db", path)
+    outcome = cli("db", "check", path)
     assert outcome.code == 7
-    found = outcome.out.splitlines()[1:]
+    found = outcome.out.splitlines()
     assert [line.split(":", 2)[:2] for line in found] == [
         ["bad.jsonl", str(n)] for n in (2, 3, 4, 5)
     ]
@@ -158,10 +161,10 @@ def test_check(cli: Cli, write: Write, shipped: Path) -> None:
     ):
         assert reason in line
     assert outcome.error == (
-        "neocpu: error: 4 bad lines in 1 file; 'neocpu db prune --db FILE' drops them, but for "
+        "neocpu: error: 4 bad lines in 1 file; 'neocpu db prune FILE' drops them, but for "
         "those of other versions of neocpu"
     )
-    as_json = cli("db", "check", "--db", path, "--json")
+    as_json = cli("db", "check", shipped, path, "--json")
     assert as_json.code == 7
     document = json.loads(as_json.out)
     assert document["files"][0]["bad"] == []
@@ -187,18 +190,18 @@ def test_absurd_numbers_are_named_and_left_out(cli: Cli, write: Write) -> None:
 def test_prune_drops_what_check_found(cli: Cli, write: Write) -> None:
     path = bad_file(write)
     before = path.read_bytes()
-    planned = cli("db", "prune", "--db", path, "--dry-run")
+    planned = cli("db", "prune", path, "--dry-run")
     assert (planned.code, path.read_bytes()) == (0, before)
     sizes = f"{len(before) / 1e3:.1f} kB -> "
     assert planned.out.startswith(
         f"bad.jsonl: would drop 2 torn, 1 unfit; would keep 1 record and 1 line of other versions "
         f"of neocpu; {sizes}"
     )
-    outcome = cli("db", "prune", "--db", path)
+    outcome = cli("db", "prune", path)
     assert outcome.code == 0
     assert outcome.out == planned.out.replace("would drop", "dropped").replace("would keep", "kept")
     assert [line["reason"] for line in check_lines(cli, path)] == ["record version 9, expected 1"]
-    again = json.loads(cli("db", "prune", "--db", path, "--json").out)
+    again = json.loads(cli("db", "prune", path, "--json").out)
     assert again == {
         "path": "bad.jsonl",
         "kept": 1,
@@ -211,17 +214,17 @@ def test_prune_drops_what_check_found(cli: Cli, write: Write) -> None:
 
 
 def check_lines(cli: Cli, path: Path) -> list[dict[str, Any]]:
-    return json.loads(cli("db", "check", "--db", path, "--json").out)["files"][1]["bad"]
+    return json.loads(cli("db", "check", path, "--json").out)["files"][0]["bad"]
 
 
 def test_prune_keeps_the_best_and_failures_if_asked(cli: Cli, write: Write, shipped: Path) -> None:
     every = [record(n) for n in (3, 1, 2)] + [record(4, error="timeout")]
     path = write("a.jsonl", *every)
-    cli("db", "prune", "--db", path, "--keep-best", 2)
+    cli("db", "prune", path, "--keep-best", 2)
     assert path.read_text() == "".join(made.to_line() for made in every[1:])
-    cli("db", "prune", "--db", path, "--failed")
+    cli("db", "prune", path, "--failed")
     assert path.read_text() == "".join(made.to_line() for made in every[1:3])
-    outcome = cli("db", "prune", "--db", shipped)
+    outcome = cli("db", "prune", shipped)
     assert outcome.code == 2
     assert outcome.error.endswith(
         "shipped.jsonl comes with neocpu and is never changed: name another file"
@@ -312,11 +315,11 @@ def test_a_foreign_file_does_not_print_all_of_itself(cli: Cli, write: Write) -> 
     for arguments in (("merge", "all.jsonl", path), ("export", "--db", path)):
         err = cli("db", *arguments).err.splitlines()
         assert len(err) == db.MAX_NOTES + 1
-        assert err[-1] == "neocpu: 5 more lines skipped; 'neocpu db check' names them"
+        assert err[-1] == "neocpu: 5 more lines skipped; 'neocpu db check FILE' names them"
 
 
 def test_mistakes(cli: Cli) -> None:
-    missing = cli("db", "stats", "--db", "nowhere.jsonl")
+    missing = cli("db", "stats", "nowhere.jsonl")
     assert missing.code == 7
     assert "cannot read tuning database nowhere.jsonl: No such file" in missing.error
     assert cli("db", "merge", "all.jsonl").code == 2
@@ -334,7 +337,7 @@ def test_progress_is_shown_when_it_takes_long(
     cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("long.jsonl", *[record()] * 1500)
-    assert "read" not in cli("db", "stats", "--db", path).err
+    assert "read" not in cli("db", "stats", path).err
     monkeypatch.setattr(db, "PATIENCE", -1.0)
-    assert "neocpu: read 1000/1501 long.jsonl" in cli("db", "stats", "--db", path).err
-    assert cli("db", "stats", "--db", path, "-q").err == ""
+    assert "neocpu: read 1000/1501 long.jsonl" in cli("db", "stats", path).err
+    assert cli("db", "stats", path, "-q").err == ""

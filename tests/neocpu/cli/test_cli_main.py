@@ -35,7 +35,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
 
 class TestHelp:
     def test_names_every_command(self, cli: Cli) -> None:
-        for arguments in ((), ("--help",)):
+        for arguments in ((), ("--help",), ("-h",)):
             outcome = cli(*arguments)
             assert outcome.code == 0
             assert outcome.err == ""
@@ -62,6 +62,19 @@ class TestHelp:
             assert f"  neocpu {' '.join(leaf)}" in outcome.out
             for option in ("--json", "--debug", "--quiet", "--verbose"):
                 assert option in outcome.out
+
+    @pytest.mark.parametrize("arguments", [["compile"], ["models", "list"], ["bench", "served"]])
+    def test_by_a_letter(self, cli: Cli, arguments: list[str]) -> None:
+        outcome = cli(*arguments, "-h")
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out == cli(*arguments, "--help").out
+
+    @pytest.mark.parametrize("name", ["db", "models", "bench"])
+    def test_of_a_group_that_is_asked_for_nothing(self, cli: Cli, name: str) -> None:
+        outcome = cli(name)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.startswith(f"Usage: neocpu {name} [OPTIONS] ")
+        assert outcome.out == cli(name, "--help").out == cli(name, "-h").out
 
     def test_every_command_is_a_file(self) -> None:
         folder = Path(commands.__file__).parent
@@ -107,6 +120,15 @@ class TestUsageErrors:
         [
             (["complie"], "no command 'complie'; did you mean 'compile'?"),
             (["zzz"], "no command 'zzz'; known: compile, quantize, tune,"),
+            (["version"], "no command 'version'; did you mean '--version'?"),
+            (["help"], "no command 'help'; did you mean '--help'?"),
+            (["db", "stat"], "no command 'stat'; did you mean 'stats'?"),
+            (["models", "zzz"], "no command 'zzz'; known: export, list (see 'neocpu models --"),
+            (["-q", "compile"], "no option -q here: options follow the command"),
+            (
+                ["bench", "--rounds", "3"],
+                "name a MODEL or a --suite (see 'neocpu bench race --help",
+            ),
             (["compile", "m", "--tune-bugdet", "9"], "did you mean '--tune-budget'?"),
             (["compile", "m", "--opt", "globel"], "did you mean 'global'?"),
             (
@@ -344,16 +366,6 @@ def test_json_leaves_standard_output_to_the_document(cli: Cli, artifact: Path) -
     outcome = cli("run", artifact, "--json", "--verbose")
     assert json.loads(outcome.out)["name"] == "small"
     assert outcome.out.count("\n") == 1
-
-
-def test_shell_completion(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    for name, value in {
-        "_NEOCPU_COMPLETE": "bash_complete",
-        "COMP_WORDS": "neocpu exp",
-        "COMP_CWORD": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    assert cli().out == "plain,explain\n"
 
 
 def test_python_m_neocpu(shell: Cli) -> None:

@@ -53,8 +53,8 @@ OF_ANOTHER_KIND = (
     "tune net.onnx --db net.onnx --trials 1",
     "compile net.onnx --db net.onnx --tune-budget 1 -o new.so",
     "db merge net.so tuned.jsonl",
-    "db prune --db net.onnx",
-    "db prune --db data.npz",
+    "db prune net.onnx",
+    "db prune data.npz",
     "db export --db tuned.jsonl -o x.npy",
 )
 

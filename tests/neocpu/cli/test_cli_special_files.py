@@ -28,7 +28,7 @@ def test_databases_are_files(cli, onnx_file):
     for arguments in (
         ["db", "export", "-o", "/dev/null"],
         ["db", "merge", "/dev/null", "/dev/null"],
-        ["db", "prune", "--db", "/dev/null"],
+        ["db", "prune", "/dev/null"],
         ["tune", onnx_file, "--db", "/dev/null", "--trials", 1],
         ["compile", onnx_file, "--db", "/dev/zero", "-o", "out.so"],
     ):
