@@ -20,8 +20,12 @@ from neocpu.building.pipeline import DUMP_VARIABLE, Dump
 from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiled_module import CompiledModule
 from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
+from neocpu.foundation.errors import UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.progress import ProgressCallback, of_part, silent
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.quantised.quantised_operators import is_quantised
+from neocpu.input_shapes import InputShapes
 from neocpu.network_tuning import (
     make_strategy,
     measured_schemes,
@@ -32,6 +36,7 @@ from neocpu.network_tuning import (
 )
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
+from neocpu.processing import Processing
 from neocpu.read_model import ModelLike, load_for_import, read_network
 from neocpu.reports.calibration_report import CalibrationReport
 from neocpu.reports.plan_report import PlanReport
@@ -163,7 +168,8 @@ def _begin_each(
         ]
         if not models:
             for builder, shapes in zip(builders, options.signatures, strict=True):
-                load = partial(load_for_import, model, shapes, options.processing)
+                precisions = [each.precision for each in members]
+                load = partial(_load, model, shapes, options.processing, precisions)
                 models.append(builder.read(load, keep=None in unchecked, uses=len(members)))
             check_set([each.loaded for each in models])
         tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
@@ -173,6 +179,28 @@ def _begin_each(
             planned = builder.plan(each, admissions, agreed=agreed[signature])
             assert planned is not None  # no plan was tried before
             yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
+
+
+def _load(
+    model: ModelLike,
+    shapes: InputShapes,
+    processing: Processing,
+    precisions: Sequence[Precision],
+) -> LoadedModel:
+    """Load a model that is to be computed in these precisions.
+
+    Raises
+    ------
+    UsageError
+        If all integers are asked for and it has none: float32 would come out without a word.
+    """
+    loaded = load_for_import(model, shapes, processing)
+    if Precision.INT8 in precisions and not is_quantised(loaded.reference):
+        raise UsageError(
+            f"--precision int8 is for quantised models, and '{loaded.name}' is none: give data to "
+            "quantise it by (--calibrate)"
+        )
+    return loaded
 
 
 def _numbered(what: str, number: int, count: int) -> tuple[str, ...]:
@@ -222,7 +250,8 @@ def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Plan
     with OneAtATime() as generations:
         builder = _builder(cpu, options, store, PhaseClock(silent), generations)
         simplified = builder.read(
-            partial(load_for_import, model, options.shapes, options.processing), keep=False
+            partial(_load, model, options.shapes, options.processing, [options.plan.precision]),
+            keep=False,
         )
         planned = builder.plan(simplified, options.accuracy.admissions[:1], compares=False)
     assert planned is not None  # no plan was tried before

@@ -90,9 +90,10 @@ def compile(
         that err more than direct float32 summation, Winograd's and Strassen's, are excluded. See
         `neocpu.schedules.vocabulary.accuracy`.
     precision : str
-        Of a quantised model: ``auto`` computes each operator in integers where that is faster in
-        the network, ``int8`` wherever the CPU has instructions for it, ``fp32`` nowhere. What it
-        computes is the same; float32 models are computed in float32. ``bf16`` has convolutions
+        ``auto`` computes each operator of a quantised model in integers where that is faster in
+        the network, ``int8`` wherever the CPU has instructions for it, ``fp32`` nowhere; the
+        results are the same. A float32 model is computed in float32 by ``auto`` and ``fp32``, and
+        refused by ``int8``: `compile_calibrated` quantises it by data. ``bf16`` has convolutions
         and dense layers read bfloat16 and add up in float32: outputs err by that, and are held to
         `neocpu.schedules.vocabulary.accuracy.BFLOAT16`.
     max_weights : int, optional

@@ -28,6 +28,7 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.opset_raising import named
+from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes import static_dims
 from neocpu.frontend.simplify_onnx import simplify_model
@@ -141,7 +142,7 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
     graph = proto.graph
     of_rows = row_values(graph)
     graph.name = loaded.name
-    if any("Quantize" in node.op_type for node in graph.node):
+    if is_quantised(proto):
         raise UsageError("the model is quantised already; give the float32 model it was made of")
     _check_excluded(graph, exclude)
     arrays = {each.name: each for each in graph.initializer}

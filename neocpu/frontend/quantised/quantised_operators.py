@@ -21,6 +21,7 @@ from neocpu.frontend.quantised.integer_products import (
     expand_integer_products,
 )
 from neocpu.frontend.rewrites import optional_input, uses
+from neocpu.frontend.subgraphs import called_operators
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 CONTRIBUTED: Final = "com.microsoft"
@@ -90,6 +91,17 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "QLinearSoftmax": _Form("Softmax", (0,), 3, dropped=("opset",)),
     "QLinearWhere": _Form("Where", (1, 4), 7, before=(0,)),
 }
+
+
+_QUANTISED_NAMES: Final = ("Quantize", "Dequantize", "QLinear", "QGemm", "QAttention", "Integer")
+"""Words in the names of operators on quantised numbers, standard ones and ONNX Runtime's own."""
+
+
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Whether any operator of the model, in whichever form, works on quantised numbers."""
+    return any(
+        word in node.op_type for node in called_operators(model) for word in _QUANTISED_NAMES
+    )
 
 
 def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:

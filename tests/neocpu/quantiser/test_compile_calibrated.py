@@ -17,6 +17,7 @@ from neocpu.cli.main import main
 from neocpu.compile_options import CompileOptions
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend import load_model
+from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.quantiser import compile_calibrated as module
 from neocpu.quantiser.calibrated import calibrate
 from neocpu.quantiser.compile_calibrated import Budget
@@ -177,6 +178,40 @@ def test_what_makes_no_sense_is_refused():
         neocpu.compile_calibrated(network(), DATA, QuantiseOptions(correction="activations"))
     with pytest.raises(UsageError, match="for --precision int8 or auto, not fp32"):
         neocpu.compile_calibrated(network(), DATA, precision="fp32")
+
+
+def test_integers_of_a_float32_model_need_data(tmp_path):
+    """It would be computed in float32, and nobody would hear of it."""
+    for compiling in (
+        lambda: neocpu.compile(network(), precision="int8"),
+        lambda: neocpu.compile(network(), precision="int8", shapes=[{}]),
+        lambda: neocpu.compile_fat(network(), ("avx2:int8", "avx512"), tmp_path / "fat.so"),
+    ):
+        with pytest.raises(UsageError, match=r"int8.* is for quantised models, .*calibrat"):
+            compiling()
+    assert not list(tmp_path.iterdir())
+    with neocpu.compile(network(), precision="auto", threads=1, verify=False) as compiled:
+        assert {op["precision"] for op in compiled.plan["ops"] if "precision" in op} == {"fp32"}
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain"),
+    [
+        ("DequantizeLinear", ""),
+        ("DynamicQuantizeLinear", ""),
+        ("ConvInteger", ""),
+        ("QLinearAdd", "com.microsoft"),
+        ("QGemm", "com.microsoft"),
+    ],
+)
+def test_any_operator_on_quantised_numbers_makes_a_quantised_model(op_type, domain):
+    """Those in branches count too."""
+    assert not is_quantised(network())
+    inner = onnx.helper.make_node(op_type, ["a"], ["b"], domain=domain)
+    branch = onnx.helper.make_graph([inner], "branch", [], [])
+    outer = onnx.helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    model = onnx.helper.make_model(onnx.helper.make_graph([outer], "g", [], []))
+    assert is_quantised(model)
 
 
 @needs.everything()
