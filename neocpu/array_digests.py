@@ -38,11 +38,12 @@ class ArrayDigests:
         data = array.reshape(-1).view(np.uint8)
         key = data.ctypes.data, data.size
         if key not in self._known:
-            self._known[key] = _digest(data), data
+            self._known[key] = elements_digest(data), data
         return self._known[key][0]
 
 
-def _digest(data: Array) -> bytes:
+def elements_digest(data: Array) -> bytes:
+    """Return a digest of a vector of bytes."""
     pieces = [data[first : first + _PIECE] for first in range(0, data.size, _PIECE)]
     if len(pieces) < 2:
         return _digest_of_piece(data)

@@ -321,6 +321,7 @@ class Builder:
             calibration=self.calibration,
             processing=model.loaded.notes,
             processing_options=asked.to_json() if (asked := model.loaded.processing) else None,
+            identities=model.loaded.identities,
             rules=model.source.fired,
             disabled_rules=self.disabled_rules,
             streams=self.streams,

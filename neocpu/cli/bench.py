@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from neocpu.cli import options
-from neocpu.cli.lazy_group import LazyGroup
+from neocpu.cli.parsing.groups import LazyGroup
 
 VIEWS: Final = {
     "race": "Latency of models, beside other engines. What is measured if no view is named.",

@@ -31,6 +31,12 @@ Examples:
 @options.shape
 @options.operators
 @options.threads
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Compare although ARTIFACT was compiled from another model, whose tensors have the same "
+    "names: one with other weights, or one that another tool quantised.",
+)
 @options.page
 @options.common
 def command(
@@ -41,6 +47,7 @@ def command(
     seed: int,
     shapes: Mapping[str, Given],
     threads: int | None,
+    force: bool,
     html: Path | None,
 ) -> int:
     """Compare ARTIFACT with the model it was compiled from, or with another artifact of it.
@@ -67,10 +74,18 @@ def command(
     given = ComparisonInputs(None if inputs is None else read_archive(inputs, specs), seed)
     with terminal.progress() as report:
         if is_artifact(model):
-            found = compare_artifacts(model, artifact, given, shapes=asked, threads=threads)
+            found = compare_artifacts(
+                model, artifact, given, shapes=asked, threads=threads, force=force
+            )
         else:
             found = compare_with_model(
-                *(model, artifact, given), shapes=asked, threads=threads, on_progress=report
+                model,
+                artifact,
+                given,
+                shapes=asked,
+                threads=threads,
+                force=force,
+                on_progress=report,
             )
     document = found.to_json()
     if html is not None:

@@ -14,7 +14,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
-from neocpu.cli.lazy_group import Group
+from neocpu.cli.parsing.groups import Group
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import DatabaseError
 from neocpu.foundation.files import refuse_overwriting

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
-from neocpu.cli.lazy_group import installed
+from neocpu.cli.parsing.groups import installed
 from neocpu.cli.terminal import Terminal, echo, print_fields
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import click
 from click.shell_completion import shell_complete
 
 from neocpu.cli.commands import COMMANDS
-from neocpu.cli.lazy_group import LazyGroup
+from neocpu.cli.parsing.groups import LazyGroup
+from neocpu.cli.parsing.target_tokens import fold_target
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
-from neocpu.cli.target_tokens import fold_target
 from neocpu.cli.terminal import Terminal, echo
 from neocpu.foundation.errors import NeoCPUError, dependency_error, did_you_mean
 from neocpu.foundation.foreign_code import told

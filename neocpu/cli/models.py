@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.lazy_group import Group
+from neocpu.cli.parsing.groups import Group
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import size
 

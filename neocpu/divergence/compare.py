@@ -28,6 +28,7 @@ from neocpu.divergence.tensor_errors import DIRECT, UNSETTLED, bound_of, norm_er
 from neocpu.divergence.watched_model import SeenRun, WatchedModel
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.frontend.model_identity import difference
 from neocpu.input_shapes import NO_SHAPES, InputShapes
 from neocpu.reference.oracles import Truth
 from neocpu.reference.verdict import REFERENCE, ROUNDING
@@ -78,6 +79,7 @@ def compare_with_model(
     *,
     shapes: InputShapes = NO_SHAPES,
     threads: int | None = None,
+    force: bool = False,
     on_progress: ProgressCallback = silent,
 ) -> Divergence:
     """Compare an artifact's tensors with what the model that it was compiled from says.
@@ -88,6 +90,9 @@ def compare_with_model(
         Or the name of a built-in network.
     shapes : InputShapes
         What ``compile`` was given, of inputs that are values; and which plan of a set of shapes.
+    force : bool
+        Compare although the artifact was compiled from another model, whose tensors have the same
+        names.
     on_progress : callable
         Is told of a reference that takes long.
 
@@ -101,6 +106,8 @@ def compare_with_model(
     """
     with WatchedModel(artifact, threads, shapes.by_name) as watched:
         loaded = load_like(model, watched.path, watched.header, shapes)
+        if not force:
+            _require_same_model(loaded.identities, os.fspath(model), watched)
         given = inputs.of(watched)
         known = tensor_names(loaded)
         names = {value.name for value in watched.values} & known
@@ -119,6 +126,7 @@ def compare_artifacts(
     *,
     shapes: InputShapes = NO_SHAPES,
     threads: int | None = None,
+    force: bool = False,
 ) -> Divergence:
     """Compare an artifact's tensors with those of another one of the same model.
 
@@ -126,6 +134,8 @@ def compare_artifacts(
     ----------
     shapes : InputShapes
         Which plan of sets of shapes.
+    force : bool
+        As in `compare_with_model`.
 
     Raises
     ------
@@ -138,7 +148,9 @@ def compare_artifacts(
         WatchedModel(other, threads, chosen) as right,
         WatchedModel(artifact, threads, chosen) as watched,
     ):
-        _require_one_model(right, watched)
+        _require_same_tensors(right, watched)
+        if not force:
+            _require_same_model(_identities(right.header), right.path, watched)
         given = inputs.of(watched)
         run = right.run(given)
         operators = Operators(right)
@@ -154,7 +166,22 @@ def compare_artifacts(
         return _diverging(watched, truth, common, given, watched.run(given), inputs, None)
 
 
-def _require_one_model(right: WatchedModel, watched: WatchedModel) -> None:
+def _identities(header: ArtifactHeader) -> tuple[str, ...]:
+    """Return what the model is known by; nothing of a plan by an older neocpu, or by a stranger."""
+    found = header.plan.get("models")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def _require_same_model(models: Collection[str], name: str, watched: WatchedModel) -> None:
+    if other := difference(models, _identities(watched.header)):
+        raise UsageError(
+            f"{watched.path} ({watched.header.name}) is not compiled from the model of {name}, "
+            f"which has {other}: name the one that it was compiled from, or compare them all the "
+            "same with --force"
+        )
+
+
+def _require_same_tensors(right: WatchedModel, watched: WatchedModel) -> None:
     sides = [(*each.header.inputs, *each.header.outputs) for each in (right, watched)]
     if [*map(str, sides[0])] != [*map(str, sides[1])]:
         raise UsageError(

@@ -19,6 +19,7 @@ from neocpu.frontend.checks.tensor_check import is_element_type, refuse_malforme
 from neocpu.frontend.dynamic_inputs import refuse_dynamic_inputs
 from neocpu.frontend.extents import known_shapes, refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.model_identity import identities
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.quantised.scale_checks import refuse_scales
@@ -73,6 +74,7 @@ def load_model(
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model)
+    told_apart = identities(original)
     where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
     given = fix_dimensions(original.graph, given)
     fix_values(original.graph, given.values)
@@ -115,6 +117,7 @@ def load_model(
         outputs=outputs,
         row_counts=tuple(None if count is None else results.index(count) for count in counts),
         sample=sample,
+        identities=told_apart,
         shapes=known_shapes(simplified.graph) if sample is None else {},
     )
 

@@ -38,6 +38,9 @@ class LoadedModel:
         What is done before and after the model.
     notes : tuple of str
         What to tell of that.
+    identities : tuple of str
+        What tells the model that was given from others, and what it was made of:
+        `model_identity.identities`.
     shapes : mapping of str to tuple of int
         What the simplified model's tensors are known to have; most are also the original's.
     """
@@ -52,6 +55,7 @@ class LoadedModel:
     sample: onnx.ModelProto | None = None
     processing: Processing = NO_PROCESSING
     notes: tuple[str, ...] = ()
+    identities: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property

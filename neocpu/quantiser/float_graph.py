@@ -26,6 +26,7 @@ from onnxscript.rewriter.rules.common import (
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.model_identity import remember
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.opset_raising import named
 from neocpu.frontend.quantised.quantised_operators import is_quantised
@@ -142,6 +143,7 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
     graph = proto.graph
     of_rows = row_values(graph)
     graph.name = loaded.name
+    remember(proto, loaded.identities)
     if is_quantised(proto):
         raise UsageError("the model is quantised already; give the float32 model it was made of")
     _check_excluded(graph, exclude)

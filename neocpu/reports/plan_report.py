@@ -99,6 +99,8 @@ class PlanReport:
         What is done before and after the model.
     processing_options : mapping or None
         How that was asked for: `Processing.to_json`. None where nothing is.
+    identities : tuple of str
+        Of the model, and of what it was made of: `LoadedModel.identities`.
     rules : mapping of str to int
         How often each rule for graphs was applied.
     disabled_rules : frozenset of str
@@ -127,6 +129,7 @@ class PlanReport:
     calibration: CalibrationReport | None = None
     processing: tuple[str, ...] = ()
     processing_options: Mapping[str, Any] | None = None
+    identities: tuple[str, ...] = ()
     rules: Mapping[str, int] = field(default_factory=dict)
     disabled_rules: frozenset[str] = frozenset()
     kernels: tuple[KernelReport, ...] = ()
@@ -176,6 +179,7 @@ class PlanReport:
             "calibration": None if self.calibration is None else self.calibration.to_json(),
             "processing": list(self.processing),
             "processing_options": self.processing_options and dict(self.processing_options),
+            "models": list(self.identities),
             "rules": {
                 "applied": dict(sorted(self.rules.items(), key=lambda item: (-item[1], item[0]))),
                 "disabled": sorted(self.disabled_rules),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
+from neocpu.runtime.header_text import kept_bound
 
 if TYPE_CHECKING:
     from neocpu.runtime.header_parts import Repeat
@@ -56,9 +57,9 @@ def sources_text(sources: Mapping[str, int]) -> str:
 
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:
-    """Return ``strict: outputs err at most 5e-06``."""
-    who = "each operator errs" if accuracy["name"] == "bfloat16" else "outputs err"
-    return f"{accuracy['name']}: {who} at most {accuracy['bound']:.3g}, norm-wise"
+    """Return ``strict: at most 5e-06 norm-wise promised``."""
+    each = " of each operator" if accuracy["name"] == "bfloat16" else ""
+    return f"{accuracy['name']}: at most {accuracy['bound']:.3g} norm-wise promised{each}"
 
 
 def rounding_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -141,7 +142,7 @@ def error_text(plan: Mapping[str, Any]) -> str:
     Parameters
     ----------
     plan : mapping
-        Or what of it has its ``verification`` and ``unchecked``.
+        Or what of it has its ``accuracy``, ``verification`` and ``unchecked``.
     """
     found = plan["verification"]
     if found is None:
@@ -151,10 +152,11 @@ def error_text(plan: Mapping[str, Any]) -> str:
     for key, what in (("moved_rows", "in another place"), ("unmatched_rows", "only on one side")):
         if count := int(found.get(key, 0)):
             rows += f"; {plural(count, 'row')} {what}"
+    kept = kept_bound(plan.get("accuracy"), found)
     return (
-        f"{_error(found['norm_error'])} norm-wise, {_error(found['max_abs_error'])} absolute, "
+        f"{_error(found['norm_error'])} norm-wise{kept and f' ({kept})'}, "
+        f"{_error(found['max_abs_error'])} absolute, "
         f"{_error(found['max_rel_error'])} of the largest value, against {_oracle(found)}{rows}"
-        + ("" if found.get("kept", True) else f"; {_float32(found)}")
     )
 
 

@@ -52,6 +52,7 @@ def load_processed(
     proto = read_model(model)
     shapes = _with_size(proto, fix_dimensions(proto.graph, shapes), processing)
     loaded = load_model(proto, shapes)
+    told_apart = loaded.identities
     prefix = picture_prefix(processing, loaded.inputs)
     notes: list[str] = [] if prefix is None else [str(prefix)]
     if processing.outputs or processing.suppression:
@@ -60,7 +61,9 @@ def load_processed(
         notes += told
     stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
     name = stem or loaded.name
-    loaded = replace(loaded, name=name, processing=processing, notes=tuple(notes))
+    loaded = replace(
+        loaded, name=name, processing=processing, notes=tuple(notes), identities=told_apart
+    )
     return loaded if prefix is None else _with_pictures(loaded, prefix)
 
 

@@ -75,9 +75,9 @@ def test_text(cli: Cli, explained: Path) -> None:
     assert "activations 6.1 MB between the kernels" in lines
     assert "weights 47.0 MB given, 103.4 MB packed, at most 120.0 MB allowed" in lines
     assert "costs of convolutions: 1 measured" in lines
-    assert "accuracy strict: outputs err at most 5e-06, norm-wise" in lines
-    error = "1.2e-06 norm-wise, 1.5e-05 absolute, 2.5e-06 of the largest value"
-    assert f"largest error {error}, against the reference" in lines
+    assert "accuracy strict: at most 5e-06 norm-wise promised" in lines
+    error = "1.2e-06 norm-wise (within the 5e-06 promised), 1.5e-05 absolute, 2.5e-06"
+    assert f"largest error {error} of the largest value, against the reference" in lines
     assert (
         "conv2d_0 1x3x16x16 -> 8, 3x3 direct ic_bn=3 oc_bn=8 unroll_ker NCHW[3]c NCHW[8]c 12.3 "
         "measured" in lines

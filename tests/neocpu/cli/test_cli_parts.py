@@ -14,6 +14,9 @@ from neocpu.cli.progress_line import PLAIN_INTERVAL, PlainProgress, live_progres
 from neocpu.cli.terminal import print_table
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.units import duration, parse_size, plural, size
+from neocpu.reference.verdict import FLOAT32_FACTOR
+from neocpu.runtime.header_text import kept_bound
+from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,49 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
     assert error_text({"verification": some}) == (
         f"{same}; 2 rows in another place; 1 row only on one side"
     )
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "errors", "kept"),
+    [
+        (DEFAULT, (1e-4, None), "0.0001 norm-wise (within the 0.0001 promised),"),
+        (
+            DEFAULT,  # of integers
+            (0.0065, 0.0021),
+            "0.0065 norm-wise (above the 0.0001 promised, within 4 times the 0.0021 of numpy in "
+            "float32),",
+        ),
+        (
+            DEFAULT,
+            (None, None),
+            "infinite norm-wise (above the 0.0001 promised, within 4 times the infinite error of "
+            "numpy in float32),",
+        ),
+        (BFLOAT16, (2e-3, None), "0.002 norm-wise (within the 0.00391 promised of each operator),"),
+        (
+            BFLOAT16,
+            (0.01, 0.02),
+            "0.01 norm-wise (above the 0.00391 promised of each operator, within 4 times the 0.02 "
+            "of numpy rounded to bfloat16),",
+        ),
+    ],
+)
+def test_errors_say_which_bound_they_kept(
+    accuracy: Accuracy, errors: tuple[float | None, float | None], kept: str
+) -> None:
+    found = dict(zip(("norm_error", "float32_error"), errors, strict=True))
+    text = error_text(
+        {
+            "accuracy": {"name": accuracy.name, "bound": accuracy.bound},
+            "verification": {**found, "max_abs_error": 1.0, "max_rel_error": 1.0},
+        }
+    )
+    assert text.startswith(kept)
+
+
+def test_the_factor_in_words_is_that_of_verdicts() -> None:
+    kept = kept_bound({"name": "default", "bound": 1e-4}, {"norm_error": 1.0})
+    assert f"within {FLOAT32_FACTOR:g} times" in kept
 
 
 def test_what_was_not_checked_says_why():

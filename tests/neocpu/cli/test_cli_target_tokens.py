@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from neocpu.cli.target_tokens import fold_target
+from neocpu.cli.parsing.target_tokens import fold_target
 from neocpu.schedules.vocabulary.target import parse_target
 
 SKYLAKE = parse_target(

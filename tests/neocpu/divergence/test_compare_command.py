@@ -170,6 +170,48 @@ def test_what_does_not_fit(
     assert len(err.splitlines()) == 1
 
 
+def test_a_model_of_other_weights_has_to_be_forced(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trained, faster = network(), network()
+    (weights,) = (each for each in trained.graph.initializer if each.name == "w_stem")
+    longer = 1.5 * onnx.numpy_helper.to_array(weights)
+    weights.CopyFrom(onnx.numpy_helper.from_array(longer, "w_stem"))
+    (node,) = (each for each in faster.graph.node if each.output[0] == "block")
+    node.op_type = "HardSwish"
+    (folder / "again").mkdir()
+    onnx.save(trained, folder / "again" / "net.onnx")
+    onnx.save(faster, folder / "faster.onnx")
+    again = str(folder / "again" / "net.so")
+    options = ["--threads", "1", "--no-verify", "--quiet", "-o", again]
+    assert main(["compile", str(folder / "again" / "net.onnx"), *options]) == 0
+    for other, what in (
+        (folder / "again" / "net.onnx", "other weights"),
+        (folder / "again" / "net.so", "other weights"),
+        (folder / "faster.onnx", "other operators"),
+    ):
+        code, out, err = compared(capfd, folder, other, "net.so")
+        assert (code, out) == (2, "")
+        assert err == (
+            f"neocpu: error: {folder / 'net.so'} (net) is not compiled from the model of {other}, "
+            f"which has {what}: name the one that it was compiled from, or compare them all the "
+            "same with --force\n"
+        )
+        code, out, _ = compared(capfd, folder, other, "net.so", "--force")
+        assert code == 6
+        assert "first wrong" in out
+
+
+def test_an_artifact_that_does_not_name_its_model_is_compared(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    planter = Planter(folder / "net.so")
+    planter.tell({"models": 3})
+    planter.write(folder / "nameless.so")
+    for other in ("net.onnx", "net.so"):
+        assert compared(capfd, folder, other, "nameless.so")[0] == 0
+
+
 def test_a_model_without_kernels(tmp_path: Path) -> None:
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -356,7 +398,8 @@ def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
     for sign, bad in ((1, []), (-1, ["both"])):
         inputs = ComparisonInputs({"x": sign * np.ones((4, 16), np.float32)})
         for file in ("right", "wrong"):
-            found = compare_with_model(tmp_path / "right.onnx", tmp_path / f"{file}.so", inputs)
+            paths = tmp_path / "right.onnx", tmp_path / f"{file}.so"
+            found = compare_with_model(*paths, inputs, force=True)
             wrong = [tensor for tensor in found.tensors if not tensor.kept]
             assert [tensor.name for tensor in wrong] == (bad if file == "wrong" else [])
             assert all(tensor.operator.startswith("dense") for tensor in wrong)

@@ -61,12 +61,16 @@ def test_outputs_of_counted_rows_are_compared(folder: Path) -> None:
     rows = shapes["labels"][0]
     assert rows > 1
     assert [shapes[name] for name in NAMES] == [(rows, 4), (rows,), (rows,), (rows,)]
-    wrong = compare_with_model(folder / "net.onnx", folder / "wrong.so", ComparisonInputs())
+    wrong = compare_with_model(
+        folder / "net.onnx", folder / "wrong.so", ComparisonInputs(), force=True
+    )
     assert [each.name for each in wrong.tensors if not each.kept] == ["boxes"]
 
 
 def test_of_two_artifacts_too(folder: Path) -> None:
-    found = compare_artifacts(folder / "net.so", folder / "wrong.so", ComparisonInputs())
+    found = compare_artifacts(
+        folder / "net.so", folder / "wrong.so", ComparisonInputs(), force=True
+    )
     assert "boxes" in {each.name for each in found.tensors if not each.kept}
     assert {*NAMES} <= {each.name for each in found.tensors}
 
@@ -91,7 +95,8 @@ def test_what_is_computed_of_selected_rows(tmp_path: Path, wrong: str) -> None:
             tensor.CopyFrom(numpy_helper.from_array(0.8 * numpy_helper.to_array(tensor), wrong))
         with neocpu.compile(model, threads=1, verify=False) as compiled:
             compiled.export(tmp_path / f"{name}.so")
-        found = compare_with_model(tmp_path / "net.onnx", tmp_path / f"{name}.so", INPUTS)
+        paths = tmp_path / "net.onnx", tmp_path / f"{name}.so"
+        found = compare_with_model(*paths, INPUTS, force=True)
         assert {"stage", "refined"} <= {each.name for each in found.tensors}
         bad = [each.name for each in found.tensors if not each.kept]
         assert bad[:1] == ([] if name == "net" else [NAMED[wrong]])

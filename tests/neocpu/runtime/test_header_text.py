@@ -58,6 +58,10 @@ def test_what_it_says(linear):
         "versions      neocpu ",
     ):
         assert words in text
+    above = {"norm_error": 0.0065, "float32_error": 0.0021}
+    assert (
+        "at most 0.0001 norm-wise, 0.0065 found: above the 0.0001 promised, within 4 times the "
+    ) in str(replace(linear.header, plan={**plan, "verification": above}))
     assert "not checked" in str(replace(linear.header, plan={**plan, "verification": None}))
 
 

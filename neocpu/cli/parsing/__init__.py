@@ -1,0 +1,1 @@
+"""How command lines are parsed: groups of commands, and targets of several words."""

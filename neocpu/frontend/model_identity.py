@@ -1,0 +1,82 @@
+"""What tells a model from others: its operators and its weights, whichever file they are in.
+
+Shapes of inputs, names of nodes, documentation and who wrote the file make no other model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import onnx
+
+from neocpu.array_digests import elements_digest
+from neocpu.frontend.subgraphs import model_nodes
+from neocpu.frontend.tensor_check import all_tensors
+
+MADE_OF: Final = "neocpu.made_of"
+"""The key of a model's metadata under which it names the models that it was made of."""
+_DIGITS: Final = 16
+"""Hexadecimal digits of a digest that are kept: of a billion models no two are alike."""
+_ELSEWHERE: Final = tuple(
+    getattr(onnx.AttributeProto, kind) for kind in ("TENSOR", "TENSORS", "GRAPH", "GRAPHS")
+)
+"""Types of attributes whose contents are weights, or nodes of their own."""
+
+
+def identities(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return what tells a model from others, and the same of the models that it was made of."""
+    made_of = (each.value.split(",") for each in model.metadata_props if each.key == MADE_OF)
+    own = f"{_digest(_operators(model))}-{_digest(_weights(model))}"
+    return (own, *(name for names in made_of for name in names))
+
+
+def remember(model: onnx.ModelProto, made_of: Iterable[str]) -> None:
+    """Write into a model's metadata which models it was made of, by `identities`."""
+    found = [each for each in model.metadata_props if each.key == MADE_OF]
+    entry = found[0] if found else model.metadata_props.add(key=MADE_OF)
+    entry.value = ",".join(made_of)
+
+
+def difference(mine: Iterable[str], theirs: Iterable[str]) -> str:
+    """Return what makes models different; empty if they have one in common, or one is unknown.
+
+    Parameters
+    ----------
+    mine, theirs : iterable of str
+        `identities` of each; none of what an older neocpu wrote.
+    """
+    ours, others = set(mine), set(theirs)
+    if not ours or not others or ours & others:
+        return ""
+    operators, same = ({name.partition("-")[0] for name in each} for each in (ours, others))
+    return "other weights" if operators & same else "other operators"
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()[:_DIGITS]
+
+
+def _operators(model: onnx.ModelProto) -> Iterable[bytes]:
+    yield repr(sorted((each.domain, each.version) for each in model.opset_import)).encode()
+    yield repr([value.name for value in (*model.graph.input, *model.graph.output)]).encode()
+    for node in model_nodes(model):
+        yield repr((node.domain, node.op_type, [*node.input], [*node.output])).encode()
+        for each in sorted(node.attribute, key=lambda attribute: str(attribute.name)):
+            yield repr((each.name, each.type)).encode()
+            if each.type not in _ELSEWHERE:
+                yield each.SerializeToString(deterministic=True)
+
+
+def _weights(model: onnx.ModelProto) -> Iterable[bytes]:
+    for tensor in all_tensors(model):
+        yield repr((tensor.name, tensor.data_type, [*tensor.dims])).encode()
+        if tensor.HasField("raw_data"):
+            yield elements_digest(np.frombuffer(tensor.raw_data, np.uint8))
+        else:
+            yield tensor.SerializeToString(deterministic=True)

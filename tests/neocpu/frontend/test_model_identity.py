@@ -1,0 +1,101 @@
+"""Models are told apart by their operators and weights, and by nothing else."""
+
+import numpy as np
+import onnx
+import pytest
+from command_line import conv_model
+from onnx import TensorProto, helper, numpy_helper
+
+from neocpu.frontend.load import load_model
+from neocpu.frontend.model_identity import MADE_OF, difference, identities
+from neocpu.frontend.processing.load_processed import load_processed
+from neocpu.input_shapes import InputShapes
+from neocpu.processing import Processing
+from neocpu.quantiser.quantise import quantize
+
+
+def model_with_branches(left: float = 1.0, right: str = "Relu") -> onnx.ModelProto:
+    """Return one whose weights are an attribute, in a branch."""
+    value = helper.make_tensor("value", TensorProto.FLOAT, [2], [left, 2.0])
+    branches = [
+        helper.make_graph(
+            [node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])]
+        )
+        for name, node in (
+            ("a", helper.make_node("Constant", [], ["a"], value=value)),
+            ("b", helper.make_node(right, ["x"], ["b"])),
+        )
+    ]
+    chosen = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    values = [
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in (
+            *(("c", TensorProto.BOOL, []), ("x", TensorProto.FLOAT, [2])),
+            ("y", TensorProto.FLOAT, [2]),
+        )
+    ]
+    return helper.make_model(helper.make_graph([chosen], "if", values[:2], values[2:]))
+
+
+def test_what_makes_no_other_model() -> None:
+    model, same = conv_model(), conv_model(dims=["n", 3, 40, 40])
+    same.producer_name, same.doc_string, same.graph.name = "another", "words", "renamed"
+    for node in same.graph.node:
+        node.name, node.doc_string = f"n_{node.output[0]}", "words"
+    for tensor in same.graph.initializer:
+        tensor.doc_string = "words"
+    assert identities(model) == identities(same)
+    assert difference(identities(model), identities(same)) == ""
+
+
+def test_what_does() -> None:
+    model = conv_model()
+    weights, pads, operators = conv_model(), conv_model(), conv_model()
+    array = numpy_helper.to_array(weights.graph.initializer[0]).copy()
+    array[0, 0, 0, 0] = np.nextafter(array[0, 0, 0, 0], np.float32(9))
+    weights.graph.initializer[0].CopyFrom(numpy_helper.from_array(array, "weights"))
+    pads.graph.node[0].attribute[0].ints[0] = 0
+    operators.graph.node[1].op_type = "Elu"
+    for other, what in (
+        (weights, "other weights"),
+        (pads, "other operators"),
+        (operators, "other operators"),
+    ):
+        assert difference(identities(model), identities(other)) == what
+
+
+def test_branches_count() -> None:
+    model = model_with_branches()
+    assert difference(identities(model), identities(model_with_branches(3.0))) == "other weights"
+    other = identities(model_with_branches(right="Elu"))
+    assert difference(identities(model), other) == "other operators"
+
+
+def test_what_is_unknown_is_not_different() -> None:
+    assert difference((), identities(conv_model())) == ""
+    assert difference(identities(conv_model()), ()) == ""
+
+
+@pytest.mark.parametrize(
+    ("shapes", "how"),
+    [
+        (InputShapes(), {}),
+        (InputShapes(batch=4), {}),
+        (InputShapes(), {"input": "image=u8:nhwc:31x37", "resize": "16x16:crop"}),
+        (InputShapes(), {"outputs": {"features": "softmax"}}),
+    ],
+)
+def test_a_batch_and_processing_make_no_other_model(shapes: InputShapes, how: dict) -> None:
+    model = conv_model()
+    assert load_processed(model, shapes, Processing.parse(**how)).identities == identities(model)
+
+
+def test_a_quantised_model_names_the_one_it_was_made_of() -> None:
+    model = conv_model()
+    data = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
+    made = quantize(model, data, threads=1).proto
+    own, *made_of = load_model(made).identities
+    assert made_of == list(identities(model))
+    assert own not in made_of
+    assert [each.key for each in made.metadata_props] == [MADE_OF]
+    assert difference(identities(model), identities(made)) == ""
