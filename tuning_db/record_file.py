@@ -168,9 +168,7 @@ def read_database(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, reason: str) -> DatabaseError:
-    return DatabaseError(
-        f"cannot read tuning database {path}: {reason}; pass another file with --db"
-    )
+    return DatabaseError(f"cannot read tuning database {path}: {reason}; name another file")
 
 
 def is_missing(path: Path) -> bool:
@@ -231,7 +229,7 @@ def locked(path: Path) -> Iterator[Path]:
             if not _lock(stream):
                 raise DatabaseError(
                     f"cannot write tuning database {path}: {name} has been held by another "
-                    f"process for {LOCK_TIMEOUT:g} s; wait for it or pass another file with --db"
+                    f"process for {LOCK_TIMEOUT:g} s; wait for it or name another file"
                 )
             yield real
         finally:
@@ -338,5 +336,5 @@ def _named_errors(path: Path) -> Iterator[None]:
             reason += f": {error.filename}"  # such as the lock, or the folder
         fix = _FIXES.get(error.errno or 0, "mend that")
         raise DatabaseError(
-            f"cannot write tuning database {path}: {reason}; {fix} or pass another file with --db"
+            f"cannot write tuning database {path}: {reason}; {fix} or name another file"
         ) from None

@@ -150,7 +150,8 @@ target = click.option(
     metavar="TARGET",
     help="The CPU to generate code for: host; a CPU or a board by name, such as neoverse-n1, rpi4, "
     "rpi5, graviton3 or apple-m1; or llvm -mcpu=NAME [-mattr=+x,-y] "
-    "[-mtriple=aarch64-linux-gnu], quoted or not; or a JSON object.",
+    "[-mtriple=aarch64-linux-gnu], quoted or not; or a JSON object. Another machine's needs a "
+    "cross compiler, or neocpu[cross].",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,7 +92,7 @@ def show_progress(stream: TextIO, *, quiet: bool) -> Iterator[ProgressCallback]:
     """Yield the callback that suits ``stream``; a quiet one reports nothing."""
     if quiet:
         yield silent
-    elif stream.isatty():
+    elif stream.isatty() and os.environ.get("TERM") != "dumb":  # which cannot redraw a line
         with live_progress() as report:
             yield report
     else:

@@ -97,7 +97,8 @@ CORRECTIONS = ("none", "weights", "mean-variance", "activations")
     "--histograms",
     type=options.PATH,
     metavar="FILE",
-    help="Draw what was seen of each tensor, and its range, as .svg, .png or .pdf.",
+    help="Draw what was seen of each tensor, and its range, as .svg, .png or .pdf. Needs "
+    "matplotlib, of neocpu[quantize].",
 )
 @options.common
 def command(

@@ -144,7 +144,7 @@ def command(
     """Serve OUT.so, files that neocpu compile wrote, over HTTP.
 
     The models are loaded, checked and warmed up before the first request is accepted; then one
-    line says where they are.
+    line says where they are. It needs neocpu[serve], and for pictures neocpu[images].
     """
     from neocpu.serving.repository import entries
 

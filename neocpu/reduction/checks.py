@@ -179,7 +179,7 @@ def _differ(case: Case) -> None:
 
 def _race(case: Case, seconds: float) -> str | None:
     if find_spec("onnxruntime") is None:
-        raise UsageError("--check slower needs ONNX Runtime: pip install onnxruntime")
+        raise UsageError("--check slower needs ONNX Runtime: pip install 'neocpu[bench]'")
     with TemporaryFolder("reduce") as folder:
         model = Path(folder, "model.onnx")
         model.write_bytes(case.model.SerializeToString())

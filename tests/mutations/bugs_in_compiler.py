@@ -6,6 +6,27 @@ from tests.mutations.bug import Bug
 
 BUGS = (
     Bug(
+        "a model's identity: weights in attributes do not count",
+        "neocpu/frontend/model_identity.py",
+        "for tensor in all_tensors(model):",
+        "for tensor in model.graph.initializer:",
+        ("tests/neocpu/frontend/test_model_identity.py",),
+    ),
+    Bug(
+        "a model's identity: a quantised one forgets what it was made of",
+        "neocpu/quantiser/float_graph.py",
+        "remember(proto, loaded.identities)",
+        "remember(proto, ())",
+        ("tests/neocpu/frontend/test_model_identity.py",),
+    ),
+    Bug(
+        "an error above the promised bound is said to be within it",
+        "neocpu/runtime/header_text.py",
+        "isinstance(error, float) and error <= bound:",
+        "isinstance(error, float):",
+        ("tests/neocpu/cli/test_cli_parts.py",),
+    ),
+    Bug(
         "dense: stores integers that others read too",
         "neocpu/planning/operators/dense_op.py",
         "alone = readers <= reading.get(layer.result, set())",

@@ -23,7 +23,7 @@ from neocpu.building.own_session import started
 from neocpu.foundation.python_child import program_command
 from neocpu.search.solver.layout_graph import LayoutGraph, Vector
 
-INSTALL_HINT: Final = "pip install 'scipy>=1.13'"
+INSTALL_HINT: Final = "pip install 'neocpu[bench]'"
 # HiGHS works to absolute tolerances of 1e-6 or so; costs are scaled to this largest one.
 LARGEST: Final = 1e4
 # Relative difference of costs that is within those tolerances.

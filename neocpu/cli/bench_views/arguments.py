@@ -77,7 +77,7 @@ peers = click.option(
     type=options.Names(),
     default=None,
     metavar="A,B,…",
-    help="Engines to compare with: onnxruntime, openvino, ncnn.",
+    help="Engines to compare with: onnxruntime, openvino, ncnn, of neocpu[bench].",
 )
 source = click.option(
     "--model",

@@ -65,7 +65,7 @@ Examples:
     type=options.OneOf(("int8", "auto", "bf16")),
     help="Quantise each MODEL by random data: the peers run that, neocpu too (int8), or what "
     "compile --precision auto --calibrate makes (auto). ONNX Runtime runs it with feature maps of "
-    "uint8 and of int8 (s8s8), OpenVINO also what NNCF makes, if that is installed; the fastest "
+    "uint8 and of int8 (s8s8), OpenVINO also what NNCF makes, where neocpu[nncf] is; the fastest "
     "counts. Or every engine in bfloat16 where it can (bf16). Errors are from float32 then.",
 )
 @click.option(
@@ -95,7 +95,7 @@ Examples:
     "--chart",
     type=options.PATH,
     metavar="FILE.svg",
-    help="Draw a chart: .svg, .png or .pdf.",
+    help="Draw a chart: .svg, .png or .pdf. Needs matplotlib, of neocpu[bench].",
 )
 def command(
     terminal: Terminal,

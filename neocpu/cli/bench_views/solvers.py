@@ -29,7 +29,7 @@ Examples:
     default=600,
     show_default=True,
     metavar="S",
-    help="The time HiGHS may take for each model.",
+    help="The time HiGHS, of neocpu[bench], may take for each model.",
 )
 def command(terminal: Terminal, asked: Asked, milp_seconds: float) -> int:
     """Compare the solvers of the layout search: nothing is compiled or run."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.foundation.errors import UsageError
@@ -102,8 +103,9 @@ def calibrate(*, required: bool) -> Callable[[Command], Command]:
         type=options.FILE_NAME,
         required=required,
         metavar="SOURCE",
-        help="What the model will see: a folder of pictures, an .npz file (arrays by input name, "
-        "samples along the first axis), or loader.py:function, which yields samples.",
+        help="What the model will see: a folder of pictures (which needs Pillow, of "
+        "neocpu[quantize]), an .npz file (arrays by input name, samples along the first axis), or "
+        "loader.py:function, which yields samples.",
     )
 
 
@@ -156,7 +158,7 @@ def take(arguments: dict[str, Any]) -> Calibration | None:
     Raises
     ------
     UsageError
-        If there are limits and no data.
+        If there are limits, or there is said how to read data, and no data.
     """
     source = arguments.pop("calibrate")
     samples, *given = (arguments.pop(n) for n in ("samples", "fit", "mean", "std", "bgr"))
@@ -165,4 +167,8 @@ def take(arguments: dict[str, Any]) -> Calibration | None:
         return Calibration(source, samples, preprocessing(*given), *bounds)
     if any(bound is not None for bound in bounds):
         raise UsageError("--max-error and --min-agreement need --calibrate, the data to measure by")
+    context = click.get_current_context()
+    for name in ("samples", "fit"):
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise UsageError(f"--{name} says how to read the data of --calibrate: name them")
     return None

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
-from neocpu.runtime.header_text import kept_bound
 
 if TYPE_CHECKING:
     from neocpu.runtime.header_parts import Repeat
@@ -144,6 +143,8 @@ def error_text(plan: Mapping[str, Any]) -> str:
     plan : mapping
         Or what of it has its ``accuracy``, ``verification`` and ``unchecked``.
     """
+    from neocpu.runtime.header_text import kept_bound  # here: it loads numpy
+
     found = plan["verification"]
     if found is None:
         reason = plan.get("unchecked")  # an older neocpu gave none

@@ -165,6 +165,16 @@ class TestOptions:
         assert f"interrupted; 3 measurements kept in {database}" in outcome.error
 
 
+class TestIntegers:
+    @pytest.mark.parametrize("how", [["--precision", "int8"], ["--fat", "avx2:int8,avx512"]])
+    def test_of_a_float32_model_need_data(self, cli: Cli, onnx_file: Path, how: list[str]) -> None:
+        outcome = cli("compile", onnx_file, "-o", "out.so", *how)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "--precision int8 is for quantised models" in outcome.error
+        assert "--calibrate" in outcome.error
+        assert not Path("out.so").exists()
+
+
 class TestBatch:
     def test_of_a_model_of_one_image(self, cli: Cli, onnx_file: Path) -> None:
         outcome = cli("compile", onnx_file, "-o", "batch.so", "--batch", 3, "--only-db")

@@ -147,6 +147,8 @@ class TestUsageErrors:
             (["tune", "m", "--shape", "x:1", "--shape", "x:2"], "the same input is named twice"),
             (["compile", "m", "--shape", "x:{},3"], "'{}' is an empty set"),
             (["compile", "m", "--shape", "x:{1,1},3"], "--shape x:1,3 is given twice"),
+            (["compile", "m", "--samples", "9"], "--samples says how to read the data of --calib"),
+            (["compile", "m", "--fit", "crop"], "--fit says how to read the data of --calibrate"),
             (["compile", "m", "--target"], "'--target' requires an argument"),
         ],
     )

@@ -90,6 +90,16 @@ class TestPlainProgress:
             report(Progress("build"))
         assert stream.getvalue() == "neocpu: build\n"
 
+    def test_is_for_terminals_that_cannot_redraw_a_line(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+        with show_progress(stream, quiet=False) as report:
+            report(Progress("build"))
+        assert stream.getvalue() == "neocpu: build\n"
+
     def test_quiet_says_nothing(self) -> None:
         stream = io.StringIO()
         with show_progress(stream, quiet=True) as report:

@@ -1,10 +1,13 @@
 """The page of all commands is what they say of themselves."""
 
+import tomllib
+
 import click
 import pytest
 from help_page import PAGE, sections
 
 HELPS = dict(sections())
+PROJECT = PAGE.parents[1] / "pyproject.toml"
 
 
 def words(text: str) -> str:
@@ -24,6 +27,28 @@ def test_the_page_has_every_command_and_what_it_takes(path):
             assert max(param.opts, key=len) in section, "write it again: make docs"
             assert words(param.help or "") in words(section), "write it again: make docs"
     assert words(command.get_short_help_str(1000).rstrip(".")) in words(section)
+
+
+@pytest.mark.parametrize(
+    ("path", "option", "extra"),
+    [
+        ("neocpu compile", "--calibrate", "quantize"),
+        ("neocpu compile", "--target", "cross"),
+        ("neocpu quantize", "--calibrate", "quantize"),
+        ("neocpu quantize", "--histograms", "quantize"),
+        ("neocpu reduce", "--check", "bench"),
+        ("neocpu bench race", "--vs", "bench"),
+        ("neocpu bench race", "--chart", "bench"),
+        ("neocpu bench race", "--precision", "nncf"),
+        ("neocpu bench solvers", "--milp-seconds", "bench"),
+    ],
+)
+def test_an_option_names_the_extra_that_it_needs(path: str, option: str, extra: str) -> None:
+    command, _ = HELPS[path]
+    (found,) = (each for each in command.params if option in each.opts)
+    assert isinstance(found, click.Option)
+    assert f"neocpu[{extra}]" in (found.help or "")
+    assert extra in tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
 
 
 def test_there_are_no_other_commands_on_it():

@@ -137,7 +137,7 @@ def test_what_cannot_be_raced_is_not_slower(monkeypatch):
     assert found.startswith("cannot be raced: ")
     assert "Odd" in found
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="pip install onnxruntime"):
+    with pytest.raises(UsageError, match=r"pip install 'neocpu\[bench\]'"):
         CHECKS["slower"].find(case_of("Relu"), 120)
 
 
