@@ -48,6 +48,9 @@ MAX_DAMAGED = 10_000
 # Characters of a reason: it may quote a line that another program wrote.
 MAX_REASON = 200
 
+# How most commands are given another file; those that take it otherwise replace this in errors.
+OTHER_FILE = "pass another file with --db"
+
 # Bytes by which a file of another kind is known.
 _HEAD = 64
 
@@ -168,7 +171,7 @@ def read_database(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, reason: str) -> DatabaseError:
-    return DatabaseError(f"cannot read tuning database {path}: {reason}; name another file")
+    return DatabaseError(f"cannot read tuning database {path}: {reason}; {OTHER_FILE}")
 
 
 def is_missing(path: Path) -> bool:
@@ -229,7 +232,7 @@ def locked(path: Path) -> Iterator[Path]:
             if not _lock(stream):
                 raise DatabaseError(
                     f"cannot write tuning database {path}: {name} has been held by another "
-                    f"process for {LOCK_TIMEOUT:g} s; wait for it or name another file"
+                    f"process for {LOCK_TIMEOUT:g} s; wait for it or {OTHER_FILE}"
                 )
             yield real
         finally:
@@ -336,5 +339,5 @@ def _named_errors(path: Path) -> Iterator[None]:
             reason += f": {error.filename}"  # such as the lock, or the folder
         fix = _FIXES.get(error.errno or 0, "mend that")
         raise DatabaseError(
-            f"cannot write tuning database {path}: {reason}; {fix} or name another file"
+            f"cannot write tuning database {path}: {reason}; {fix} or {OTHER_FILE}"
         ) from None

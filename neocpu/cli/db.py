@@ -163,7 +163,7 @@ def merge(terminal: Terminal, destination: Path, sources: tuple[Path, ...]) -> N
     """
     from neocpu.tuning_db.merge import merge as merge_files
 
-    with _reading(terminal) as on_read:
+    with _naming("name another file"), _reading(terminal) as on_read:
         merged = merge_files(destination, sources, on_read=on_read)
     _note_skipped(terminal, [skipped for file in merged for skipped in file.skipped])
     document = {"destination": str(destination), "files": [_merged(file) for file in merged]}
@@ -222,7 +222,7 @@ def prune(
 
     path = writable_database(() if database is None else (database,))
     rules = PruneRules(template_version, _fits, keep_best, failed)
-    with _reading(terminal) as on_read:
+    with _naming("name another file"), _reading(terminal) as on_read:
         pruned = prune_file(path, rules, dry_run=dry_run, on_read=on_read)
     document = {**asdict(pruned), "path": str(path), "dry_run": dry_run}
     terminal.result(document, lambda: _show_pruned(pruned, dry_run))
@@ -311,7 +311,7 @@ def export(
         terminal.result(lines, lambda: _print_records(records))
         return
     data = "".join(record.to_line() for record in records).encode()
-    with locked(output) as real:
+    with _naming("choose another -o"), locked(output) as real:
         replace_contents(real, data)
     document = {"path": str(output), "records": len(records), "bytes": len(data)}
     told = f"{output}: {plural(len(records), 'record')}, {size(len(data))}"
@@ -359,8 +359,19 @@ def _read_each(terminal: Terminal, files: Sequence[Path]) -> list[tuple[str, Con
     from neocpu.tuning_db.record_file import read_records
 
     chosen = [("named", path) for path in files] or _layers(())
-    with _reading(terminal) as on_read:
+    with _naming("name another file"), _reading(terminal) as on_read:
         return [(layer, read_records(path, on_read)) for layer, path in chosen]
+
+
+@contextmanager
+def _naming(other: str) -> Iterator[None]:
+    """Have errors of databases say how this command is given ``other`` files: not by ``--db``."""
+    from neocpu.tuning_db.record_file import OTHER_FILE
+
+    try:
+        yield
+    except DatabaseError as error:
+        raise DatabaseError(str(error).replace(OTHER_FILE, other)) from error
 
 
 @contextmanager

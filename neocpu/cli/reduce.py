@@ -35,7 +35,8 @@ Examples:
     metavar="CHECK",
     help="What fails: does-not-compile; differs (from the reference); slower (than ONNX Runtime, "
     "of neocpu[bench]); or a command for the shell, which fails as long as it exits as it does of "
-    "the whole model, and not with 0. {model} and {inputs} in it are paths of an .onnx and an .npz.",
+    "the whole model, and not with 0. {model} and {inputs} in it are paths of an .onnx and of an "
+    ".npz.",
 )
 @click.option(
     "-o",

@@ -61,7 +61,7 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_tears_no_line(
     kept = database.with_name("kept")
     assert in_child(append_until_full, database, len(LINE + torn) + limit, batch, kept) == 0
     acknowledged, _, message = kept.read_text().partition(" ")
-    assert message.endswith(": File too large; make room or name another file")
+    assert message.endswith(": File too large; make room or pass another file with --db")
     assert database.read_bytes().startswith(LINE + torn)
     assert database.stat().st_size <= len(LINE + torn) + limit
     store = open_store(database)
@@ -77,7 +77,7 @@ def test_a_disk_that_is_full_for_good(database: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         record_file, "_open_for_append", lambda path: os.open("/dev/full", os.O_RDWR)
     )
-    with pytest.raises(DatabaseError, match="No space left on device; make room or name another"):
+    with pytest.raises(DatabaseError, match="No space left on device; make room or pass another"):
         open_store(database).append([RECORD])
 
 
@@ -128,7 +128,7 @@ def test_the_lock_of_a_live_process_is_waited_for_and_named(
         holder.join()
     assert str(caught.value) == (
         f"cannot write tuning database {database}: {database}.lock has been held by another "
-        "process for 0.05 s; wait for it or name another file"
+        "process for 0.05 s; wait for it or pass another file with --db"
     )
     assert not database.exists()
 
@@ -328,7 +328,7 @@ def test_what_the_file_system_refused_is_named_where_it_is_not_the_database(data
         append_lines(database, [LINE])
     assert str(caught.value) == (
         f"cannot write tuning database {database}: Is a directory: {database}.lock; "
-        "mend that or name another file"
+        "mend that or pass another file with --db"
     )
 
 
@@ -373,5 +373,5 @@ def test_an_error_nobody_thought_of_is_named(database: Path, monkeypatch: pytest
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(record_file, "_open_for_append", fails)
-    with pytest.raises(DatabaseError, match="Input/output error; mend that or name another file"):
+    with pytest.raises(DatabaseError, match="Input/output error; mend that or pass another file"):
         append_lines(database, [LINE])

@@ -322,6 +322,10 @@ def test_mistakes(cli: Cli) -> None:
     missing = cli("db", "stats", "nowhere.jsonl")
     assert missing.code == 7
     assert "cannot read tuning database nowhere.jsonl: No such file" in missing.error
+    for how in (["check", "."], ["prune", "."], ["merge", "all.jsonl", "."], ["export", "-o", "."]):
+        assert "--db" not in cli("db", *how).error
+    assert cli("db", "check", ".").error.endswith("it is a folder, not a file; name another file")
+    assert cli("db", "export", "-o", ".").error.endswith("or choose another -o")
     assert cli("db", "merge", "all.jsonl").code == 2
     assert cli("db", "prune", "--keep-best", 0).code == 2
     assert "did you mean" in cli("db", "export", "--model", "resnet5").error
