@@ -2,6 +2,10 @@
 
 A message names the cause, the place and the fix, in one line: it is what the command line prints.
 A bug in neocpu is an ``AssertionError``, never one of these.
+
+Some are also what Python's own functions raise of the same mistake (``ValueError``, ``TypeError``,
+``FileNotFoundError``, ``ImportError``), for callers who catch those. Code of ours that catches one
+of those of the standard library around more than one call lets a `NeoCPUError` pass first.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ class NeoCPUError(Exception):
     exit_code: ClassVar[int] = 1
 
 
-class UsageError(NeoCPUError):
+class UsageError(NeoCPUError, ValueError):
     """A wrong option, argument, or input to a compiled module (name, shape, dtype)."""
 
     exit_code = 2
@@ -27,10 +31,26 @@ class DependencyError(UsageError):
     """A package that neocpu needs is missing, or of a version that does not fit the others."""
 
 
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument of the wrong type."""
+
+
+class MissingFileError(UsageError, FileNotFoundError):
+    """A file or folder that an option or argument names, but no model, artifact or database."""
+
+
+class MissingPackageError(UsageError, ImportError):
+    """An optional package that is not installed."""
+
+
 class ModelError(NeoCPUError):
     """The model file is missing, unreadable, not ONNX, or violates the ONNX standard."""
 
     exit_code = 3
+
+
+class MissingModelError(ModelError, FileNotFoundError):
+    """There is no such model file."""
 
 
 class UnsupportedError(NeoCPUError):
@@ -39,7 +59,7 @@ class UnsupportedError(NeoCPUError):
     exit_code = 4
 
 
-class TargetError(NeoCPUError):
+class TargetError(NeoCPUError, ValueError):
     """An unknown target, or an artifact whose instruction set this host lacks."""
 
     exit_code = 5
@@ -55,6 +75,10 @@ class DatabaseError(NeoCPUError):
     """A tuning database that cannot be read or written."""
 
     exit_code = 7
+
+
+class MissingDatabaseError(DatabaseError, FileNotFoundError):
+    """There is no such tuning database."""
 
 
 class ArtifactError(NeoCPUError):
@@ -77,9 +101,13 @@ def dependency_error(error: Exception) -> DependencyError | None:
     return None if why is None else DependencyError(why)
 
 
+class MissingArtifactError(ArtifactError, FileNotFoundError):
+    """There is no such artifact."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest of ``known``, or an empty string."""
     import difflib  # here, because an error message is no reason to load models later
 
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.errors import ArtifactError, MissingFileError, NeoCPUError, UsageError
 from neocpu.foundation.weight_files import weight_files
 
 UNFINISHED: Final = r"\.neocpu-[0-9a-f]{16}"
@@ -235,7 +235,7 @@ def replacing(
         mode = 0o777 if executable else 0o666
         with replacement(link_target(path), mode, lasting=lasting) as file:
             yield file
-    except BrokenPipeError:
+    except (BrokenPipeError, NeoCPUError):  # some of ours are an OSError too
         raise
     except OSError as error:
         raise _write_error(path, error, size, option) from error
@@ -470,7 +470,7 @@ def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageErr
             f"{place}: {error.strerror}{needed}; free space or choose another {option}"
         )
     if error.errno == errno.ENOENT:
-        return UsageError(
+        return MissingFileError(
             f"{place}: there is no folder {path.parent}; create it or change {option}"
         )
     if error.errno in (

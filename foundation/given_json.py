@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import MissingFileError, NeoCPUError, UsageError
 from neocpu.foundation.files import read_file
 
 MAX_INTEGER: Final = (1 << 53) - 1
@@ -86,8 +86,11 @@ def given_json(path: Path, option: str, kind: str, limit: int, remedy: str) -> I
     """
     try:
         yield parse_json(read_file(path, limit))
+    except NeoCPUError:  # some are an OSError or a ValueError too
+        raise
     except OSError as error:
-        raise UsageError(f"cannot read {option} {path}: {error.strerror or error}") from None
+        kind_of = MissingFileError if isinstance(error, FileNotFoundError) else UsageError
+        raise kind_of(f"cannot read {option} {path}: {error.strerror or error}") from None
     except (
         *(ArithmeticError, AttributeError, LookupError),
         *(RecursionError, TypeError, ValueError),

@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import MissingFileError, UsageError, did_you_mean
 from neocpu.foundation.files import read_file
 from neocpu.foundation.given_json import parse_json
 
@@ -172,7 +172,8 @@ def find_machine(name: str) -> Machine:
     try:
         found = parse_json(read_file(path, MAX_BYTES))
     except OSError as error:
-        raise UsageError(f"cannot read the machine {name}: {error.strerror or error}") from error
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else UsageError
+        raise kind(f"cannot read the machine {name}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is no JSON: {error}") from error
     if not isinstance(found, Mapping):

@@ -1,8 +1,24 @@
-"""neocpu: compile convolutional networks to fast CPU code on Apache TVM."""
+"""Compile vision networks to fast CPU code.
+
+    neocpu.compile("net.onnx").export("net.so")          # an ONNX model, for this machine
+    m = neocpu.load("net.so")                            # opens in milliseconds
+    y = m(x)                                             # or m(a, b); by name: m({"image": x})
+    neocpu.compile("net.onnx", tune_budget="60s")        # measures first what no database knows
+    neocpu.compile_calibrated("net.onnx", samples)       # 8 bits where that is faster
+
+`compile_fat` compiles for several CPUs into one file and `combine` joins files, `tune` measures
+for a tuning database, `quantize` writes an 8-bit ONNX model, `register_operator` teaches the
+compiler a `CustomOperator`. ``m.metadata.plan`` has what was decided, and the command ``neocpu
+explain net.so`` shows it. A mistake raises a `NeoCPUError`, most often a `UsageError`, which is a
+``ValueError`` too.
+"""
+
+# ruff: noqa: F403, F405 - errors are named once here, in `__all__`
 
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +29,7 @@ if TYPE_CHECKING:
     from neocpu.custom_operators.custom_operator import CustomOperator
     from neocpu.custom_operators.registry import register_operator
     from neocpu.fat_compilation import compile_fat
+    from neocpu.foundation.errors import *
     from neocpu.processing import Processing
     from neocpu.quantiser.compile_calibrated import compile_calibrated
     from neocpu.quantiser.quantise import quantize
@@ -24,12 +41,26 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AccuracyError",
+    "ArgumentTypeError",
+    "ArtifactError",
     "CompiledModule",
     "CustomOperator",
+    "DatabaseError",
+    "MissingArtifactError",
+    "MissingDatabaseError",
+    "MissingFileError",
+    "MissingModelError",
+    "MissingPackageError",
+    "ModelError",
     "Module",
+    "NeoCPUError",
     "Processing",
     "QuantiseOptions",
+    "TargetError",
     "ThreadPool",
+    "UnsupportedError",
+    "UsageError",
     "__version__",
     "aligned_empty",
     "combine",
@@ -59,19 +90,22 @@ _HOMES = {
     "ThreadPool": "neocpu.runtime.thread_pool",
     "aligned_empty": "neocpu.runtime.aligned_memory",
     "load": "neocpu.runtime.module",
+    **{name: "neocpu.foundation.errors" for name in __all__ if name.endswith("Error")},
 }
 
 
-def __getattr__(name: str) -> Any:
-    value: Any
-    if name == "__version__":
-        value = _version()
-    elif name in _HOMES:
-        value = getattr(_module(name), name)
-    else:
-        raise AttributeError(f"module 'neocpu' has no attribute '{name}'")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # which would believe every name that it is asked for
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            value = _version()
+        elif name in _HOMES:
+            value = getattr(_module(name), name)
+        else:
+            what = f"module 'neocpu' has no attribute '{name}'"
+            raise AttributeError(what, name=name, obj=sys.modules[__name__])
+        globals()[name] = value
+        return value
 
 
 def _module(name: str) -> ModuleType:
@@ -107,4 +141,4 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

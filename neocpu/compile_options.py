@@ -7,10 +7,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Final
+from typing import TypedDict
 
-from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import ArgumentTypeError, UsageError, did_you_mean
 from neocpu.foundation.host import MAX_THREADS, usable_cpus
+from neocpu.foundation.option_words import GOALS, AccuracyName, Goal, Opt, Solver
 from neocpu.foundation.units import parse_duration
 from neocpu.input_shapes import InputShapes
 from neocpu.passes.rules.choice import parse_disabled
@@ -23,8 +24,30 @@ from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.search.budget import Budget
 from neocpu.shape_sets.given import Shapes, parse_signatures
 
-GOALS: Final = ("latency", "throughput")
-"""What a plan is to make small: the time of one call, or that of many made at once."""
+
+class CompileSettings(TypedDict, total=False):
+    """What `neocpu.compile` takes besides the model, the target, the precision and progress.
+
+    Functions that compile otherwise take the same, and pass it on.
+    """
+
+    goal: Goal
+    threads: int | None
+    shapes: Shapes | None
+    batch: int | None
+    databases: Sequence[str | os.PathLike[str]]
+    only_databases: bool
+    tune_budget: float | str
+    opt: Opt
+    algorithms: Sequence[str] | None
+    accuracy: AccuracyName
+    max_weights: int | None
+    pack_at_load: bool
+    solver: Solver
+    search_seconds: float | None
+    verify: bool
+    processing: Processing
+    disable_rules: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +228,8 @@ def parse_threads(threads: int | None) -> int:
     if threads is None:
         return usable_cpus()
     if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
-        raise UsageError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
+        kind = UsageError if isinstance(threads, int) else ArgumentTypeError
+        raise kind(f"threads must be a whole number from 1 to {MAX_THREADS}, got {threads!r}")
     return threads
 
 
@@ -224,7 +248,8 @@ def _seconds(time: float | str) -> float:
         except ValueError as error:
             raise UsageError(f"a tuning budget: {error}") from None
     if isinstance(time, bool) or not isinstance(time, Real) or not 0 <= time < math.inf:
-        raise UsageError(
+        kind = UsageError if isinstance(time, Real) else ArgumentTypeError
+        raise kind(
             "a tuning budget must be seconds, 0 or more, or text such as '60s', '10m' or '1h', "
             f"got {time!r}"
         )

@@ -9,6 +9,7 @@ from typing import Any
 from neocpu.compile_each import compile_each
 from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
+from neocpu.foundation import option_words as words
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.input_shapes import Given, InputShapes
@@ -32,20 +33,20 @@ def compile(
     model: ModelLike,
     *,
     target: str | dict[str, Any] | CpuTarget = "host",
-    goal: str = "latency",
+    goal: words.Goal = "latency",
     threads: int | None = None,
     shapes: Shapes | None = None,
     batch: int | None = None,
     databases: Sequence[str | os.PathLike[str]] = (),
     only_databases: bool = False,
     tune_budget: float | str = 0.0,
-    opt: str = "global",
+    opt: words.Opt = "global",
     algorithms: Sequence[str] | None = None,
-    accuracy: str = "default",
-    precision: str = "auto",
+    accuracy: words.AccuracyName = "default",
+    precision: words.PrecisionName = "auto",
     max_weights: int | None = None,
     pack_at_load: bool = True,
-    solver: str = "auto",
+    solver: words.Solver = "auto",
     search_seconds: float | None = None,
     verify: bool = True,
     processing: Processing = NO_PROCESSING,
@@ -154,10 +155,10 @@ def tune(
     threads: int | None = None,
     shapes: Mapping[str, Given] | None = None,
     batch: int | None = None,
-    accuracy: str = "default",
+    accuracy: words.AccuracyName = "default",
     database: str | os.PathLike[str] | None = None,
     only_database: bool = False,
-    strategy: str = "xgb",
+    strategy: words.StrategyName = "xgb",
     seed: int = 0,
     budget: float | str | None = None,
     trials: int | None = None,

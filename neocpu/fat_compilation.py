@@ -7,14 +7,15 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from neocpu.building.fat_file import combine_each
 from neocpu.compile_each import compile_each
-from neocpu.compile_options import CompileOptions, Member
+from neocpu.compile_options import CompileOptions, CompileSettings, Member
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import TargetError, UsageError
 from neocpu.foundation.linker import find_linker
+from neocpu.foundation.option_words import PrecisionName
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibration import Source
@@ -46,13 +47,13 @@ def compile_fat(
     cpus: Sequence[str],
     path: str | os.PathLike[str],
     *,
-    precision: str = "auto",
+    precision: PrecisionName = "auto",
     calibration: Source | None = None,
     how: QuantiseOptions | None = None,
     max_error: float | None = None,
     min_agreement: float | None = None,
     on_progress: ProgressCallback | None = None,
-    **settings: Any,
+    **settings: Unpack[CompileSettings],
 ) -> tuple[FatPart, ...]:
     """Compile an ONNX model for several CPUs into one file, of which each host loads the best part.
 

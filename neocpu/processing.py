@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.tensor_spec import COLOURS, FITS, LAYOUTS, Picture
+from neocpu.foundation.option_words import FITS
+from neocpu.tensor_spec import COLOURS, LAYOUTS, Picture
 
 SAMPLINGS: Final = ("pillow", "opencv")
 KINDS: Final = ("softmax", "argmax", "top5")

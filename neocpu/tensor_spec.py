@@ -10,8 +10,8 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import BITS, array_dtype, round_to_bits
 from neocpu.foundation.dtypes import DTYPES
+from neocpu.foundation.option_words import FITS
 
-FITS: Final = ("stretch", "crop", "letterbox")
 LAYOUTS: Final = ("nhwc", "nchw")
 COLOURS: Final = ("rgb", "bgr", "gray")
 
@@ -30,7 +30,7 @@ class Picture:
     colours : str
         One of `COLOURS`.
     fit : str
-        How a picture of another size is made to fit: one of `FITS`.
+        How a picture of another size is made to fit: one of `neocpu.foundation.option_words.FITS`.
     """
 
     layout: str

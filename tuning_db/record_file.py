@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from neocpu.foundation.errors import DatabaseError
+from neocpu.foundation.errors import DatabaseError, MissingDatabaseError, NeoCPUError
 from neocpu.foundation.files import (
     link_target,
     read_file,
@@ -164,14 +164,17 @@ def read_database(path: Path) -> bytes:
     try:
         data = read_file(path, MAX_BYTES)
     except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from None
+        kind = MissingDatabaseError if isinstance(error, FileNotFoundError) else DatabaseError
+        raise _unreadable(path, error.strerror or str(error), kind) from None
     if data.count(b"\n") > MAX_LINES:
         raise _unreadable(path, f"it has more than {MAX_LINES} lines")
     return data
 
 
-def _unreadable(path: Path, reason: str) -> DatabaseError:
-    return DatabaseError(f"cannot read tuning database {path}: {reason}; {OTHER_FILE}")
+def _unreadable(
+    path: Path, reason: str, kind: type[DatabaseError] = DatabaseError
+) -> DatabaseError:
+    return kind(f"cannot read tuning database {path}: {reason}; {OTHER_FILE}")
 
 
 def is_missing(path: Path) -> bool:
@@ -333,6 +336,8 @@ def _named_errors(path: Path) -> Iterator[None]:
     """Say of an error of the file system which database it hit, and what mends it."""
     try:
         yield
+    except NeoCPUError:  # some are an OSError too
+        raise
     except OSError as error:
         reason = error.strerror or str(error)
         if error.filename and os.path.realpath(error.filename) != os.path.realpath(path):

@@ -10,7 +10,7 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import from_bits, holds
-from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import MissingPackageError, UsageError, did_you_mean
 from neocpu.pictures.picture_files import decode_picture, fit_pixels
 from neocpu.runtime.inputs import describe
 from neocpu.tensor_spec import TensorSpec
@@ -107,7 +107,7 @@ class InputColumn:
                 f"it is {describe(kind, pixels.shape)}, no file and no uint8[height,width,colours]"
             )
         except ModuleNotFoundError:
-            raise UsageError(
+            raise MissingPackageError(
                 "pictures are decoded with Pillow: pip install 'neocpu[images]' where workers run"
             ) from None
         except ValueError as error:

@@ -35,6 +35,7 @@ from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
 from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVERS
 from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
 
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
     from neocpu.compiled_module import CompiledModule
     from neocpu.runtime.header import ArtifactHeader
 
-GOALS = ("latency", "throughput")
-PRECISIONS = ("auto", "int8", "bf16", "fp32")
-OPT_LEVELS = ("nchw", "conv-layout", "uniform", "global")
-SOLVERS = ("auto", "exact", "dp", "pbqp")
 
 EPILOG = """\b
 Examples:

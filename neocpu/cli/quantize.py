@@ -13,6 +13,7 @@ from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.option_words import CORRECTIONS, METHODS
 from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import plural, size
 
@@ -25,9 +26,6 @@ Examples:
   neocpu quantize detector.onnx --calibrate images.npz --method percentile
   neocpu quantize net.onnx --calibrate loader.py:samples --exclude Gemm
   neocpu compile resnet50.int8.onnx -o resnet50.so"""
-
-METHODS = ("minmax", "moving-average", "percentile", "kl", "symmetric-kl", "js", "mse", "auto")
-CORRECTIONS = ("none", "weights", "mean-variance", "activations")
 
 
 @click.command(epilog=EPILOG)

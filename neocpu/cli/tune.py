@@ -24,6 +24,7 @@ from neocpu.foundation.own_process import collect_rarely
 from neocpu.foundation.units import plural
 
 if TYPE_CHECKING:
+    from neocpu.foundation.option_words import AccuracyName, StrategyName
     from neocpu.schedules.vocabulary.scheme import Scheme
     from neocpu.search.tuner import TaskReport, Trial, TuneReport
 
@@ -111,11 +112,11 @@ def command(
     threads: int | None,
     database: Path | None,
     only_db: bool,
-    strategy: str,
+    strategy: StrategyName,
     seed: int,
     budget: float | None,
     trials: int | None,
-    accuracy: str,
+    accuracy: AccuracyName,
     tracker: str | None,
     key: str | None,
     parallel: int | None,

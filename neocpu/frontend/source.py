@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
-from neocpu.foundation.errors import ModelError
+from neocpu.foundation.errors import MissingModelError, ModelError
 from neocpu.foundation.files import read_file
 from neocpu.foundation.host import usable_memory
 from neocpu.foundation.plain_text import plain
@@ -109,7 +109,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return read_file(path, MAX_BYTES, pipes=True)
     except FileNotFoundError as error:
-        raise ModelError(f"no such model file: '{path}'") from error
+        raise MissingModelError(f"no such model file: '{path}'") from error
     except IsADirectoryError as error:
         if (kind := foreign_folder(path)) is not None:
             raise ModelError(f"'{path}' is not an ONNX model but {kind}") from None

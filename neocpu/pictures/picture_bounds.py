@@ -44,7 +44,7 @@ def place(given: tuple[int, int], wanted: tuple[int, int], fit: str) -> Placemen
     Parameters
     ----------
     fit : str
-        One of `neocpu.tensor_spec.FITS`.
+        One of `neocpu.foundation.option_words.FITS`.
     """
     width, height = given
     ratio = wanted[0] / wanted[1]

@@ -57,7 +57,7 @@ def read_sized(
     wanted : tuple of int
         Width and height.
     fit : str
-        One of `neocpu.tensor_spec.FITS`.
+        One of `neocpu.foundation.option_words.FITS`.
     formats : tuple of str
         Pillow's names of those that are tried. A file's content tells its format, not its name.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from neocpu.foundation.option_words import Solver
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
@@ -23,7 +24,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.plan import Plan, Solver, solve
+from neocpu.search.solver.plan import Plan, solve
 from neocpu.search.solver.solver_limits import SearchLimits
 
 

@@ -7,9 +7,10 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast, get_args
+from typing import cast
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.option_words import SOLVERS, Solver
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import (
@@ -23,7 +24,6 @@ from neocpu.planning.precision import Precision, parse_precision
 from neocpu.planning.weight_limit import in_seconds, plan_sparingly, plan_within, price_kept
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.template import ConvTemplate
-from neocpu.search.solver.plan import Solver
 from neocpu.search.solver.solver_limits import SearchLimits
 
 _log = logging.getLogger("neocpu")
@@ -142,10 +142,9 @@ def _opt_level(name: str) -> OptLevel:
 
 
 def _solver(name: str) -> Solver:
-    known = get_args(Solver)
-    if name not in known:
-        hint = did_you_mean(name, known)
-        raise UsageError(f"unknown --solver {name!r}; known: {', '.join(known)}{hint}")
+    if name not in SOLVERS:
+        hint = did_you_mean(name, SOLVERS)
+        raise UsageError(f"unknown --solver {name!r}; known: {', '.join(SOLVERS)}{hint}")
     return cast(Solver, name)
 
 

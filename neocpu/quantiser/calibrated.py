@@ -98,7 +98,7 @@ def calibrate(
             hint = did_you_mean(name, graph.tensors)
             raise UsageError(f"no quantised tensor is called '{name}'{hint}")
     seen = observe(original, graph.tensors, samples, on_progress)
-    methods = dict.fromkeys(graph.tensors, how.method)
+    methods: dict[str, str] = dict.fromkeys(graph.tensors, how.method)
     if how.method == AUTO:
         methods = choose_methods(graph, seen, how, samples, threads, on_progress)
     grids = {name: _grid(seen[name], methods[name], how, name) for name in graph.tensors}

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import MissingFileError, UsageError
 from neocpu.foundation.foreign_code import foreign_code, told
 from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
@@ -76,9 +76,9 @@ def _of_path(
     if colon and file.endswith(".py"):
         return _of_iterable(_called(_function(Path(file), name)), specs, text, limit)
     known = "a folder of pictures, an .npz file or loader.py:function"
-    raise UsageError(
-        f"{text} is {'no ' + known if path.exists() else 'missing'}; calibrate with {known}"
-    )
+    if not path.exists():
+        raise MissingFileError(f"{text} is missing; calibrate with {known}")
+    raise UsageError(f"{text} is no {known}; calibrate with {known}")
 
 
 def _of_folder(
@@ -108,7 +108,7 @@ def _by_name(array: AnArray, specs: Sequence[TensorSpec], where: str) -> dict[st
 
 def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
     if not path.is_file():
-        raise UsageError(f"{path} is missing; --calibrate takes loader.py:function")
+        raise MissingFileError(f"{path} is missing; --calibrate takes loader.py:function")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

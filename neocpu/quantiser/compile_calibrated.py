@@ -7,15 +7,16 @@ import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import onnx
 
 from neocpu.compile_each import compile_each, tune_together
-from neocpu.compile_options import CompileOptions, Member
+from neocpu.compile_options import CompileOptions, CompileSettings, Member
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
+from neocpu.foundation.option_words import PrecisionName
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.input_shapes import NO_SHAPES
 from neocpu.planning.precision import Precision
@@ -129,12 +130,12 @@ def compile_calibrated(
     calibration: Source,
     how: QuantiseOptions | None = None,
     *,
-    precision: str = "auto",
+    precision: PrecisionName = "auto",
     max_error: float | None = None,
     min_agreement: float | None = None,
     target: str | dict[str, Any] | CpuTarget = "host",
     on_progress: ProgressCallback | None = None,
-    **settings: Any,
+    **settings: Unpack[CompileSettings],
 ) -> CompiledModule:
     """Compile a float32 model with those layers in integers that are faster so.
 

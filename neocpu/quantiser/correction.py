@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from neocpu.quantiser.float_graph import FloatGraph, Layer
 from neocpu.quantiser.histogram import Array, Distribution
 from neocpu.quantiser.qdq import StoredLayer
 from neocpu.quantiser.stored_tensors import Stored
-
-CORRECTIONS: Final = ("none", "weights", "mean-variance", "activations")
 
 _LEAST_RATIO, _MOST_RATIO = 0.9, 1.1
 """Of the variances: beyond, something else than rounding is the matter."""

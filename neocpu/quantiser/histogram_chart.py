@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import MissingPackageError, UsageError
 from neocpu.foundation.files import replacing
 from neocpu.quantiser.histogram import Distribution
 from neocpu.quantiser.quantisation_report import QuantisationReport, TensorReport
@@ -32,7 +32,7 @@ def check_drawing(path: Path) -> tuple[Any, str]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise UsageError(
+        raise MissingPackageError(
             "histograms are drawn with matplotlib: pip install 'neocpu[quantize]'"
         ) from None
     return Figure, kind

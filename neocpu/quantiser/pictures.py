@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import MissingPackageError, UsageError
 from neocpu.foundation.files import read_file
+from neocpu.foundation.option_words import FITS, Fit
 from neocpu.pictures.picture_bounds import MAX_BYTES
 from neocpu.pictures.picture_files import FORMATS, read_sized
 from neocpu.quantiser.histogram import Array
-from neocpu.tensor_spec import FITS, TensorSpec
+from neocpu.tensor_spec import TensorSpec
 
-Fit: TypeAlias = Literal["stretch", "crop", "letterbox"]
 SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
@@ -105,7 +105,9 @@ def _read(path: Path, mode: str, size: tuple[int, int], fit: str) -> Any:
         # PPM is decoded in Python, which is too slow for files from anybody.
         return read_sized(read_file(path, MAX_BYTES), mode, size, fit, formats=(*FORMATS, "PPM"))
     except ModuleNotFoundError:
-        raise UsageError("pictures are read with Pillow: pip install 'neocpu[quantize]'") from None
+        raise MissingPackageError(
+            "pictures are read with Pillow: pip install 'neocpu[quantize]'"
+        ) from None
     except OSError as error:
         reason = error.strerror or str(error)
     except ValueError as error:

@@ -102,7 +102,7 @@ def quantize(
                 return calibrated, compare_models(pair, outputs, results, samples, tell)
 
         made, found = compared(calibrate(graph, original, samples, how, threads, tell))
-        applied = how.correction
+        applied: str = how.correction
         if how.correction == "activations":
             moved = correct_by_activations(
                 graph, made.layers, found.wanted_means, found.found_means

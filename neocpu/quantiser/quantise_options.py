@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.quantiser.correction import CORRECTIONS
+from neocpu.foundation.option_words import CORRECTIONS, METHODS, Correction, RangeMethod
 from neocpu.quantiser.pictures import Preprocessing
-from neocpu.quantiser.ranges import METHODS
 from neocpu.schedules.vocabulary.numerics import INT16_SUMS
 
 AUTO: Final = "auto"
@@ -27,7 +26,7 @@ class QuantiseOptions:
     samples : int
         Calibration samples at most.
     method : str
-        A key of `METHODS`, or ``auto``: how ranges of tensors are found.
+        One of `METHODS`: how ranges of tensors are found.
     percentile : float
         Of method ``percentile``: the values, in percent, that are not cut off.
     symmetric : bool
@@ -49,19 +48,19 @@ class QuantiseOptions:
     """
 
     samples: int = DEFAULT_SAMPLES
-    method: str = "percentile"
+    method: RangeMethod = "percentile"
     percentile: float = 99.99
     symmetric: bool = False
     per_channel: bool = True
     int16_sums: int = 4
-    correction: str = "weights"
+    correction: Correction = "weights"
     equalise: bool = False
     exclude: tuple[str, ...] = ()
     wide: tuple[str, ...] = ()
     pictures: Preprocessing = field(default_factory=Preprocessing)
 
     def __post_init__(self) -> None:
-        _known("method", self.method, (*METHODS, AUTO))
+        _known("method", self.method, METHODS)
         _known("correction", self.correction, CORRECTIONS)
         if self.int16_sums not in (0, *INT16_SUMS):
             known = ", ".join(map(str, (0, *INT16_SUMS)))

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from neocpu.building.forked import ForkedJobs, Limits
 from neocpu.building.own_session import started
 from neocpu.compiler import compile
-from neocpu.foundation.errors import AccuracyError, NeoCPUError, UsageError
+from neocpu.foundation.errors import AccuracyError, MissingPackageError, NeoCPUError, UsageError
 from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.load import load_model
@@ -179,7 +179,7 @@ def _differ(case: Case) -> None:
 
 def _race(case: Case, seconds: float) -> str | None:
     if find_spec("onnxruntime") is None:
-        raise UsageError("--check slower needs ONNX Runtime: pip install 'neocpu[bench]'")
+        raise MissingPackageError("--check slower needs ONNX Runtime: pip install 'neocpu[bench]'")
     with TemporaryFolder("reduce") as folder:
         model = Path(folder, "model.onnx")
         model.write_bytes(case.model.SerializeToString())

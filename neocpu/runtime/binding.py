@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import weakref
@@ -11,7 +12,13 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, 
 from typing import Any, Final
 
 from neocpu.core import ROOT
-from neocpu.foundation.errors import ArtifactError, NeoCPUError, TargetError, UsageError
+from neocpu.foundation.errors import (
+    ArtifactError,
+    MissingArtifactError,
+    NeoCPUError,
+    TargetError,
+    UsageError,
+)
 
 LIBRARY: Final = ROOT / "libneocpu.so"
 
@@ -209,7 +216,10 @@ def encoded_path(path: str | os.PathLike[str]) -> bytes:
 def _raise(status: int, _: Any, __: Any) -> int:
     if status:
         message = library().neocpu_error().decode(errors="replace")
-        raise _ERRORS.get(status, NeoCPUError)(message)
+        kind = _ERRORS.get(status, NeoCPUError)
+        if kind is ArtifactError and message.endswith(os.strerror(errno.ENOENT)):
+            kind = MissingArtifactError
+        raise kind(message)
     return status
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from neocpu.foundation.bfloat16 import NAME, holds
-from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import ArgumentTypeError, UsageError, did_you_mean
+from neocpu.foundation.units import plural
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.tensor_spec import TensorSpec
-
-AnyArray = np.ndarray[Any, Any]
 
 _HOST_DEVICES: Final = (1, 3, 11)
 """DLPack's devices whose memory the CPU reads: its own, and pinned for CUDA and ROCm."""
 
+_SHOWN: Final = 8
+"""Inputs that a message lists."""
 
-def check_positional(signatures: SignatureSet, values: Any) -> tuple[Signature, list[AnyArray]]:
-    """Check one array, or a list or tuple of arrays in graph order.
+
+def check_positional(
+    signatures: SignatureSet, values: Sequence[Any]
+) -> tuple[Signature, list[AnyArray]]:
+    """Check the arrays of a call: as many as the model has inputs, or one list or tuple of them.
 
     Returns
     -------
@@ -33,11 +39,28 @@ def check_positional(signatures: SignatureSet, values: Any) -> tuple[Signature, 
         If their number, or the dtype or shape of one, is not the model's.
     """
     specs = signatures.all[0].inputs
-    sequence = list(values) if isinstance(values, list | tuple) else [values]
-    if len(sequence) != len(specs):
-        names = ", ".join(spec.name for spec in specs)
-        raise UsageError(f"the model takes {len(specs)} inputs ({names}), got {len(sequence)}")
-    return _checked(signatures, sequence)
+    one = values[0] if len(values) == 1 else None
+    arrays = one if isinstance(one, list | tuple) else values
+    if len(arrays) != len(specs):
+        raise UsageError(
+            f"the model takes {plural(len(specs), 'input')}, got {len(arrays)}: "
+            f"call {call_text(specs)}{_out_hint(specs, values)}"
+        )
+    return _checked(signatures, arrays)
+
+
+def call_text(specs: Sequence[TensorSpec]) -> str:
+    """Return how a model of these inputs is called, as messages show it."""
+    names = [re.sub(r"\W", "_", spec.name) for spec in specs]
+    kinds = [f"{n} is {describe(s.dtype, s.shape)}" for n, s in zip(names, specs, strict=True)]
+    more = f" and {len(specs) - _SHOWN} more" if len(specs) > _SHOWN else ""
+    dots = ", ..." if more else ""
+    return f"m({', '.join(names[:_SHOWN])}{dots}), where {', '.join(kinds[:_SHOWN])}{more}"
+
+
+def _out_hint(specs: Sequence[TensorSpec], values: Sequence[Any]) -> str:
+    """Return what to say where a place for results may be among too many inputs."""
+    return "; results are written into the arrays of out=" if len(values) > len(specs) else ""
 
 
 def check_named(
@@ -48,14 +71,16 @@ def check_named(
     Raises
     ------
     UsageError
-        If it is no mapping, a name is unknown or missing, or a dtype or shape is not the model's.
+        If a name is unknown or missing, or a dtype or shape is not the model's.
+    ArgumentTypeError
+        If it is no mapping.
     """
-    if not isinstance(values, Mapping):
-        raise UsageError(
-            "inputs by name must be a mapping from the name of each to an array, got "
-            f"{type(values).__name__}: call the module itself with arrays in graph order"
-        )
     specs = signatures.all[0].inputs
+    if not isinstance(values, Mapping):
+        raise ArgumentTypeError(
+            "inputs by name must be a mapping from the name of each to an array, got "
+            f"{type(values).__name__}: call {call_text(specs)}"
+        )
     check_names(specs, values, "input")
     return _checked(signatures, [values[spec.name] for spec in specs])
 
@@ -107,7 +132,9 @@ def check_input(spec: TensorSpec, value: Any) -> AnyArray:
     Raises
     ------
     UsageError
-        If it is not an array, or its shape or dtype differ.
+        If its shape or dtype differ.
+    ArgumentTypeError
+        If it is not an array.
     """
     array = _array_of(spec, value)
     check_kind(spec, array.dtype, array.shape)
@@ -155,7 +182,7 @@ def _as_array(spec: TensorSpec, value: Any) -> AnyArray:
             return np.from_dlpack(value)
     except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise UsageError(f"input '{spec.name}' is not an array: {reason}") from error
+        raise ArgumentTypeError(f"input '{spec.name}' is not an array: {reason}") from error
     raise UsageError(
         f"input '{spec.name}' does not lie in the CPU's memory (DLPack device type {int(kind)}): "
         "copy it there first, as with x.cpu()"

@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
+from neocpu.runtime.array_types import AnyArray, ArrayLike
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named, check_positional
 from neocpu.runtime.outputs import check_named_out, check_positional_out
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from neocpu.runtime.signatures import Signature
     from neocpu.runtime.streams import StreamedSession, StreamPools
     from neocpu.runtime.timeline import Timeline
-
-AnyArray: TypeAlias = np.ndarray[Any, Any]
-Outputs: TypeAlias = AnyArray | tuple[AnyArray, ...]
 
 
 def load(
@@ -193,17 +189,30 @@ class Module(Unpicklable):
         """
         return self.signatures[0].outputs
 
-    def __call__(self, inputs: Any, out: Any = None) -> Outputs:
+    @overload
+    def __call__(
+        self, inputs: Mapping[str, ArrayLike], /, *, out: Mapping[str, AnyArray] | None = None
+    ) -> dict[str, AnyArray]: ...
+
+    @overload
+    def __call__(
+        self,
+        *inputs: ArrayLike | Sequence[ArrayLike],
+        out: AnyArray | Sequence[AnyArray] | None = None,
+    ) -> AnyArray: ...
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run the model.
 
         Parameters
         ----------
-        inputs : array, or list or tuple of arrays
-            In graph order, each with the dtype and shape of `inputs`, or all with the shapes of
-            another of `signatures`; or, where these differ in the batch, of any other batch, which
-            is done by their plans one after the other, those that take least. Any strides,
-            alignment and byte order; arrays of numpy, or of any library that exports DLPack from
-            the CPU's memory, or buffers.
+        *inputs : array
+            In graph order, as ``m(x)`` or ``m(a, b)``; one list or tuple of them is taken too. Each
+            has the dtype and shape of `inputs`, or all have the shapes of another of `signatures`;
+            or, where these differ in the batch, of any other batch, which is done by their plans
+            one after the other, those that take least. Any strides, alignment and byte order;
+            arrays of numpy, or of any library that exports DLPack from the CPU's memory, or
+            buffers. A mapping from each input's name to its array is what `run` takes.
         out : array, or list or tuple of arrays, optional
             Where to write the results, in graph order: numpy arrays with the dtype and shape of
             the signature's outputs, in any strides. They may overlap inputs, which are then copied
@@ -211,22 +220,26 @@ class Module(Unpicklable):
 
         Returns
         -------
-        array or tuple of arrays
-            One array if the model has one output; those of ``out`` if given. A bounded output has
-            the rows of this run, of ``out`` a view of them.
+        array
+            The model's output; those of ``out`` if given. A model of several outputs returns a
+            tuple of them, to be unpacked as in ``boxes, scores = m(x)``; `run` has a precise type
+            for those. A bounded output has the rows of this run, of ``out`` a view of them. Inputs
+            by name give outputs by name.
 
         Raises
         ------
         UsageError
             If the number, dtype or shape of the arrays is wrong, the module or its pool is closed,
             or it was loaded before this process forked.
+        ArgumentTypeError
+            If something is no array. It is a `UsageError` too.
         ArtifactError
             If the weights turn out to be damaged.
         """
-        return self._positional_call(inputs, out)()
+        return self._call(inputs, out)()
 
     def run(
-        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+        self, inputs: Mapping[str, ArrayLike], *, out: Mapping[str, AnyArray] | None = None
     ) -> dict[str, AnyArray]:
         """Run the model on inputs given by name; return its outputs by name.
 
@@ -241,6 +254,8 @@ class Module(Unpicklable):
         ------
         UsageError
             If a name is unknown or missing, or as for a call.
+        ArgumentTypeError
+            If ``inputs`` is no mapping, or as for a call.
         ArtifactError
             As for a call.
         """
@@ -263,30 +278,40 @@ class Module(Unpicklable):
         """
         return self._usable().run(number, inputs)
 
-    def submit(self, inputs: Any, out: Any = None) -> Future[Any]:
+    @overload
+    def submit(
+        self, inputs: Mapping[str, ArrayLike], /, *, out: Mapping[str, AnyArray] | None = None
+    ) -> Future[dict[str, AnyArray]]: ...
+
+    @overload
+    def submit(
+        self,
+        *inputs: ArrayLike | Sequence[ArrayLike],
+        out: AnyArray | Sequence[AnyArray] | None = None,
+    ) -> Future[AnyArray]: ...
+
+    def submit(self, *inputs: Any, out: Any = None) -> Future[Any]:
         """Queue a call and return at once.
 
         Parameters
         ----------
-        inputs : array, or list or tuple of arrays, or mapping of str to array
-            As for a call, or for `run`. They must not change until the future is done.
+        *inputs : array, or one mapping of str to array
+            As for a call. They must not change until the future is done.
         out : optional
-            As for a call, or for `run`.
+            As for a call.
 
         Returns
         -------
         concurrent.futures.Future
-            Of what the call, or `run`, would return or raise. It may be cancelled while the call
-            is queued. With asyncio: ``await asyncio.wrap_future(module.submit(x))``.
+            Of what the call would return or raise. It may be cancelled while the call is queued.
+            With asyncio: ``await asyncio.wrap_future(module.submit(x))``.
 
         Raises
         ------
-        UsageError
+        UsageError, ArgumentTypeError
             As for a call, for what is wrong from the start.
         """
-        named = isinstance(inputs, Mapping)
-        call = self._named_call(inputs, out) if named else self._positional_call(inputs, out)
-        return self._pool.submit(call)
+        return self._pool.submit(self._call(inputs, out))
 
     def warmup(self, n: int = 3) -> None:
         """Run on zeros, so that later calls find memory and threads ready.
@@ -389,13 +414,19 @@ class Module(Unpicklable):
             f"<neocpu.Module {self.metadata.summary}, on {plural(self.threads, 'thread')}{streams}>"
         )
 
-    def _positional_call(self, inputs: Any, out: Any) -> Callable[[], Outputs]:
+    def _call(self, inputs: Sequence[Any], out: Any) -> Callable[[], Any]:
+        """Check arguments, which are arrays or one mapping; return the call to make."""
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            return self._named_call(inputs[0], out)
+        return self._positional_call(inputs, out)
+
+    def _positional_call(self, inputs: Sequence[Any], out: Any) -> Callable[[], Any]:
         """Check arguments; return the call to make."""
         session = self._usable()
         signature, arrays = check_positional(self._signatures, inputs)
         results = None if out is None else check_positional_out(signature.outputs, out)
 
-        def call() -> Outputs:
+        def call() -> Any:
             outputs = self._run(session, signature, arrays, results)
             return outputs[0] if len(outputs) == 1 else outputs
 

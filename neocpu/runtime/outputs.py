@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from neocpu.foundation.bfloat16 import holds
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import ArgumentTypeError, UsageError
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.tensor_spec import TensorSpec
-
-AnyArray = np.ndarray[Any, Any]
 
 
 def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:
@@ -38,10 +37,12 @@ def check_named_out(specs: Sequence[TensorSpec], out: Mapping[str, Any]) -> list
     Raises
     ------
     UsageError
-        If it is no mapping, a name is unknown or missing, or results cannot be written to one.
+        If a name is unknown or missing, or results cannot be written to one.
+    ArgumentTypeError
+        If it is no mapping.
     """
     if not isinstance(out, Mapping):
-        raise UsageError("out= must be a mapping from the name of each output to an array")
+        raise ArgumentTypeError("out= must be a mapping from the name of each output to an array")
     check_names(specs, out, "output", "out=: ")
     return [check_output(spec, out[spec.name]) for spec in specs]
 
@@ -52,10 +53,12 @@ def check_output(spec: TensorSpec, array: Any) -> AnyArray:
     Raises
     ------
     UsageError
-        If it is no numpy array, its shape or dtype differ, or it is read-only.
+        If its shape or dtype differ, or it is read-only.
+    ArgumentTypeError
+        If it is no numpy array.
     """
     if not isinstance(array, np.ndarray):
-        raise UsageError(
+        raise ArgumentTypeError(
             f"out= for '{spec.name}' must be a numpy array, got {type(array).__name__}: "
             "pass a view of it, as np.asarray(x) or np.from_dlpack(x) make"
         )

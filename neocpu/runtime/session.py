@@ -12,6 +12,7 @@ import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.binding import (
     Description,
     Event,
@@ -31,8 +32,6 @@ from neocpu.tensor_spec import TensorSpec
 if TYPE_CHECKING:
     from neocpu.runtime.guarding.kernel_calls import Interception
     from neocpu.runtime.timeline import TraceEvent
-
-AnyArray: TypeAlias = np.ndarray[Any, Any]
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
 """A file, or what one holds: any object with a buffer."""

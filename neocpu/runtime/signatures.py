@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import numpy as np
 
 from neocpu.foundation.errors import UsageError
+from neocpu.runtime.array_types import AnyArray
 from neocpu.tensor_spec import TensorSpec, shapes_text
-
-AnyArray: TypeAlias = np.ndarray[Any, Any]
 
 SHOWN = 16
 """Signatures that a message lists."""

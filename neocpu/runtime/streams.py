@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.queued_calls import QueuedCalls
-from neocpu.runtime.session import AnyArray, Session, Source, open_session
+from neocpu.runtime.session import Session, Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool, check_count
 
 if TYPE_CHECKING:

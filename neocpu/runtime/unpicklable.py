@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, NoReturn, SupportsIndex
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import ArgumentTypeError
 
 
-class CannotCopy(UsageError, TypeError):
+class CannotCopy(ArgumentTypeError):
     """Something that holds threads and memory of its process was to be pickled or copied.
 
     A ``TypeError`` too, for that is what pickle raises, and libraries expect of it.

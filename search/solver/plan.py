@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from neocpu.foundation.option_words import Solver
 from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.dp import dynamic_program
 from neocpu.search.solver.exact import solve_exactly
@@ -15,8 +16,6 @@ from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.pbqp import pbqp
 from neocpu.search.solver.reductions import Problem
 from neocpu.search.solver.solver_limits import SearchLimits
-
-Solver = Literal["auto", "exact", "dp", "pbqp"]
 
 # A relative gap below this is only the order in which costs were added up.
 ROUNDING = 1e-12

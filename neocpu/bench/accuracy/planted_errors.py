@@ -21,6 +21,7 @@ from neocpu.bench.accuracy.network_errors import AccuracyRequest
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.option_words import AccuracyName
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import json_number
 from neocpu.frontend.load import load_model
@@ -28,7 +29,7 @@ from neocpu.input_shapes import InputShapes
 from neocpu.reference.tolerance import scales
 from neocpu.reference.verification import Array, Verifier
 from neocpu.reports.plan_report import PlanReport
-from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
+from neocpu.schedules.vocabulary.accuracy import DEFAULT
 from neocpu.tensor_spec import random_inputs
 
 PLACES: Final = 5
@@ -165,7 +166,7 @@ def _of_inputs(
         yield from trials
         return
     missed = (compiled.report.admission.name,)
-    with _compiled(model, request, STRICT.name) as strictest:
+    with _compiled(model, request, "strict") as strictest:
         for trial in trials:
             again = trial.refused and _on_inputs(model, strictest, trial.scale)
             yield replace(again, missed=missed) if again else trial
@@ -199,7 +200,7 @@ def _of_weights(
 
 
 def _compiled(
-    model: onnx.ModelProto, request: AccuracyRequest, accuracy: str = DEFAULT.name
+    model: onnx.ModelProto, request: AccuracyRequest, accuracy: AccuracyName = "default"
 ) -> CompiledModule:
     return neocpu.compile(
         model, threads=request.threads, databases=request.databases, accuracy=accuracy

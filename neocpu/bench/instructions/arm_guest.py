@@ -43,7 +43,7 @@ def load_neocpu(task: Mapping[str, Any], arguments: list[Any]) -> Loaded:
     (data,) = (neocpu.aligned_empty(array.shape, array.dtype) for array in arguments)
     data[...] = arguments[0]
     (output,) = (neocpu.aligned_empty(spec.shape, spec.dtype) for spec in module.outputs)
-    return Loaded(lambda: module(data, output), lambda found: found, "")
+    return Loaded(lambda: module(data, out=output), lambda found: found, "")
 
 
 def load_onnxruntime(task: Mapping[str, Any], arguments: list[Any]) -> Loaded:

@@ -14,7 +14,7 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import BITS, array_dtype
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
-from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.errors import MissingFileError, UsageError, did_you_mean
 from neocpu.foundation.files import regular_status, replacing
 from neocpu.runtime.inputs import check_names
 from neocpu.runtime.npy import MAGIC, read_npy
@@ -137,11 +137,11 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         regular_status(path)
         yield
+    except UsageError as error:  # which may be an OSError or a ValueError too
+        raise UsageError(f"'{path}': {error}") from None
     except FileNotFoundError:
-        raise UsageError(f"no such input file: '{path}'") from None
+        raise MissingFileError(f"no such input file: '{path}'") from None
     except OSError as error:
         raise UsageError(f"cannot read '{path}': {error.strerror or error}") from error
-    except UsageError as error:
-        raise UsageError(f"'{path}': {error}") from None
     except _DAMAGED as error:
         raise UsageError(f"cannot read '{path}': {error}") from error

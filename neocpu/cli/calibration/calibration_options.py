@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.option_words import FITS
 
 if TYPE_CHECKING:
     from neocpu.quantiser.pictures import Preprocessing
@@ -39,9 +40,6 @@ class Calibration:
             "max_error": self.max_error,
             "min_agreement": self.min_agreement,
         }
-
-
-FITS: Final = ("stretch", "crop", "letterbox")
 
 
 class Numbers(click.ParamType[tuple[float, ...]]):

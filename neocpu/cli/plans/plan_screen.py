@@ -27,7 +27,7 @@ from neocpu.cli.plans.rule_options import rule_fields
 from neocpu.cli.plans.share_table import show_shares, show_transforms
 from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import echo, print_fields
-from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.errors import ArtifactError, NeoCPUError
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def showing_plan_of(artifact: Path) -> Iterator[None]:
     """
     try:
         yield
+    except NeoCPUError:  # some are a ValueError or a TypeError too
+        raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import numpy as np
-
+from neocpu.runtime.array_types import AnyArray
 from neocpu.tensor_spec import TensorSpec, random_inputs
 
 if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader
 
-AnyArray: TypeAlias = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[Mapping[str, AnyArray]], Mapping[str, AnyArray]]
 """Returns outputs by name, of inputs by name, whose rows tell the plan."""
 

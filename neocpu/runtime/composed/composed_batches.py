@@ -8,19 +8,18 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import numpy as np
 
 from neocpu.foundation.errors import UsageError
 from neocpu.runtime.aligned_memory import aligned_empty
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.composed.batch_plans import mixing, seconds_told, time_plans
 from neocpu.runtime.composed.composition import FastestRuns
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.session import delivered, writable
 from neocpu.runtime.signatures import Signature, SignatureSet
-
-AnyArray: TypeAlias = np.ndarray[Any, Any]
 
 
 class Runner(Protocol):

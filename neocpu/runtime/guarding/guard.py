@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.binding import Handle, library
 from neocpu.runtime.guarding.guarded_memory import (
     ALIGNMENT,
     EDGES,
-    AnyArray,
     Edge,
     GuardedMemory,
 )

@@ -5,18 +5,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 
 from neocpu.runtime.aligned_memory import address_of
+from neocpu.runtime.array_types import AnyArray
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 Edge: TypeAlias = Literal["end", "beginning"]
-AnyArray: TypeAlias = np.ndarray[Any, Any]
-
 EDGES: Final[tuple[Edge, ...]] = ("end", "beginning")
 """At which of its edges memory can meet the inaccessible pages."""
 

@@ -12,7 +12,7 @@ import pytest
 
 import neocpu
 from neocpu.cli import quantize as quantize_command
-from neocpu.quantiser.correction import CORRECTIONS
+from neocpu.foundation.option_words import CORRECTIONS
 from neocpu.quantiser.pictures import FITS, Preprocessing
 from neocpu.quantiser.quantise_options import AUTO, DEFAULT_SAMPLES, QuantiseOptions
 from neocpu.quantiser.ranges import METHODS

@@ -89,7 +89,7 @@ def test_the_caller_s_array_takes_the_most_rows_there_can_be(counted, count):
     with load(counted, threads=1) as module:
         results = module.run({"count": number, "x": x}, out=out)
         with pytest.raises(UsageError, match=r"'more': expected float32\[7,2\] \(its largest\)"):
-            module([x, number], [np.empty((count + 1, 3), "f4"), out["total"]])
+            module([x, number], out=[np.empty((count + 1, 3), "f4"), out["total"]])
     assert results["more"].shape == (count, 2)
     assert results["more"].base is out["more"]
     np.testing.assert_array_equal(out["more"][:count], x[:count] + 1)

@@ -215,7 +215,7 @@ def test_outputs_that_are_the_input_survive_overlapping_out(fragment):
         given = aligned(x)
         out = [np.empty(one.shape, one.dtype) for one in expected]
         out[1] = given  # an output before the last one, which is the input as it is
-        results = module(given, out)
+        results = module(given, out=out)
     for result, value in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result, value)
     assert results[1] is given

@@ -174,7 +174,7 @@ def test_ragged_list_is_a_usage_error(linear_module):
 
 
 def test_wrong_count(two_way, two_way_module):
-    with pytest.raises(UsageError, match=r"takes 2 inputs \(image, mask\), got 1"):
+    with pytest.raises(UsageError, match=r"takes 2 inputs, got 1: call m\(image, mask\)"):
         two_way_module(two_way.inputs()[0])
 
 

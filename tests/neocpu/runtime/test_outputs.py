@@ -40,7 +40,7 @@ def test_results_are_written_to_the_arrays_and_those_returned(two_way, module, m
     inputs = two_way.inputs()
     expected = module(inputs)
     out = [make(), make()]
-    results = module(inputs, out)
+    results = module(inputs, out=out)
     assert results[0] is out[0]
     assert results[1] is out[1]
     for result, value in zip(results, expected, strict=True):
@@ -72,7 +72,7 @@ def test_an_input_may_take_a_result(two_way, module, which):
     inputs = two_way.inputs()
     expected = module(inputs)
     out = [inputs[which], fresh()]
-    results = module(inputs, out)
+    results = module(inputs, out=out)
     for result, value in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result, value)
 
@@ -80,10 +80,10 @@ def test_an_input_may_take_a_result(two_way, module, which):
 def test_later_calls_leave_earlier_results_alone(two_way, module):
     first, second = two_way.inputs(1), two_way.inputs(2)
     out = [fresh(), fresh()]
-    kept = module(first, out)
+    kept = module(first, out=out)
     copies = [one.copy() for one in kept]
     module(second)
-    module(second, [fresh(), fresh()])
+    module(second, out=[fresh(), fresh()])
     for one, other in zip(kept, copies, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -107,7 +107,7 @@ def frozen():
 )
 def test_arrays_that_do_not_fit(two_way, module, out, message):
     with pytest.raises(UsageError, match=message):
-        module(two_way.inputs(), out)
+        module(two_way.inputs(), out=out)
 
 
 @pytest.mark.parametrize(

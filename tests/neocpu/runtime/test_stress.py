@@ -59,7 +59,7 @@ def test_thousands_of_calls_of_32_threads(linear, two_way):
                     result = one(inputs[i])
                 case 1:
                     out = np.empty((4, 33), "f4")
-                    result = one(inputs[i], out)
+                    result = one(inputs[i], out=out)
                 case 2:
                     result = one.submit({"x": inputs[i]}).result()["y"]
                 case _:

@@ -162,7 +162,7 @@ def test_submit_gives_what_a_call_and_run_give(two_way):
     with load(two_way.path) as module:
         expected = module([image, mask])
         named = module.submit({"mask": mask, "image": image}).result(30)
-        placed = module.submit([image, mask], out).result(30)
+        placed = module.submit([image, mask], out=out).result(30)
         with pytest.raises(UsageError, match="missing input mask"):
             module.submit({"image": image})
     assert list(named) == ["sum", "same"]
@@ -188,7 +188,7 @@ def test_a_cancelled_call_forgets_its_inputs():
 def test_a_queued_call_can_be_cancelled(linear, module):
     busy = Busy(module._pool)
     untouched = np.full((4, 33), -1, "f4")
-    first, second = module.submit(linear.inputs()), module.submit(linear.inputs(), untouched)
+    first, second = module.submit(linear.inputs()), module.submit(linear.inputs(), out=untouched)
     assert second.cancel()
     assert not busy.future.cancel()
     busy.gate.set()
@@ -312,9 +312,9 @@ def test_ctrl_c_in_a_caller_leaves_the_module_usable(linear, module):
 
     def call_for_ever():
         while True:
-            module(linear.inputs(), out)
+            module(linear.inputs(), out=out)
 
     with pytest.raises(KeyboardInterrupt):
         call_for_ever()
     timer.join()
-    np.testing.assert_array_equal(module(linear.inputs(), out), expected)
+    np.testing.assert_array_equal(module(linear.inputs(), out=out), expected)
