@@ -11,14 +11,38 @@ of those of the standard library around more than one call lets a `NeoCPUError` 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
+
+from neocpu.foundation.argument_names import with_arguments
+
+
+class _Reader:
+    """Who reads messages: one for the process, whichever of its threads or forks fails."""
+
+    is_command_line: ClassVar[bool] = False
+
+
+@contextmanager
+def for_command_line() -> Iterator[None]:
+    """Have messages name options, as ``--shape``, while a command runs."""
+    before, _Reader.is_command_line = _Reader.is_command_line, True
+    try:
+        yield
+    finally:
+        _Reader.is_command_line = before
 
 
 class NeoCPUError(Exception):
     """Base of all errors a user can cause. ``exit_code`` is what the command line exits with."""
 
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        """Return the message: with options in the command line's own process, else arguments."""
+        text = super().__str__()
+        return text if _Reader.is_command_line else with_arguments(text)
 
 
 class UsageError(NeoCPUError, ValueError):

@@ -17,7 +17,12 @@ from neocpu.cli.parsing.groups import LazyGroup
 from neocpu.cli.parsing.target_tokens import fold_target
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
 from neocpu.cli.terminal import Terminal, echo
-from neocpu.foundation.errors import NeoCPUError, dependency_error, did_you_mean
+from neocpu.foundation.errors import (
+    NeoCPUError,
+    dependency_error,
+    did_you_mean,
+    for_command_line,
+)
 from neocpu.foundation.foreign_code import told
 from neocpu.foundation.own_process import end_quickly
 
@@ -80,7 +85,8 @@ def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
     # Known before the options are parsed, which may fail.
     terminal = Terminal(json="--json" in itertools.takewhile("--".__ne__, arguments))
     try:
-        code = _run(arguments, terminal, end or OrderlyEnd())
+        with for_command_line():
+            code = _run(arguments, terminal, end or OrderlyEnd())
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()

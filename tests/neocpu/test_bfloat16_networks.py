@@ -89,7 +89,7 @@ def test_quantised_convolutions_are_no_case_for_it():
 
 
 def test_is_another_promise_than_accuracys():
-    with pytest.raises(UsageError, match="strict is of float32: drop it, or --precision bf16"):
+    with pytest.raises(UsageError, match="strict' is of float32: drop it, or precision='bf16'"):
         neocpu.compile(network(), precision="bf16", accuracy="strict")
     with pytest.raises(UsageError, match="int8 or auto, not bf16"):
         neocpu.compile_calibrated(network(), image(0), precision="bf16")

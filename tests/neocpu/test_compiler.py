@@ -156,7 +156,7 @@ def broken_oracles(monkeypatch):
 
 
 def test_oracles_that_fail_are_not_a_traceback(broken_oracles):
-    with pytest.raises(NeoCPUError, match=r"no such operator here.*--no-verify") as caught:
+    with pytest.raises(NeoCPUError, match=r"no such operator here.*verify=False") as caught:
         neocpu.compile(tiny(), threads=1)
     assert caught.value.exit_code == 6
 

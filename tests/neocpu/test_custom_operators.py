@@ -161,7 +161,7 @@ FAILURES = {
         lambda x, _: te.compute(x[0].shape, x[0]),
         None,
         AccuracyError,
-        "has no reference.*: pass --no-verify",
+        "has no reference.*: pass verify=False",
     ),
 }
 

@@ -317,5 +317,5 @@ def test_more_than_float32_errs_is_refused(monkeypatch, cancelling_file):
         return {name: noisy(y, 4e-3) for name, y in right(*arguments).items()}
 
     monkeypatch.setattr(descent, "_outputs", rougher)
-    with pytest.raises(AccuracyError, match=r"--accuracy default.*numpy in float32 by"):
+    with pytest.raises(AccuracyError, match=r"accuracy='default'.*numpy in float32 by"):
         neocpu.compile(cancelling_file, threads=1)

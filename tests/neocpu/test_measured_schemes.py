@@ -171,7 +171,7 @@ def test_only_the_named_databases(tmp_path, monkeypatch):
         open_store([named], only=True)  # which nobody is about to make
     named.touch()
     assert len(open_store([named], only=True)) == 0
-    with pytest.raises(UsageError, match="name one with --db"):
+    with pytest.raises(UsageError, match="name one with databases="):
         open_store([], only=True, writing=True)
 
 

@@ -135,10 +135,10 @@ def test_no_server_left_is_one_clear_error(measurer):
     tracker = FakeTracker(["x86_64"])
     with measurer(tracker, patience=SHORT) as m:
         assert by_request(m.measure([request(fake.GOOD)]))
-        with pytest.raises(NeoCPUError, match=r"no server of --key zen is left.*kept") as caught:
+        with pytest.raises(NeoCPUError, match=r"no server of key='zen' is left.*kept") as caught:
             list(m.measure([request(fake.KILLS_SERVER), request(fake.GOOD)]))
         assert "\n" not in str(caught.value)
-        with pytest.raises(NeoCPUError, match="no server of --key zen is left"):
+        with pytest.raises(NeoCPUError, match="no server of key='zen' is left"):
             list(m.measure([request(fake.GOOD)]))
 
 

@@ -90,7 +90,7 @@ def test_a_tracker_that_talks_of_something_else(text, size):
 def test_no_server_of_the_key():
     tracker = FakeTracker(["x86_64"] * 2, key="skylake")
     message = refused(tracker.address, "skylak")
-    assert "no server of --key skylak" in message
+    assert "no server of key='skylak'" in message
     assert "skylake (2)" in message
     assert "did you mean 'skylake'" in message
     assert "it has: none" in refused(FakeTracker([]).address, "zen")

@@ -61,7 +61,7 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_tears_no_line(
     kept = database.with_name("kept")
     assert in_child(append_until_full, database, len(LINE + torn) + limit, batch, kept) == 0
     acknowledged, _, message = kept.read_text().partition(" ")
-    assert message.endswith(": File too large; make room or pass another file with --db")
+    assert message.endswith(": File too large; make room or pass another file with databases=")
     assert database.read_bytes().startswith(LINE + torn)
     assert database.stat().st_size <= len(LINE + torn) + limit
     store = open_store(database)
@@ -128,7 +128,7 @@ def test_the_lock_of_a_live_process_is_waited_for_and_named(
         holder.join()
     assert str(caught.value) == (
         f"cannot write tuning database {database}: {database}.lock has been held by another "
-        "process for 0.05 s; wait for it or pass another file with --db"
+        "process for 0.05 s; wait for it or pass another file with databases="
     )
     assert not database.exists()
 
@@ -328,7 +328,7 @@ def test_what_the_file_system_refused_is_named_where_it_is_not_the_database(data
         append_lines(database, [LINE])
     assert str(caught.value) == (
         f"cannot write tuning database {database}: Is a directory: {database}.lock; "
-        "mend that or pass another file with --db"
+        "mend that or pass another file with databases="
     )
 
 

@@ -171,7 +171,7 @@ def test_a_read_only_database_reads_but_refuses_to_write(
     for write in (store.ensure_writable, lambda: store.append([SLOWER])):
         with pytest.raises(DatabaseError) as caught:
             write()
-        one_line(caught, str(database), os.strerror(number), "--db")
+        one_line(caught, str(database), os.strerror(number), "databases=")
     assert store.results(WORKLOAD, TARGET, 2).keys() == {RECORD.scheme}
 
 

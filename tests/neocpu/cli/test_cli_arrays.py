@@ -150,4 +150,4 @@ def test_another_batch_is_only_offered_where_a_set_takes_one(shapes: Any, hint: 
     choices = [[TensorSpec("x", "float32", shape)] for shape in shapes]
     with pytest.raises(UsageError) as error:
         read_inputs(None, ["x.npy"], choices)
-    assert ("--shape names another batch" in str(error.value)) == hint
+    assert ("--shape names another batch" in error.value.args[0]) == hint

@@ -300,7 +300,7 @@ def test_nodes_that_mix_images_are_named(name):
     nodes, constants, words = MIXED[name]
     outputs = ("y", "z") if name == "constant" else ("y",)
     made = model(nodes, constants, outputs=outputs)
-    with pytest.raises(UnsupportedError, match="--batch 3: ") as caught:
+    with pytest.raises(UnsupportedError, match="batch=3: ") as caught:
         load_model(made, InputShapes(batch=3))
     assert words in str(caught.value)
 
@@ -379,7 +379,7 @@ class TestShapesAndBatch:
         made = model([node("Relu", "x")])
         for value in (*made.graph.input, *made.graph.output):
             value.type.tensor_type.shape.dim[0].dim_value = declared
-        with pytest.raises(ModelError, match=r"--shape x:1,4,6,6 or --batch 1"):
+        with pytest.raises(ModelError, match=r"shapes={'x': \(1, 4, 6, 6\)} or batch=1"):
             load_model(made)
         for shapes in (InputShapes(batch=2), InputShapes({"x": (2, 4, 6, 6)})):
             assert load_model(made, shapes).outputs[0].shape == (2, 4, 6, 6)
@@ -397,7 +397,7 @@ class TestShapesAndBatch:
 
     def test_a_contradiction(self):
         made = model([node("Relu", "x")], shape=["n", 4, 6, 6])
-        with pytest.raises(UsageError, match="--shape x:1,4,6,6 and --batch 3 contradict"):
+        with pytest.raises(UsageError, match=r"\(1, 4, 6, 6\)} and batch=3 contradict"):
             load_model(made, InputShapes({"x": (1, 4, 6, 6)}, 3))
         assert load_model(made, InputShapes({"x": (3, 4, 6, 6)}, 3)).inputs[0].shape[0] == 3
 

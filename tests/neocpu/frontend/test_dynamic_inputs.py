@@ -1,5 +1,6 @@
 """Inputs of unknown shapes are refused with shapes that work, whatever of them is unknown."""
 
+import ast
 import re
 
 import numpy as np
@@ -39,10 +40,9 @@ def suggested(made, error=ModelError, shapes=None):
         load_model(made, shapes)
     text = str(refused.value)
     assert "\n" not in text
-    found = {
-        name: tuple(map(int, dims.split(",")))
-        for name, dims in re.findall(r"--shape (\S+):([\d,]+)", text)
-    }
+    found = {}
+    for shapes in re.findall(r"shapes=(\{.*?\})", text):
+        found |= ast.literal_eval(shapes)
     loaded = load_model(made, found)
     assert {spec.name: spec.shape for spec in loaded.inputs} == found
     return found
@@ -129,12 +129,12 @@ def test_where_nothing_fits_the_usual_size_is_told():
         {"x": ["N", "length"]},
         w=np.ones((77, 5), np.float32),
     )
-    with pytest.raises(ModelError, match=r"--shape x:1,224$"):
+    with pytest.raises(ModelError, match=r"shapes={'x': \(1, 224\)}$"):
         load_model(made)
 
 
 def test_only_the_batch():
-    with pytest.raises(ModelError, match=r"--shape x:1,3,8,8 or --batch 1$"):
+    with pytest.raises(ModelError, match=r"shapes={'x': \(1, 3, 8, 8\)} or batch=1$"):
         load_model(model([RELU], {"x": ["N", 3, 8, 8]}))
 
 

@@ -47,7 +47,7 @@ def test_windows_larger_than_the_padded_image(node, constants, words):
     with pytest.raises(UnsupportedError, match=words) as caught:
         load_model(model([node], (1, 3, 2, 2), **constants))
     assert "its padded input has" in str(caught.value)
-    assert "--shape" in str(caught.value)
+    assert "shapes=" in str(caught.value)
 
 
 @pytest.mark.parametrize("operator", ["AveragePool", "MaxPool", "LpPool", "Conv", "ConvTranspose"])

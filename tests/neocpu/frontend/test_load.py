@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -292,13 +293,13 @@ class TestShapes:
         message = failure(ModelError, conv_model("batch", 3, 224, 224))
         assert "input 'image' has shape [batch, 3, 224, 224]" in message
         assert "dynamic dimension 0 ('batch')" in message
-        assert message.endswith("fix it with --shape image:1,3,224,224 or --batch 1")
+        assert message.endswith("fix it with shapes={'image': (1, 3, 224, 224)} or batch=1")
 
     def test_the_suggestion_works(self):
         model = conv_model(None, None, "h", "w")
         message = failure(ModelError, model)
-        name, dims = re.search(r"--shape (\w+):([\d,]+)$", message).groups()
-        loaded = load_model(model, {name: [int(n) for n in dims.split(",")]})
+        (shapes,) = re.search(r"shapes=(\{.*\})$", message).groups()
+        loaded = load_model(model, ast.literal_eval(shapes))
         assert loaded.inputs[0].shape == (1, 3, 224, 224)
         assert loaded.outputs[0].shape == (1, 4, 222, 222)
 

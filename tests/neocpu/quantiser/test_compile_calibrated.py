@@ -176,7 +176,7 @@ def test_dense_layers_are_weights_alone(calibrated):
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(UsageError, match="correction by activations is for quantize"):
         neocpu.compile_calibrated(network(), DATA, QuantiseOptions(correction="activations"))
-    with pytest.raises(UsageError, match="for --precision int8 or auto, not fp32"):
+    with pytest.raises(UsageError, match="for precision='int8' or auto, not fp32"):
         neocpu.compile_calibrated(network(), DATA, precision="fp32")
 
 

@@ -71,7 +71,7 @@ def test_without_any_the_message_says_what_to_do(monkeypatch):
         raise ImportError
 
     monkeypatch.setattr(oracles.onnxruntime_oracle, "version", version)
-    with pytest.raises(AccuracyError, match=r"install onnxruntime .*--no-verify") as refused:
+    with pytest.raises(AccuracyError, match=r"install onnxruntime .*verify=False") as refused:
         oracles.find_truth(MODEL, FEEDS)
     assert "no float64; numpy in float32: no float32" in str(refused.value)
     assert "\n" not in str(refused.value)

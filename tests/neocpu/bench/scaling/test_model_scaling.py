@@ -165,7 +165,7 @@ def test_the_machine_has_to_be_known_and_large_enough(monkeypatch):
         return ScalingRequest.of(machine, counts, (), NO_SHAPES)
 
     assert request("icelake-server").counts == (1, 2, 4, 8, 16, 32, 64)
-    with pytest.raises(UsageError, match="--threads 128 is more than the machine has: 64 cores"):
+    with pytest.raises(UsageError, match="threads=128 is more than the machine has: 64 cores"):
         request("znver4", (1, 128))
     host = replace(host_target(), mcpu="haswell")
     monkeypatch.setattr(model_scaling, "host_target", lambda: host)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import numpy as np
 import onnx
 import pytest
@@ -60,7 +62,8 @@ def test_the_first_node_both_shapes_and_the_multiple():
     message = refusal(u_net(3), 1, 3, 225, 225)
     assert message == (
         "Concat '/join0' cannot take 'down0' of shape 1x4x225x225 beside 'up0' of shape "
-        "1x4x224x224: height and width must be a multiple of 8, as in --shape x:1,3,232,232"
+        "1x4x224x224: height and width must be a multiple of 8, as in "
+        "shapes={'x': (1, 3, 232, 232)}"
     )
 
 
@@ -69,9 +72,8 @@ def test_the_first_node_both_shapes_and_the_multiple():
 def test_the_multiple_is_the_smallest_that_always_fits(levels, extra):
     multiple = 2**levels
     message = refusal(u_net(levels), 1, 3, 64 + extra, 64)
-    assert f"must be a multiple of {multiple}, as in --shape x:1,3," in message
-    suggested = message.rpartition(":")[2]
-    load_model(u_net(levels), {"x": tuple(map(int, suggested.split(",")))})
+    assert f"must be a multiple of {multiple}, as in shapes={{'x': (1, 3, " in message
+    load_model(u_net(levels), ast.literal_eval(message.rpartition("shapes=")[2]))
 
 
 def test_where_no_multiple_helps():
@@ -89,7 +91,7 @@ def test_where_no_multiple_helps():
     )
     message = refusal(model, 1, 3, 8, 8)
     assert message.startswith("Add 'sum' cannot take 'x' of shape 1x3x8x8")
-    assert message.endswith("give the model another shape (--shape)")
+    assert message.endswith("give the model another shape (shapes=)")
 
 
 def test_a_model_that_contradicts_itself():

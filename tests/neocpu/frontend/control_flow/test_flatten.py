@@ -305,9 +305,9 @@ def test_an_input_that_decides_may_be_fixed():
     assert [node.op_type for node in loaded.simplified.graph.node] == ["Exp", "Exp"]
     (y,) = run_reference(loaded.original, {"x": X}).values()
     np.testing.assert_allclose(y, np.exp(np.exp(X)), rtol=1e-6)
-    with pytest.raises(UsageError, match="--shape m=2: the model has no such input; the inputs"):
+    with pytest.raises(UsageError, match=r"shapes={'m': 2}: the model has no such input"):
         load_model(model, InputShapes.parse({"m": 2}))
-    with pytest.raises(UsageError, match=r"--shape n=1.5: the input holds int64 numbers"):
+    with pytest.raises(UsageError, match=r"shapes={'n': 1.5}: the input holds int64 numbers"):
         load_model(model, InputShapes.parse({"n": 1.5}))
 
 

@@ -179,7 +179,7 @@ def test_what_has_no_classes():
     with pytest.raises(UsageError, match="no scores of classes"):
         load_processed(model, NO_SHAPES, Processing.parse(outputs={"y": "top5"}))
     grey = identity((1, 1, 20, 24))
-    with pytest.raises(UsageError, match="--mean has 3 numbers"):
+    with pytest.raises(UsageError, match="mean= has 3 numbers"):
         load_processed(grey, NO_SHAPES, Processing.parse(input="x=20x24", mean=(0, 0, 0)))
 
 

@@ -1,0 +1,74 @@
+"""Messages for Python: options of the command line become arguments of functions.
+
+Messages are written once, as the command line shows them: ``--shape x:1,3,8,8``. Whoever calls
+Python functions reads ``shapes={'x': (1, 3, 8, 8)}``. Only options that are arguments are renamed:
+those of other programs, and of commands that have no function, stay.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SAME: Final = (
+    *("accuracy", "algorithms", "batch", "budget", "goal", "input", "key", "max-error"),
+    *("max-weights", "mean", "min-agreement", "nms", "opt", "pack-at-load", "parallel"),
+    *("precision", "processing", "resize", "search-seconds", "solver", "std", "strategy"),
+    *("streams", "target", "threads", "tracker", "trials", "tune-budget"),
+)
+"""Options of the name of an argument, which has underscores."""
+
+_OTHERS: Final = {
+    "--calibrate": "neocpu.compile_calibrated",
+    "--db": "databases=",
+    "--disable-rule": "disable_rules=",
+    "--fat": "cpus=",
+    "--no-pack-at-load": "pack_at_load=False",
+    "--no-verify": "verify=False",
+    "--only-db": "only_databases=",
+    "--output": "outputs=",
+    "--shape": "shapes=",
+}
+
+_NAMES: Final = {**{f"--{name}": f"{name.replace('-', '_')}=" for name in _SAME}, **_OTHERS}
+
+_OF_A_COMMAND: Final = r"neocpu [a-z]+ --[a-z-]+|(?:python -m|optimum-cli|git) .*"
+"""What names a command line itself, and stays."""
+
+_SHAPE: Final = r"\S+:\w+(?:,\w+)*"
+_VALUE: Final = r"[^\s={}]+=-?(?:\d+(?:\.\d+)?|VALUE)"
+_KIND: Final = r"[^\s={}]+=\w+"
+_WORD: Final = r"(?!(?:is|of|or|and|needs|names)\b)[a-z]+\d*(?:-[a-z]+)*\b(?!=)"
+_WORDED: Final = ("accuracy", "goal", "key", "nms", "opt", "precision", "solver", "strategy")
+
+_OPTION: Final = re.compile(
+    rf"(?P<command>{_OF_A_COMMAND})"
+    rf"|(?<![\w-])--shape (?:(?P<shape>{_SHAPE})|(?P<value>{_VALUE}))"
+    rf"|(?<![\w-])--output (?P<output>{_KIND})"
+    r"|(?<![\w-])(?P<texted>--(?:input|resize|nms)) (?P<text>[^\s:=]+[:=x][^\s,;]*[^\s,;:])"
+    rf"|(?<![\w-])(?P<worded>--(?:{'|'.join(_WORDED)})) (?P<word>{_WORD})"
+    r"|(?<![\w-])(?P<quoted>--[a-z-]+) (?=['\"\d]|nan\b)"
+    r"|(?<![\w-])(?P<bare>--[a-z][a-z-]*)"
+)
+
+
+def with_arguments(text: str) -> str:
+    """Return a message with options of the command line as arguments of Python functions."""
+    return _OPTION.sub(_argument, text) if "--" in text else text
+
+
+def _argument(found: re.Match[str]) -> str:
+    if shape := found["shape"]:
+        name, _, extents = shape.rpartition(":")
+        comma = "" if "," in extents else ","
+        return f"shapes={{{name!r}: ({extents.replace(',', ', ')}{comma})}}"
+    for key, argument in (("value", "shapes"), ("output", "outputs")):
+        if found[key]:
+            name, _, value = found[key].rpartition("=")
+            return f"{argument}={{{name!r}: {value if key == 'value' else repr(value)}}}"
+    for key, value in (("worded", "word"), ("texted", "text")):
+        if found[key]:
+            return f"{_NAMES[found[key]]}{found[value]!r}"
+    if found["quoted"]:
+        return _NAMES.get(found["quoted"], f"{found['quoted']} ")
+    return _NAMES.get(found["bare"], found["bare"]) if found["bare"] else found[0]
