@@ -12,7 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
-from neocpu.cli.networks import with_suite
+from neocpu.cli.parsing.networks import with_suite
 from neocpu.cli.plans.accuracy_option import accuracy
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.plans.plan_text import scheme_text

@@ -18,7 +18,14 @@ ROOT = Path(__file__).parents[2]
 COMMANDS_ONLY = {
     # No function of `neocpu` has these.
     *("--check", "--force", "--help", "--histograms", "--host", "--inputs", "--json", "--list"),
-    *("--list-rules", "--max-batch", "--max-bytes-in-flight", "--max-request-bytes", "--name"),
+    *(
+        "--list-rules",
+        "--max-batch",
+        "--max-bytes-in-flight",
+        "--max-request-bytes",
+        "--model-control",
+        "--name",
+    ),
     *("--operators", "--port", "--quiet", "--repeat", "--rounds", "--trace", "--vs"),
 }
 

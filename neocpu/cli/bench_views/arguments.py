@@ -14,7 +14,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.bench_views.page import Known, Page, check_files
 from neocpu.cli.databases import own_and_named
-from neocpu.cli.networks import with_suite
+from neocpu.cli.parsing.networks import with_suite
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
