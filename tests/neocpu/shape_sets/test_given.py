@@ -104,8 +104,8 @@ def test_too_many_combinations():
     ("shapes", "message"),
     [
         ([], "an empty set of shapes"),
-        ([{"x": (1, 3)}, {"x": (1, 3)}], "--shape x:1,3 is given twice"),
-        ([{"x": np.array([n, 3])} for n in (1, 2, 1)], "--shape x:1,3 is given twice"),
+        ([{"x": (1, 3)}, {"x": (1, 3)}], r"shapes={'x': \(1, 3\)} is given twice"),
+        ([{"x": np.array([n, 3])} for n in (1, 2, 1)], r"shapes={'x': \(1, 3\)} is given twice"),
         ([{"x": (n, 3)} for n in range(1, 66)], "a set of 65 shapes"),
         ([(1, 3)], "sequence of mappings"),
         (5, "sequence of mappings .* got int"),

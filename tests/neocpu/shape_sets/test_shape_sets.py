@@ -45,7 +45,7 @@ def test_each_shape_has_its_plan(sized: Network, streams: int):
         odd = image((1, 3, 9, 8))[..., :7]  # not contiguous: it is staged
         named = module.run(
             {"x": odd},
-            {
+            out={
                 "y": (out := np.empty((1, 5, 9, 7), "float32")),
                 "mean": np.empty((1, 13, 1, 1), "float32"),
             },
@@ -137,9 +137,12 @@ def test_memory_stays_flat(sized: Network):
     [
         ([{"x": (1, 3, 9, 7)}, {"n": 1, "h": 9, "w": 7}], "inputs of the same shapes"),
         ([{"x": (1, 3, 9, 7)}, {"x": (0, 3, 9, 7)}], "dimensions must be at least 1, got 0"),
-        ([{"n": 0, "h": 9, "w": 7}], "--shape n=0: a dimension is a whole number, 1 or more"),
-        ([{"n": 1.5, "h": 9, "w": 7}], "--shape n=1.5: a dimension is a whole number"),
-        ([{"n": 1, "x": (4, 3, 9, 7)}], "--shape n=1 and --shape x:4,3,9,7 contradict each other"),
+        ([{"n": 0, "h": 9, "w": 7}], r"shapes={'n': 0}: a dimension is a whole number, 1 or more"),
+        ([{"n": 1.5, "h": 9, "w": 7}], r"shapes={'n': 1.5}: a dimension is a whole number"),
+        (
+            [{"n": 1, "x": (4, 3, 9, 7)}],
+            r"shapes={'n': 1} and shapes={'x': \(4, 3, 9, 7\)} contradict",
+        ),
         ([{"m": 1}], "no such input.*the named dimensions are 'h', 'n', 'w'"),
     ],
 )
