@@ -15,11 +15,8 @@ BUGS = (
     Bug(
         "inputs: more than the model takes",
         "neocpu/runtime/inputs.py",
-        "    if len(arrays) != len(specs):
-",
-        "    arrays = arrays[: len(specs)]
-    if len(arrays) != len(specs):
-",
+        "    if len(arrays) != len(specs):\n",
+        "    arrays = arrays[: len(specs)]\n    if len(arrays) != len(specs):\n",
         ("tests/neocpu/runtime/test_calls.py",),
     ),
     Bug(

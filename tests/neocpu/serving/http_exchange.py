@@ -30,6 +30,9 @@ async def connected(app, keep_alive=60):
             yield reader, writer
         finally:
             writer.close()
+            # From Python 3.12 on a server's end waits for them, and some applications never end.
+            for connection in [*state.connections]:
+                connection.transport.abort()
 
 
 async def answer(send):
