@@ -7,8 +7,8 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from neocpu.cli import options
 from neocpu.cli.parsing.groups import LazyGroup
+from neocpu.cli.parsing.model_arguments import ModelName
 
 VIEWS: Final = {
     "race": "Latency of models, beside other engines. What is measured if no view is named.",
@@ -48,7 +48,7 @@ class BenchGroup(LazyGroup):
             return found
         race = self.get_command(ctx, "race")
         assert race is not None
-        return options.ModelName().shell_complete(ctx, race.params[0], incomplete)
+        return ModelName().shell_complete(ctx, race.params[0], incomplete)
 
 
 command = BenchGroup(

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from neocpu.cli import options
+from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError
@@ -24,12 +25,12 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model", type=options.ModelName(), metavar="MODEL|OTHER.so")
+@click.argument("model", type=ModelName(), metavar="MODEL|OTHER.so")
 @click.argument("artifact", type=options.PATH)
 @options.inputs
 @options.input_seed
 @options.shape
-@options.operators
+@operators
 @options.threads
 @click.option(
     "--force",

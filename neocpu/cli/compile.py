@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.plans import shape_options
 from neocpu.cli.plans.accuracy_option import accuracy
 from neocpu.cli.plans.artifact_text import computes_in, precision_text
@@ -57,7 +58,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model", type=options.ModelName())
+@click.argument("model", type=ModelName())
 @click.option(
     "-o",
     "output",
@@ -75,7 +76,7 @@ Examples:
     "machine; each perhaps with a --precision of its own, as in avx2:int8.",
 )
 @shape_options.shape_set
-@options.operators
+@operators
 @options.batch
 @click.option(
     "--goal",

@@ -12,6 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.parsing.groups import Group
+from neocpu.cli.parsing.model_arguments import complete_network
 from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import size
 
@@ -62,7 +63,7 @@ def list_models(terminal: Terminal) -> None:
 
 
 @command.command("export", epilog="Example:  neocpu models export resnet50 -o resnet50.onnx")
-@click.argument("name", shell_complete=options.complete_network)
+@click.argument("name", shell_complete=complete_network)
 @click.option(
     "-o",
     "--output",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import glob
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from neocpu.cli.terminal import Terminal
-from neocpu.custom_operators.registry import register_named
 from neocpu.foundation.errors import did_you_mean
 from neocpu.foundation.units import parse_duration, parse_size
 from neocpu.input_shapes import Given, parse_given
@@ -23,34 +20,6 @@ PATH: Final = click.Path(path_type=Path, readable=False)
 """Of whatever there is: who opens it knows what to say if that is not allowed."""
 FILE_NAME: Final = click.Path(readable=False)
 """The same as text, for what need not be a file."""
-
-
-def complete_network(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Return the built-in networks whose names begin so."""
-    from neocpu.models import MODELS
-
-    return [
-        CompletionItem(name, help=info.title)
-        for name, info in MODELS.items()
-        if name.startswith(incomplete)
-    ]
-
-
-class ModelName(click.ParamType[str]):
-    """A model's file, or the name of a built-in network."""
-
-    name = "model"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem[str]]:
-        """Return the networks that begin so, where no file does; else have the shell name files."""
-        names = complete_network(ctx, param, incomplete)
-        if not incomplete or not names or glob.glob(f"{glob.escape(incomplete)}*"):
-            return [CompletionItem(incomplete, type="file")]
-        return names
 
 
 class Duration(click.ParamType[float]):
@@ -177,14 +146,6 @@ batch = click.option(
     metavar="N",
     help="Images per call: the first dimension of all inputs but those of --shape. A model of one "
     "image is changed to take N.",
-)
-operators = click.option(
-    "--operators",
-    multiple=True,
-    expose_value=False,
-    callback=lambda context, option, names: register_named(names),
-    metavar="MODULE:NAME",
-    help="Operators of your own (docs/models.md) that are not installed. Repeatable.",
 )
 threads = click.option(
     "--threads",

@@ -11,6 +11,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named
+from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.option_words import CORRECTIONS, METHODS
@@ -29,11 +30,11 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model", type=options.ModelName())
+@click.argument("model", type=ModelName())
 @calibration_options.calibrate(required=True)
 @click.option("-o", "output", type=options.PATH, metavar="FILE", help="By default MODEL.int8.onnx.")
 @options.shape
-@options.operators
+@operators
 @options.batch
 @options.threads
 @calibration_options.data

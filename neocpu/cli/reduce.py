@@ -10,6 +10,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named
+from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
@@ -27,7 +28,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("model", type=options.ModelName())
+@click.argument("model", type=ModelName())
 @click.option(
     "--check",
     "check",
@@ -69,7 +70,7 @@ Examples:
     help="Time after which the smallest part so far is written: 90, 60s, 10m, 1h.",
 )
 @options.shape
-@options.operators
+@operators
 @options.common
 def command(
     terminal: Terminal,

@@ -12,6 +12,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.parsing.networks import with_suite
 from neocpu.cli.plans.accuracy_option import accuracy
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
@@ -38,7 +39,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("models", type=options.ModelName(), nargs=-1, metavar="[MODEL]…")
+@click.argument("models", type=ModelName(), nargs=-1, metavar="[MODEL]…")
 @click.option(
     "--suite",
     metavar="NAME",
@@ -46,7 +47,7 @@ Examples:
 )
 @options.target
 @options.shape
-@options.operators
+@operators
 @options.batch
 @options.threads
 @click.option(

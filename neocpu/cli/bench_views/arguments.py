@@ -14,6 +14,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.bench_views.page import Known, Page, check_files
 from neocpu.cli.databases import own_and_named
+from neocpu.cli.parsing.model_arguments import ModelName
 from neocpu.cli.parsing.networks import with_suite
 from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
@@ -82,7 +83,7 @@ peers = click.option(
 source = click.option(
     "--model",
     "source",
-    type=options.ModelName(),
+    type=ModelName(),
     metavar="FILE.onnx",
     help="The model OUT.so was compiled from, which the other engines run.",
 )
@@ -145,7 +146,7 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
         return view(terminal, Asked(names, known, page), **own)
 
-    argument = click.argument("models", type=options.ModelName(), metavar=metavar, nargs=-1)
+    argument = click.argument("models", type=ModelName(), metavar=metavar, nargs=-1)
     return _with(
         asked,
         *(argument, suite, options.shape, options.batch, options.databases),

@@ -1,1 +1,1 @@
-"""How command lines are parsed: groups of commands, and targets of several words."""
+"""How command lines are parsed: groups of commands, models, targets of several words."""
