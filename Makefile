@@ -60,8 +60,8 @@ build/chromium/.ready: $(VENV)/.test tests/chromium.py tests/debian_packages.py
 	$(BIN)/python -m tests.chromium
 
 # Large packages that programs use beside neocpu; the script says where they lie.
-build/neighbours/.ready: $(VENV)/.test tests/neighbours/environment.py
-	$(BIN)/python -m tests.neighbours.environment
+build/neighbours/.ready: $(VENV)/.test tests/neighbours/neighbour_packages.py
+	$(BIN)/python -m tests.neighbours.neighbour_packages
 
 # With the system's own Python: nothing of this checkout is used, not even its .venv.
 fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SUITE=trixie WITH=torch TEST=no SEED=N

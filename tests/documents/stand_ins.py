@@ -68,6 +68,17 @@ def pointwise(dims: list[Any], filters: int = 8) -> onnx.ModelProto:
     return model(nodes, {"image": dims}, outputs, [numpy_helper.from_array(kernel, "w")])
 
 
+def detector() -> onnx.ModelProto:
+    """Return a network from an image and its size to boxes and classes."""
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["image"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["classes"]),
+        helper.make_node("Concat", ["size", "size"], ["boxes"], axis=0),
+    ]
+    inputs = {"image": [1, 3, 224, 224], "size": [2]}
+    return model(nodes, inputs, {"boxes": [4], "classes": [1, 3]}, [])
+
+
 def rated() -> onnx.ModelProto:
     """Return a network of samples, and of their rate, an integer."""
     nodes = [

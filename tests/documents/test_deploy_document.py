@@ -71,6 +71,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(model, folder / "mobilenet.onnx")
     neocpu.compile(model).export(folder / "resnet50.so")
     names = ("detector", "classifier", "mobilenet", "model", "old", "new")
+    neocpu.compile(stand_ins.detector()).export(folder / "boxes.so")
     for name in names:
         shutil.copy(folder / "resnet50.so", folder / f"{name}.so")
     np.save(folder / "image.npy", _image())
@@ -190,6 +191,8 @@ def test_the_snippets_run_one_after_the_other(folder: Path) -> None:
         "asyncio": asyncio,
         "image": _image(),
         "images": [_image()] * 3,
+        "size": np.array([224, 224], np.float32),
+        "detector": neocpu.load("boxes.so"),
     }
     for block in PYTHON:
         if any(text in block.text for text in SNIPPETS_ELSEWHERE):

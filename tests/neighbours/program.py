@@ -1,7 +1,7 @@
 """A program that uses neocpu and others: `python program.py FOLDER NAME...`, imported in order.
 
 Each is put to work when it is imported, so that it has its threads, and once more in the end.
-Run by the Python of `environment.py`.
+Run by the Python of `neighbour_packages.py`.
 """
 
 import importlib

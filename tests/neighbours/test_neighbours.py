@@ -9,7 +9,7 @@ from pathlib import Path
 import needs
 import pytest
 
-from tests.neighbours.environment import FOLDER, LACKING, PACKAGES, PYTHON
+from tests.neighbours.neighbour_packages import FOLDER, LACKING, PACKAGES, PYTHON
 from tests.neighbours.program import model
 
 pytestmark = [

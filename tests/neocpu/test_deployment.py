@@ -153,7 +153,9 @@ def rows() -> list[list[str]]:
 class TestDocument:
     def test_refusals_are_those_of_the_sources(self) -> None:
         texts = [
-            _strings(path) for room in ("neocpu", "core") for path in (ROOT / room).rglob("*.py")
+            _strings(path)
+            for room in ("neocpu", "core", "foundation")
+            for path in (ROOT / room).rglob("*.py")
         ]
         said = " ".join([*texts, *(path.read_text() for path in (ROOT / "core").rglob("*.c"))])
         known = [row for row in rows() if row[1].startswith("`")]

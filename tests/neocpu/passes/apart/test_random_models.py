@@ -46,14 +46,14 @@ def test_outputs_of_a_row_are_its_own_wherever_it_is():
                 continue
         except NeoCPUError:
             continue  # a model that nobody has to take
-        evaluator = ReferenceEvaluator(case.model)
         try:
+            evaluator = ReferenceEvaluator(case.model)
             usual, elsewhere, alone = (
                 evaluator.run(None, {name: change(array) for name, array in feeds.items()})
                 for change in (np.copy, moved, repeated)
             )
-        except ValueError:
-            continue  # the evaluator takes the maximum of no element
+        except (ValueError, NotImplementedError):
+            continue  # the evaluator takes the maximum of no element, and lacks some operators
         tried += 1
         for one, other, first in zip(usual, elsewhere, alone, strict=True):
             largest = np.abs(one[np.isfinite(one)]).max(initial=1) if one.dtype.kind == "f" else 0

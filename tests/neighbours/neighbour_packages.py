@@ -1,4 +1,4 @@
-"""Packages that programs use beside neocpu: `python -m tests.neighbours.environment`.
+"""Packages that programs use beside neocpu: `python -m tests.neighbours.neighbour_packages`.
 
 They are installed into a virtual environment of their own under ``build/neighbours``, which finds
 all else, this checkout's neocpu too, in the one that runs this script: large packages do not get
