@@ -51,7 +51,7 @@ class UsageError(NeoCPUError, ValueError):
     exit_code = 2
 
 
-class DependencyError(UsageError):
+class DependencyError(UsageError, ImportError):
     """A package that neocpu needs is missing, or of a version that does not fit the others."""
 
 
@@ -63,7 +63,7 @@ class MissingFileError(UsageError, FileNotFoundError):
     """A file or folder that an option or argument names, but no model, artifact or database."""
 
 
-class MissingPackageError(UsageError, ImportError):
+class MissingPackageError(DependencyError):
     """An optional package that is not installed."""
 
 

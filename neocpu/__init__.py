@@ -47,6 +47,7 @@ __all__ = [
     "CompiledModule",
     "CustomOperator",
     "DatabaseError",
+    "DependencyError",
     "MissingArtifactError",
     "MissingDatabaseError",
     "MissingFileError",

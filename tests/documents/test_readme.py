@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 from document_blocks import Block, blocks, commands
+from needs import programs, skip
 from server_process import ServerProcess
 
 DOCUMENT = "README.md"
@@ -37,6 +38,8 @@ def test_the_example_exports_compiles_and_runs(place, shell):
 
 @pytest.mark.parametrize("command", commands(DOCUMENT), ids=str)
 def test_a_command_in_a_sentence_succeeds(command, place, shell):
+    if " fish " in command.text:
+        skip(programs("fish"))
     if command.text.startswith("neocpu serve"):
         with ServerProcess(*shlex.split(command.text)[2:]) as server:
             server.terminate()
