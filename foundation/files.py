@@ -198,7 +198,8 @@ def replacing(
 ) -> Iterator[BinaryIO]:
     """Open a new file; on success sync it and put it at ``path``, in place of what is there.
 
-    It has the mode of what it replaces, or what the umask leaves; see `replacement`.
+    It has the mode of what it replaces, or, code and what is new, what the umask leaves; see
+    `replacement`.
 
     Until then it has no name, so that a process that is killed leaves nothing: unless SIGKILL comes
     between the two calls that give it a name and put it in place, or on a file system whose files
@@ -233,7 +234,9 @@ def replacing(
                 yield file
             return
         mode = 0o777 if executable else 0o666
-        with replacement(link_target(path), mode, lasting=lasting) as file:
+        inherits = not executable  # what is no code may stand where code goes
+        target = link_target(path)
+        with replacement(target, mode, lasting=lasting, inherits=inherits) as file:
             yield file
     except (BrokenPipeError, NeoCPUError):  # some of ours are an OSError too
         raise
@@ -308,7 +311,9 @@ def move(source: Path, path: Path, option: str = "-o") -> bool:
 
 
 @contextmanager
-def replacement(path: Path, mode: int = 0o666, *, lasting: bool = True) -> Iterator[BinaryIO]:
+def replacement(
+    path: Path, mode: int = 0o666, *, lasting: bool = True, inherits: bool = True
+) -> Iterator[BinaryIO]:
     """Open a new file, which is at ``path`` on success: what `replacing` does for ordinary files.
 
     A file that is replaced hands on its mode, owner and group, unless it is another's in a folder
@@ -321,6 +326,8 @@ def replacement(path: Path, mode: int = 0o666, *, lasting: bool = True) -> Itera
         No link, or one that is replaced itself.
     mode : int
         Permissions of a new file, of which the umask takes away.
+    inherits : bool
+        Whether a file that is replaced hands on its own.
 
     Raises
     ------
@@ -332,7 +339,8 @@ def replacement(path: Path, mode: int = 0o666, *, lasting: bool = True) -> Itera
         with open(fd, "wb") as file:
             yield file
             file.flush()
-            _keep_mode(fd, path)
+            if inherits:
+                _keep_mode(fd, path)
             if lasting:
                 os.fsync(fd)
             if name is None:

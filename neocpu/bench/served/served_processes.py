@@ -95,8 +95,10 @@ class ServerProcess:
         try:
             url = urlsplit(json.loads(_line(self._process.stdout, START_TIMEOUT))["url"])
         except (ValueError, TimeoutError):
+            self._end()
+            words = self._last_words()
             self.close()
-            raise ServingError(f"neocpu serve {artifact}: {self._last_words()}") from None
+            raise ServingError(f"neocpu serve {artifact}: {words}") from None
         assert url.hostname is not None
         assert url.port is not None
         self.address = (url.hostname, url.port)
@@ -118,10 +120,14 @@ class ServerProcess:
 
     def close(self) -> None:
         """End it. May be repeated."""
-        self._process.kill()
-        self._process.wait()
+        self._end()
         assert self._process.stdout is not None
         self._process.stdout.close()
+        self._log.close()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):

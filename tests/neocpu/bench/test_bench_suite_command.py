@@ -185,7 +185,6 @@ def test_every_extra_is_passed_on(outcomes):
         (("a.onnx", "--milp-seconds", "5"), "no option --milp-seconds"),
         (("a.onnx", "-o", "results.txt"), "the document is Markdown"),
         (("a.onnx", "-o", "no/b.md"), "no/b.md"),
-        ((), "missing argument"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_measured(arguments, message, outcomes, capsys):
