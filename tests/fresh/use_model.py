@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 _PROGRAM = Path(sys.executable).with_name("neocpu")
-BUILD = Path("build")
+BUILD = Path("build").resolve()
 #: Norm-wise, of networks with random weights in float32.
 TOLERANCE = 1e-3
 

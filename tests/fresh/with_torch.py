@@ -19,12 +19,11 @@ WEIGHTS = 'weights="DEFAULT"'
 
 
 def main() -> None:
-    """Do all of it, PyTorch's import first and neocpu's first."""
+    """Do all of it, in the folder for what is made."""
+    readme = Path("README.md").read_text()
     BUILD.mkdir(exist_ok=True)
-    readme = Path("README.md").resolve().read_text()
     os.chdir(BUILD)
     as_in_readme(readme)
-    os.chdir("..")
     with_timm()
     on_the_command_line(with_ultralytics())
 
@@ -62,7 +61,7 @@ def with_ultralytics() -> Path:
     from ultralytics import YOLO
 
     yolo = YOLO("yolov8n.yaml")
-    path = Path(yolo.export(format="onnx", imgsz=160, simplify=False))
+    path = Path(yolo.export(format="onnx", imgsz=160, simplify=False)).resolve()
     image = np.random.default_rng(0).random((1, 3, 160, 160), "float32")
     with torch.no_grad():
         # Exporting changed a copy of it.
