@@ -202,7 +202,7 @@ def test_a_lock_is_a_file(database: Path, kind: str, reason: str):
     plant(lock, kind, victim)
     with pytest.raises(DatabaseError) as caught:
         append_lines(database, [LINE])
-    assert str(caught.value) == (
+    assert caught.value.args[0] == (
         f"cannot write tuning database {database}: {reason}: {lock}; "
         "mend that or pass another file with --db"
     )
