@@ -291,7 +291,8 @@ def host_target() -> CpuTarget:
 
 def missing_on_host(target: CpuTarget) -> tuple[str, ...]:
     """Return what code for ``target``, of this host's architecture, demands and this host lacks."""
-    return missing_features(target.demands, host_features())
+    asked = dict.fromkeys((*target.features, *target.demands))
+    return missing_features(tuple(asked), host_features())
 
 
 def _options(text: str | dict[str, Any]) -> dict[str, Any]:

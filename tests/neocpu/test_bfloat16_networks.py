@@ -77,7 +77,8 @@ def test_depthwise_convolutions_stay_in_float32():
 
 @pytest.mark.parametrize("precision", ["auto", "fp32", "int8"])
 def test_nothing_else_takes_bfloat16(precision):
-    with neocpu.compile(network(), precision=precision, verify=False) as compiled:
+    model = quantised(network()) if precision == "int8" else network()
+    with neocpu.compile(model, precision=precision, verify=False) as compiled:
         assert "bf16" not in {op["precision"] for op in compiled.plan["ops"]}
         assert compiled.plan["accuracy"]["name"] == "default"
 
@@ -91,7 +92,7 @@ def test_quantised_convolutions_are_no_case_for_it():
 def test_is_another_promise_than_accuracys():
     with pytest.raises(UsageError, match="strict' is of float32: drop it, or precision='bf16'"):
         neocpu.compile(network(), precision="bf16", accuracy="strict")
-    with pytest.raises(UsageError, match="int8 or auto, not bf16"):
+    with pytest.raises(UsageError, match="int8' or auto, not bf16"):
         neocpu.compile_calibrated(network(), image(0), precision="bf16")
 
 

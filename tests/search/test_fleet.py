@@ -22,11 +22,11 @@ def test_a_fleet():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((None, "pi4", None), "--key needs --tracker"),
-        ((None, None, 2), "--parallel needs --tracker"),
-        (("127.0.0.1:9190", None, None), "--tracker needs --key"),
+        ((None, "pi4", None), "key= needs tracker="),
+        ((None, None, 2), "parallel= needs tracker="),
+        (("127.0.0.1:9190", None, None), "tracker= needs key="),
         (("127.0.0.1", "pi4", None), "is not HOST:PORT"),
-        (("127.0.0.1:9190", "pi4", 0), "--parallel must be 1 or more"),
+        (("127.0.0.1:9190", "pi4", 0), "parallel= must be 1 or more"),
     ],
 )
 def test_wrong_options(options, message: str):

@@ -70,7 +70,7 @@ TALK = [7, [0], [0, {}], [0, {"server_info": [{"addr": []}]}]]
         *((b"[" * 100_000, None), (b"[1" + b"0" * 9000 + b"]", None), (b"\xff", None)),
         *((b"", (1 << 31) - 1), (b"", -1)),
     ],
-    ids=str,
+    ids=lambda given: str(given)[:20],
 )
 def test_a_tracker_that_talks_of_something_else(text, size):
     def talk(listener: socket.socket) -> None:

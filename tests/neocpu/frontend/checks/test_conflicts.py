@@ -110,7 +110,7 @@ def test_a_dynamic_batch_whose_graph_is_for_one_image():
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
     assert load_model(model, InputShapes(batch=1)).outputs[0].shape == (1, 4, 5)
-    words = "--batch 4: Concat 'token' cannot take 'x' of shape 4x3x5.*written into the graph"
+    words = "batch=4: Concat 'token' cannot take 'x' of shape 4x3x5.*written into the graph"
     with pytest.raises(UsageError, match=words):
         load_model(model, InputShapes(batch=4))
 
@@ -131,15 +131,21 @@ def test_a_shape_that_is_written_into_the_graph():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
     assert load_model(model, {"x": (1, 3, 224, 224)}).outputs[0].shape == (1, 37632)
     what = "Reshape 'flat' cannot make 1x37632 of 'p' of shape"
-    assert refusal(model, 4, 3, 64, 64) == f"{what} 4x3x32x32: it takes --shape x:4,3,112,112"
-    assert refusal(model, 1, 3, 32, 32) == f"{what} 1x3x16x16: it takes --shape x:1,3,224,224"
+    assert (
+        refusal(model, 4, 3, 64, 64)
+        == f"{what} 4x3x32x32: it takes shapes={{'x': (4, 3, 112, 112)}}"
+    )
+    assert (
+        refusal(model, 1, 3, 32, 32)
+        == f"{what} 1x3x16x16: it takes shapes={{'x': (1, 3, 224, 224)}}"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
         ("unet", "height and width must be a multiple of 16"),
-        ("yolov3_tiny", "it takes --shape input:1,3,416,416"),
+        ("yolov3_tiny", "it takes shapes={'input': (1, 3, 416, 416)}"),
     ],
 )
 def test_built_in_networks_with_dynamic_sizes(name, advice):
