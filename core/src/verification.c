@@ -57,9 +57,10 @@ static neocpu_status compare(const nc_verification *verification) {
 
 neocpu_status nc_verification_wait(nc_verification *verification) {
   if (!atomic_load_explicit(&verification->over, memory_order_acquire)) {
-    check_pieces(verification);
     pthread_mutex_lock(&verification->lock);
     if (!atomic_load(&verification->over)) {
+      /* One caller alone helps: sums of another's last piece might not be there yet. */
+      check_pieces(verification);
       join(verification);
       verification->verdict = compare(verification);
       atomic_store_explicit(&verification->over, 1, memory_order_release);

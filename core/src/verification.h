@@ -26,7 +26,7 @@ typedef struct nc_verification {
 neocpu_status nc_verification_start(nc_verification *verification, const nc_artifact *artifact,
                                     int threads);
 
-/* Read what is left, wait for the others, and return the verdict. Of many threads at once. */
+/* Read what is left, wait for the others, and return the verdict. Many threads may call. */
 neocpu_status nc_verification_wait(nc_verification *verification);
 
 /* Stop what is in progress. Nothing happens if none was started and all is zero. */

@@ -1,0 +1,55 @@
+"""The first calls of a module, made by many threads at once, wait for one check of the weights."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import neocpu
+
+CALLERS, LOADS = 8, 40
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense layer whose weights are many pieces of what is checked at a time."""
+    weights = np.random.default_rng(0).standard_normal((3000, 4000)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "heavy",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3000])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4000])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    path = tmp_path_factory.mktemp("heavy") / "heavy.so"
+    neocpu.compile(model, verify=False).export(path)
+    return path
+
+
+def test_no_caller_takes_sums_that_another_still_computes_for_damage(heavy: Path) -> None:
+    x = np.zeros((1, 3000), np.float32)
+    failures: list[BaseException] = []
+
+    def call(module: neocpu.Module, together: threading.Barrier) -> None:
+        together.wait()
+        try:
+            module(x)
+        except neocpu.NeoCPUError as error:
+            failures.append(error)
+
+    for _ in range(LOADS):
+        with neocpu.load(heavy, threads=1) as module:
+            together = threading.Barrier(CALLERS)
+            callers = [
+                threading.Thread(target=call, args=(module, together)) for _ in range(CALLERS)
+            ]
+            for caller in callers:
+                caller.start()
+            for caller in callers:
+                caller.join()
+    assert failures == []
