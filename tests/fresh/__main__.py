@@ -63,7 +63,7 @@ def steps(environment: str | None, is_tested: bool, seed: str) -> Iterator[str]:
         yield shlex.join((".venv/bin/pip", "install", "-q", *ENVIRONMENTS[environment].packages))
         yield f".venv/bin/python tests/fresh/with_{environment}.py"
     if is_tested:
-        options = shlex.quote(f"--random-order --random-order-seed={seed}")
+        options = shlex.quote(f"--random-order --random-order-seed={seed} --durations=80")
         # What repeats other tests is run once, where nothing else is installed.
         everything = "" if environment else "NEOCPU_TESTS=all "
         yield f"{everything}make test PYTEST={options}"

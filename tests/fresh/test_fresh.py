@@ -109,7 +109,7 @@ def test_packages_come_from_where_this_machine_has_them(monkeypatch, tool, syste
 def test_tests_are_all_run_where_nothing_else_is_installed():
     demo, test = steps(None, True, "7")
     assert demo == "make demo"
-    options = "PYTEST='--random-order --random-order-seed=7'"
+    options = "PYTEST='--random-order --random-order-seed=7 --durations=80'"
     assert test == f"NEOCPU_TESTS=all make test {options}"
     assert [*steps("torch", True, "7")][-1] == f"make test {options}"
     assert [*steps(None, False, "7")] == [demo]
