@@ -26,8 +26,8 @@ def in_one_process(
     artifact = model.with_suffix(".so")
     neocpu.compile(str(model), **options).export(artifact)
     with neocpu.load(artifact) as module, ThreadPoolExecutor(4) as threads:
-        for outputs in threads.map(lambda _: module.run(dict(inputs)), range(8)):
-            compare(model.name, outputs, expected)
+        for made in threads.map(lambda _: module.run(dict(inputs)), range(8)):
+            compare(model.name, list(made.values()), expected)
 
 
 def compare(what: str, outputs: Sequence[Any], expected: Sequence[Any]) -> None:
