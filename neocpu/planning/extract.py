@@ -16,11 +16,11 @@ from neocpu.planning.epilogues import Epilogue, match_epilogue
 from neocpu.planning.network import Network
 from neocpu.planning.operators.attention.channel_gate_op import with_channel_gates
 from neocpu.planning.operators.conv_op import ConvOp, conv_workload
+from neocpu.planning.operators.dense_forms_op import integer_forms
 from neocpu.planning.operators.dense_op import (
     DenseOp,
     StoredRows,
     dense_workload,
-    integer_forms,
     with_stored_weights,
 )
 from neocpu.planning.operators.frame_calls import (

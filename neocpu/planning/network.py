@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from tvm.ir import Var
 
 from neocpu.planning.operators.conv_op import ConvOp
-from neocpu.planning.operators.dense_op import DenseOp, storing_integers
+from neocpu.planning.operators.dense_forms_op import computed_in, storing_narrow
+from neocpu.planning.operators.dense_op import DenseOp
 from neocpu.planning.operators.layout_op import LayoutOp, Read, Shape4
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
@@ -67,7 +68,7 @@ class Network:
         return replace(
             self,
             ops=tuple(op.computing(precision, target) for op in self.ops),
-            dense=storing_integers([op.computing(precision, target) for op in self.dense]),
+            dense=storing_narrow([computed_in(op, precision, target) for op in self.dense]),
         )
 
     @property

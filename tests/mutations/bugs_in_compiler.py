@@ -28,14 +28,14 @@ BUGS = (
     ),
     Bug(
         "dense: stores integers that others read too",
-        "neocpu/planning/operators/dense_op.py",
+        "neocpu/planning/operators/dense_forms_op.py",
         "alone = readers <= reading.get(layer.result, set())",
         "alone = bool(readers & reading.get(layer.result, set()))",
         ("tests/neocpu/test_integer_dense.py",),
     ),
     Bug(
         "dense: columns of padding are left",
-        "neocpu/planning/operators/dense_op.py",
+        "neocpu/planning/operators/dense_forms_op.py",
         "[1], [0], [n])",
         "[1], [written - n], [written])",
         ("tests/neocpu/test_integer_dense.py",),

@@ -141,3 +141,69 @@ def test_code_for_other_cpus_has_their_instruction(tmp_path):
     if "avx512bf16" not in host_target().features:
         with pytest.raises(TargetError, match="avx512"):
             neocpu.load(path)
+
+
+def perceptron(rows, k, hidden, *, activation="Gelu", residual=True):
+    """Return two dense layers with what lies between and after them."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "w": rng.normal(size=(k, hidden)) / k**0.5,
+        "b": rng.normal(size=hidden),
+        "v": rng.normal(size=(hidden, k)) / hidden**0.5,
+    }
+    nodes = [
+        ("MatMul", ["x", "w"], "product"),
+        ("Add", ["product", "b"], "sum"),
+        (activation, ["sum"], "hidden"),
+        ("MatMul", ["hidden", "v"], "y" if not residual else "back"),
+    ]
+    if residual:
+        nodes.append(("Add", ["back", "x"], "y"))
+    value = onnx.helper.make_tensor_value_info
+    shape, kind = [*rows, k], onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(op, reads, [made]) for op, reads, made in nodes],
+        "perceptron",
+        [value("x", kind, shape)],
+        [value("y", kind, shape)],
+        [onnx.numpy_helper.from_array(a.astype("float32"), name) for name, a in arrays.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", 20)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+AWKWARD_ROWS = [((5,), 32, 64), ((197,), 96, 384), ((2, 49), 64, 102), ((3, 7, 11), 50, 33)]
+
+
+@needs.instruction_set("avx512bf16")
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("activation", ["Gelu", "Relu", "Tanh"])
+@pytest.mark.parametrize(("rows", "k", "hidden"), AWKWARD_ROWS)
+@needs.one_in(3)
+def test_dense_layers_err_as_bfloat16_does(rows, k, hidden, activation, residual):
+    """Whatever the rows and columns: those that are no whole vectors, and odd depths, too."""
+    model = perceptron(rows, k, hidden, activation=activation, residual=residual)
+    x = np.random.default_rng(1).normal(size=(*rows, k)).astype("float32")
+    with neocpu.compile(model, precision="bf16", threads=2) as compiled:
+        found, layers = compiled.module()(x), of_kind(compiled.plan, "dense")
+    expected = run_onnxruntime(model, x)
+    assert np.linalg.norm(found - expected) <= 2.0**-7 * np.linalg.norm(expected)
+    even = [size % 2 == 0 for size in (k, hidden)]
+    assert [op["precision"] == "bf16" for op in layers] == even
+
+
+def test_a_dense_layer_stores_bfloat16_that_only_such_layers_read():
+    with neocpu.compile(
+        perceptron((196,), 192, 768), precision="bf16", target="llvm -mcpu=znver4", verify=False
+    ) as compiled:
+        kept, made = of_kind(compiled.plan, "dense")
+    assert kept["workload"].endswith("float32>bfloat16")
+    assert made["workload"].endswith("float32>float32")
+
+
+def test_dense_layers_stay_in_float32_where_bfloat16_is_slower():
+    """Without an instruction for it, all that it saves is the weights' way from memory."""
+    with neocpu.compile(
+        perceptron((196,), 192, 768), precision="bf16", target="llvm -mcpu=haswell", verify=False
+    ) as compiled:
+        assert {op["precision"] for op in of_kind(compiled.plan, "dense")} == {"fp32"}

@@ -1,0 +1,232 @@
+"""Matrix products of many rows in integers or bfloat16, by the template of dot products.
+
+Rows are the pixels of a 1x1 convolution: a matrix that lies row by row is NCHW[K]c of one block, so
+that the template reads and writes it as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Var
+
+from neocpu.foundation.dtypes import DTYPES, bytes_of
+from neocpu.planning.bfloat16_forms import bfloat16_forms
+from neocpu.planning.operators.dense_op import FEW_ROWS, DenseOp
+from neocpu.planning.operators.layout_op import Emitter
+from neocpu.planning.precision import Precision
+from neocpu.planning.quantised.grids import Grid
+from neocpu.planning.quantised.quantised_steps import ConvForm, Step, stored_form
+from neocpu.planning.stored_weights import StoredWeights
+from neocpu.planning.weight_origin import Unpacked
+from neocpu.relax_utils import dtype_of
+from neocpu.schedules import registry
+from neocpu.schedules.operators.dense import DenseWorkload
+from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
+from neocpu.schedules.vocabulary.numerics import FLOAT32
+from neocpu.schedules.vocabulary.scheme import DotScheme
+from neocpu.schedules.vocabulary.steps import TENSOR
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+
+def integer_forms(
+    workload: DenseWorkload, stored: StoredWeights, data: Grid, steps: Sequence[Step]
+) -> tuple[ConvForm, ...]:
+    """Return the forms of many rows that read integers: writing float32, and writing integers.
+
+    Parameters
+    ----------
+    workload : DenseWorkload
+        Without its epilogue.
+    data : Grid
+        Of what it reads.
+    steps : sequence of Step
+        All that follows.
+    """
+    if workload.m <= FEW_ROWS:
+        return ()
+    pixels = _as_pixels(workload)
+    axes = {0: 1, 1: 0}
+    values = np.ascontiguousarray(stored.values.T)[:, :, None, None]
+    weights = replace(stored, values=values, axis=axes[stored.axis])
+    ends_on_grid = bool(steps) and isinstance(steps[-1][0], Grid)
+    found = (
+        stored_form(pixels, weights, data, steps, {}, store=store)
+        for store in ((False, True) if ends_on_grid else (False,))
+    )
+    return tuple(form for form in found if form is not None)
+
+
+def _as_pixels(workload: DenseWorkload) -> Conv2dWorkload:
+    """Return the convolution whose pixels are the rows."""
+    w = workload
+    size = (1, w.k, w.m, 1, w.n, (1, 1))
+    return Conv2dWorkload(*size, numerics=w.numerics, epilogue=w.epilogue)
+
+
+def computed_in(op: DenseOp, precision: Precision, target: CpuTarget) -> DenseOp:
+    """Have few rows read weights of 16 bits, if asked for; and many rows integers or bfloat16.
+
+    Many rows do where that is faster, by estimates; in integers also where these are asked for.
+    """
+    if precision is Precision.FP32:
+        return op
+    in_bfloat16 = precision is Precision.BF16
+    if in_bfloat16 and op.workload.m <= FEW_ROWS:
+        return op.reading_bfloat16_weights()
+    found = _in_forms(op, _bfloat16_forms(op) if in_bfloat16 else op.forms, target)
+    if found and (precision is Precision.INT8 or _is_faster(found, op, target)):
+        return found
+    return op
+
+
+def _bfloat16_forms(op: DenseOp) -> tuple[ConvForm, ...]:
+    """Return the forms that read bfloat16; none of a layer that has some of integers."""
+    if op.forms or op.workload.numerics != FLOAT32:
+        return ()
+    weights = np.ascontiguousarray(op.weights.T)[:, :, None, None]
+    forms = bfloat16_forms(_as_pixels(op.workload), weights, op.operands)
+    adds = any(each.operand == TENSOR for each in op.workload.epilogue)  # these are float32
+    return tuple(form for form in forms if not adds or form.types[1] == "float32")
+
+
+def _in_forms(op: DenseOp, forms: Sequence[ConvForm], target: CpuTarget) -> FormedDenseOp | None:
+    """Return it as one that is computed by forms and writes float32; None if the CPU cannot."""
+    found = tuple(form for each in forms if (form := each.on(target)) is not None)
+    if not found or _scheme(found[0].workload, target, 1) is None:
+        return None
+    given = {each.name: getattr(op, each.name) for each in fields(op)}
+    return FormedDenseOp(**given | {"forms": found}).writing("float32")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormedDenseOp(DenseOp):
+    """A matrix product by one of `forms`, of which `workload` and the weights, OIHW, are."""
+
+    @property
+    def precision(self) -> Precision:
+        """What it computes with."""
+        reads_integers = DTYPES[self.workload.numerics.data].is_integer
+        return Precision.INT8 if reads_integers else Precision.BF16
+
+    @property
+    def form(self) -> ConvForm:
+        """How it is computed."""
+        return next(f for f in self.forms if f.types[1] == self.workload.numerics.output)
+
+    def writing(self, dtype: str) -> FormedDenseOp:
+        """Return it as it writes ``dtype``; itself if it cannot."""
+        form = next((form for form in self.forms if form.types[1] == dtype), None)
+        if form is None:
+            return self
+        numerics, epilogue = form.workload.numerics, form.workload.epilogue
+        return replace(
+            self,
+            workload=replace(self.workload, numerics=numerics, epilogue=epilogue),
+            weights=form.weights,
+            operands=form.operands,
+        )
+
+    def scheme(self, target: CpuTarget, threads: int) -> DotScheme:
+        """Return the scheme with the best estimate, between matrices."""
+        found = _scheme(self.form.workload, target, threads)
+        assert found is not None
+        return found
+
+    def estimate(self, target: CpuTarget, threads: int) -> float:
+        """Return analytic seconds."""
+        scheme = self.scheme(target, threads)
+        return registry.estimate(self.form.workload, scheme, target, threads)
+
+    def packed_bytes(self, target: CpuTarget, threads: int) -> int:
+        """Return the bytes of the weights as its kernel reads them."""
+        scheme = self.scheme(target, threads)
+        shape, dtype = registry.argument_shapes(self.form.workload, scheme)[1]
+        return math.prod(shape) * bytes_of(dtype)
+
+    def emit(self, emitter: Emitter) -> Var:
+        """Emit the template's kernel, and the rounding of data that are float32 yet."""
+        form, target, threads = self.form, emitter.target, emitter.threads
+        workload, scheme = form.workload, self.scheme(target, threads)
+        kernel = emitter.kernel(
+            self.name,
+            (workload, scheme),
+            lambda: registry.lower(workload, scheme, target, threads),
+        )
+        shapes = [shape for shape, _ in registry.argument_shapes(workload, scheme)]
+        args = [self._data(emitter, shapes[0])]
+        packed = registry.pack_weights(form.weights, workload, scheme)
+        origin = Unpacked.known(form.weights, registry.weight_layout(workload, scheme))
+        args.append(emitter.weight(packed, origin=origin))
+        for operand in form.operands:
+            if isinstance(operand, Var):
+                args.append(emitter.plain(operand, shapes[-1]))
+            else:
+                args.append(emitter.weight(scheme.out_layout.pack_channels(operand)))
+        m, n, written, shape = self.workload.m, self.workload.n, scheme.oc_bn, self.result_shape
+        if written == n:
+            return emitter.call_rows(kernel, args, shapes[-1], shape, form.types[1])
+        made = emitter.call_rows(kernel, args, shapes[-1], (m, written), form.types[1])
+        columns = emitter.emit(relax.op.strided_slice(made, [1], [0], [n]))
+        return columns if shape == (m, n) else emitter.emit(relax.op.reshape(columns, shape))
+
+    def _data(self, emitter: Emitter, shape: tuple[int, ...]) -> Var:
+        """Return the data as the kernel reads them, which whoever made them may have stored."""
+        source, dtype = self.rows.var if self.rows else self.data, self.workload.numerics.data
+        data = emitter.plain(source, (self.workload.m, self.workload.k))
+        if dtype_of(data) != dtype:
+            rounded = self.rows.grid.quantise(data) if self.rows else relax.op.astype(data, dtype)
+            data = emitter.emit(rounded)
+        return emitter.emit(relax.op.reshape(data, shape))
+
+
+def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
+    """Return the layers, of which those store what others read that alone read their results."""
+    formed = [layer for layer in layers if isinstance(layer, FormedDenseOp)]
+    reading: dict[Var, set[Var]] = {}
+    for layer in formed:
+        if not any(layer.data.same_as(each) for each in layer.operands if isinstance(each, Var)):
+            reading.setdefault(layer.data, set()).update((layer.result, *layer.absorbed))
+    types = {layer.data: layer.workload.numerics.data for layer in formed}
+
+    def stored(layer: DenseOp) -> DenseOp:
+        readers = layer.readers
+        if not isinstance(layer, FormedDenseOp) or not readers:
+            return layer
+        alone = readers <= reading.get(layer.result, set())
+        return layer.writing(types[layer.result]) if alone else layer
+
+    return tuple(map(stored, layers))
+
+
+@functools.cache
+def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> DotScheme | None:
+    """Return the best scheme that reads and writes matrices; None if there is none.
+
+    A row of the output is whole vectors: what is beyond its columns is cut off.
+    """
+    lanes = target.dot_unit(workload.numerics).lanes
+    rows = DataLayout(workload.in_channels)
+    made = DataLayout(ceil_div(workload.out_channels, lanes) * lanes)
+    tensors = any(op.operand == TENSOR for op in workload.epilogue)
+    if tensors and made.block != workload.out_channels:
+        return None
+    found = (
+        registry.fold(workload, scheme, rows, made, target)
+        for scheme in registry.schemes(workload, target)
+    )
+    fitting = [scheme for scheme in found if isinstance(scheme, DotScheme)]
+    return min(
+        fitting, key=lambda each: registry.estimate(workload, each, target, threads), default=None
+    )
+
+
+def _is_faster(one: DenseOp, other: DenseOp, target: CpuTarget) -> bool:
+    """Whether a layer takes less than another, by estimates for one thread."""
+    return one.estimate(target, 1) < other.estimate(target, 1)
