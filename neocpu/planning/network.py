@@ -69,6 +69,7 @@ class Network:
             self,
             ops=tuple(op.computing(precision, target) for op in self.ops),
             dense=storing_narrow([computed_in(op, precision, target) for op in self.dense]),
+            products=tuple(op.computing(precision, target) for op in self.products),
         )
 
     @property

@@ -4,12 +4,16 @@ A task takes the queries of one head, or a part of them. It packs the head's key
 panels, which stay in L2, and goes through the queries in register tiles: a tile's scores lie in L1
 until they have been multiplied with the values. Many keys come in blocks; what earlier blocks added
 up is then scaled to the largest score so far (Milakov and Gimelshein, 2018).
+
+Where products are of bfloat16, panels have pairs of it, and a tile's queries and powers are rounded
+before they are multiplied; scores, their powers and all sums are float32.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import product
 from typing import Any, Final
 
@@ -19,6 +23,7 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.products.panel import (
     VECTORS,
     allocate,
+    allocate_pairs,
     each_panel,
     matrix_at,
     pack,
@@ -28,7 +33,15 @@ from neocpu.schedules.products.panel import (
 from neocpu.schedules.products.row_softmax import RowSoftmax
 from neocpu.schedules.products.row_tile import RowTile, busiest_seconds, choose_tile, parts_of
 from neocpu.schedules.products.workloads import AttentionWorkload
-from neocpu.schedules.tir.builder import build_kernel, digits, span, splat, task_loop
+from neocpu.schedules.tir.bfloat16 import BITS, dot_products, rounded_bits, roundings
+from neocpu.schedules.tir.builder import (
+    build_kernel,
+    digits,
+    for_vectors,
+    span,
+    splat,
+    task_loop,
+)
 from neocpu.schedules.tir.opaque_number import opaque_numbers
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -46,8 +59,8 @@ ROW_CYCLES: Final = 60
 def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> float:
     """Return analytic seconds: the busiest thread's packing, products and softmax."""
     w = workload
-    size = 4 * w.keys * (w.depth + w.width)
-    tile = choose_tile(w.queries, size, target)
+    size = w.panel_bytes
+    tile = choose_tile(w.queries, size, target, w.products)
     heads = math.prod(w.batch)
     parts = parts_of(heads, tile.count, threads)
     blocks = ceil_div(w.keys, BLOCK_KEYS)
@@ -89,18 +102,31 @@ def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int
     parameters = [(name, (view.size,), "float32") for name, view in zip(names, views, strict=True)]
 
     w = workload
-    tile = choose_tile(w.queries, 4 * w.keys * (w.depth + w.width), target)
+    tile = choose_tile(w.queries, w.panel_bytes, target, w.products)
     heads = math.prod(w.batch)
     parts = parts_of(heads, tile.count, threads)
 
     def body(*buffers: Any) -> None:
-        with opaque_numbers(), task_loop(heads * parts, w.flops // tile.lanes) as number:
+        tasks = task_loop(heads * parts, w.flops // tile.lanes)
+        with opaque_numbers(), tasks as number, _instructions(w, tile):
             index = [T.Bind(one) for one in digits(number // parts, w.batch)]
             task = _Task(w, tile, buffers, index)
             for row in tile.each(number % parts, parts):
                 task.emit_tile(row)
 
     return vectorize_calls(build_kernel(parameters, body))
+
+
+def _instructions(workload: AttentionWorkload, tile: RowTile) -> Any:
+    """Return the frame that what products of bfloat16 call needs around it."""
+    frames = ExitStack()
+    if tile.unit.group > 1:
+        w, lanes = workload, tile.lanes
+        tails = (size % lanes for size in (w.depth, w.keys, w.width))
+        squares = (1 << power for power in range(lanes.bit_length()))
+        frames.enter_context(dot_products(tile.unit.intrinsic, lanes))
+        frames.enter_context(roundings({lanes, *tails, *squares} - {0}))
+    return frames
 
 
 class _Task:
@@ -117,16 +143,23 @@ class _Task:
         self._biases = [
             matrix_at(bias, view, index) for bias, view in zip(biases, w.biases, strict=True)
         ]
-        self._keys = allocate(w.depth, w.keys, self._lanes)
+        self._group = tile.unit.group
+        panels = allocate if self._group == 1 else allocate_pairs
+        self._keys = panels(w.depth, w.keys, self._lanes)
         # Scaled before sums could overflow; and there are fewer of them than of scores.
         keys = matrix_at(k, w.k, index).transposed()
         pack(self._keys, keys, w.depth, w.keys, self._lanes, w.scale)
-        self._values = allocate(w.keys, w.width, self._lanes)
+        self._values = panels(w.keys, w.width, self._lanes)
         pack(self._values, matrix_at(v, w.v, index), w.keys, w.width, self._lanes)
         panel = VECTORS * self._lanes
         self._block = ceil_div(ceil_div(w.keys, ceil_div(w.keys, BLOCK_KEYS)), panel) * panel
         self._in_blocks = w.keys > self._block
         self._softmax = RowSoftmax(tile, min(self._block, w.keys))
+        if self._group > 1:
+            even = ceil_div(w.depth, self._group) * self._group
+            self._rounded_queries = T.alloc_buffer((tile.height, even), BITS, layout=None)
+            powers = self._softmax.scores.shape
+            self._rounded_powers = T.alloc_buffer(powers, BITS, layout=None)
         if self._in_blocks:
             shape = (tile.height, ceil_div(w.width, self._lanes), self._lanes)
             self._sums = T.alloc_buffer(shape, "float32", layout=None)
@@ -134,6 +167,8 @@ class _Task:
     def emit_tile(self, row: Any) -> None:
         """Emit the register tile of the queries from ``row`` on."""
         w = self._workload
+        if self._group > 1:
+            self._round_queries(row)
         if not self._in_blocks:
             self._emit_powers(row, 0, w.keys)
             self._softmax.finish()
@@ -169,9 +204,12 @@ class _Task:
         """Emit the scores of a tile and a block of keys, and what the softmax makes of them."""
         w, lanes, scores = self._workload, self._lanes, self._softmax.scores
         before = first // (VECTORS * lanes)
+        queries = self._q.rows_from(row)
+        if self._group > 1:
+            queries = _pairs(self._rounded_queries)
         for panel, widths in each_panel(keys, lanes):
             keys_read = reader(self._keys, before + panel, lanes)
-            sums = self._tile.multiply(w.depth, len(widths), self._q.rows_from(row), keys_read)
+            sums = self._tile.multiply(w.depth, len(widths), queries, keys_read)
             for r, (v, width) in product(range(self._tile.height), enumerate(widths)):
                 column = panel * VECTORS * lanes + v * lanes
                 with T.vectorized(width) as o:
@@ -181,6 +219,24 @@ class _Task:
                     lowest = splat(tirx.const(-math.inf, "float32"), lanes - width)
                     T.buffer_store(scores, lowest, [r, span(column + width, lanes - width)])
         self._softmax.emit(keys, is_whole=not self._in_blocks)
+        if self._group > 1:
+            with T.serial(self._tile.height) as r, T.serial(ceil_div(keys, lanes)) as i:
+                vector = span(i * lanes, lanes)
+                bits = rounded_bits(scores[r, vector], lanes)
+                T.buffer_store(self._rounded_powers, bits, [r, vector])
+
+    def _round_queries(self, row: Any) -> None:
+        """Emit the queries of a tile in bfloat16, and a zero after those of an odd depth."""
+        depth, rounded = self._workload.depth, self._rounded_queries
+
+        def copy(column: Any, width: int) -> None:
+            bits = rounded_bits(self._q.vector(row + r, column, width), width)
+            T.buffer_store(rounded, bits, [r, span(column, width)])
+
+        with T.serial(self._tile.height) as r:
+            for_vectors(depth, self._lanes, copy)
+            if depth % self._group:
+                T.buffer_store(rounded, tirx.const(0, BITS), [r, depth])
 
     def _biased(self, score: Any, query: Any, key: Any) -> Any:
         for bias in self._biases:
@@ -189,8 +245,9 @@ class _Task:
 
     def _weighted_values(self, panel: Any, vectors: int, first: Any, keys: int) -> Any:
         scores = self._softmax.scores
-        values = reader(self._values, panel, self._lanes, first)
-        return self._tile.multiply(keys, vectors, lambda r, k: scores[r, k], values)
+        values = reader(self._values, panel, self._lanes, first // self._group)
+        powers = _pairs(self._rounded_powers) if self._group > 1 else lambda r, k: scores[r, k]
+        return self._tile.multiply(keys, vectors, powers, values)
 
     def _store(self, row: Any, panel: Any, widths: Sequence[int], sums: Any, first: Any) -> None:
         """Store the vectors of a panel, which are those of ``sums`` from ``first`` on."""
@@ -204,3 +261,8 @@ class _Task:
                     value = T.Select(is_number, value, tirx.const(0, "float32"))
                 place = self._output.place(row + r, column)
                 T.buffer_store(self._output.buffer, value, [place])
+
+
+def _pairs(rows: Any) -> Callable[[int, Any], Any]:
+    """Return ``read(row, k)``: the k-th pair of a row of bfloat16, as int32."""
+    return lambda row, k: tirx.reinterpret("int32", rows[row, span(2 * k, 2)])

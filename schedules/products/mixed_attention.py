@@ -120,7 +120,7 @@ class _Task:
             first = head * panels_of(w.width, self._lanes)
             pack(self._values, values, w.keys, w.width, self._lanes, 1.0, first)
         rows = heads * tile.height
-        self._softmax = RowSoftmax(RowTile(rows, rows, self._lanes), w.keys)
+        self._softmax = RowSoftmax(RowTile(rows, rows, tile.unit), w.keys)
 
     def emit_tile(self, row: Any) -> None:
         """Emit the register tile of the queries from ``row`` on."""

@@ -1,4 +1,8 @@
-"""Panels: one factor of a product as its register tiles read it, a few vectors side by side."""
+"""Panels: one factor of a product as its register tiles read it, a few vectors side by side.
+
+Those of bfloat16 have two rows in one: an element is a pair, as int32, of which the lower half is
+of the upper row. Where the number of rows is odd, there are zeros below the last.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.tir.bfloat16 import rounded_bits
 from neocpu.schedules.tir.builder import for_vectors, span, splat
 from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -50,6 +55,12 @@ class Matrix:
         """Return an element."""
         return self.buffer[self.place(i, j)]
 
+    def vector(self, i: Any, j: Any, width: int) -> Any:
+        """Return so many elements of a row from column ``j`` on."""
+        if width == 1:
+            return self.element(i, j)
+        return self.buffer[T.ramp(self.place(i, j), self.along, width)]
+
     def rows_from(self, first: Any) -> Callable[[int, Any], Any]:
         """Return ``read(i, j)``: an element, of rows counted from ``first``."""
         return lambda i, j: self.element(first + i, j)
@@ -90,8 +101,14 @@ def allocate(rows: int, columns: int, lanes: int, matrices: int = 1) -> Any:
     return T.alloc_buffer(shape, "float32", layout=None)
 
 
+def allocate_pairs(rows: int, columns: int, lanes: int) -> Any:
+    """Allocate the panels of a matrix in bfloat16: ``(panel, pair of rows, column)``."""
+    shape = (panels_of(columns, lanes), ceil_div(rows, 2), VECTORS * lanes)
+    return T.alloc_buffer(shape, "int32", layout=None)
+
+
 def reader(panels: Any, number: Any, lanes: int, first: Any = 0) -> Callable[[Any, int], Any]:
-    """Return ``read(row, v)``: a vector of a panel, of rows counted from ``first``."""
+    """Return ``read(row, v)``: a vector of a panel, of rows, or pairs, counted from ``first``."""
     return lambda row, v: panels[number, first + row, span(v * lanes, lanes)]
 
 
@@ -117,6 +134,9 @@ def pack(
     if source.along != 1 and source.down == 1:
         _pack_transposed(panels, source, rows, columns, lanes, scale, first)
         return
+    if _has_pairs(panels):
+        _pack_pairs(panels, source, rows, columns, lanes, scale)
+        return
 
     def copy(column: Any, width: int) -> None:
         panel, lane = _lane(column, lanes)
@@ -125,6 +145,43 @@ def pack(
             T.buffer_store(panels, value, [first + panel, row, lane + o])
 
     for_vectors(columns, lanes, copy)
+
+
+def _has_pairs(panels: Any) -> bool:
+    return str(panels.dtype) == "int32"
+
+
+def _pack_pairs(
+    panels: Any, source: Matrix, rows: int, columns: int, lanes: int, scale: float
+) -> None:
+    def copy(column: Any, width: int) -> None:
+        panel, lane = _lane(column, lanes)
+
+        def store(pair: Any, count: int) -> None:
+            both = [
+                _times(source.vector(2 * pair + row, column, width), scale, width)
+                for row in range(count)
+            ]
+            T.buffer_store(panels, _pair(both, width), [panel, pair, span(lane, width)])
+
+        with T.serial(rows // 2) as pair:
+            store(pair, 2)
+        if rows % 2:
+            store(rows // 2, 1)
+
+    for_vectors(columns, lanes, copy)
+
+
+def _pair(rows: Sequence[Any], width: int) -> Any:
+    """Return vectors of two rows, or of the last one, as one of pairs of bfloat16."""
+    low, *high = (rounded_bits(row, width).astype(_words(width)) for row in rows)
+    if not high:
+        return low
+    return tirx.bitwise_or(low, tirx.shift_left(high[0], splat(tirx.const(16, "int32"), width)))
+
+
+def _words(width: int) -> str:
+    return "int32" if width == 1 else f"int32x{width}"
 
 
 def _times(value: Any, scale: float, lanes: int = 1) -> Any:
@@ -161,8 +218,11 @@ def _pack_transposed(
             for k in range(edge)
         ]
         panel, lane = _lane(column, lanes)
-        for k, vector in enumerate(transpose(loaded)):
-            stored = _times(vector, scale, edge)
-            T.buffer_store(panels, stored, [number + panel, row + k, span(lane, edge)])
+        made = [_times(vector, scale, edge) for vector in transpose(loaded)]
+        if _has_pairs(panels):
+            made = [_pair(made[k : k + 2], edge) for k in range(0, edge, 2)]
+            row = tirx.floordiv(row, 2)
+        for k, vector in enumerate(made):
+            T.buffer_store(panels, vector, [number + panel, row + k, span(lane, edge)])
 
     for_vectors(columns, lanes, tiles)

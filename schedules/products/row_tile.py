@@ -13,10 +13,12 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, broadcast_limit, step_cycles
 from neocpu.schedules.products.panel import VECTORS
+from neocpu.schedules.tir.bfloat16 import add_dot
 from neocpu.schedules.tir.builder import part_start, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.numerics import FLOAT32
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # Storing a vector of sums.
@@ -33,12 +35,18 @@ class RowTile:
         Of the matrix.
     height : int
         Of the tile. The last tile moves back where it would overhang, and computes rows again.
-    lanes : int
+    unit : DotUnit
+        Of float32, or of pairs of bfloat16.
     """
 
     rows: int
     height: int
-    lanes: int
+    unit: DotUnit
+
+    @property
+    def lanes(self) -> int:
+        """Of a vector of sums."""
+        return self.unit.lanes
 
     @property
     def count(self) -> int:
@@ -47,11 +55,11 @@ class RowTile:
 
     def cycles(self, steps: int, columns: int, panel_bytes: int, target: CpuTarget) -> float:
         """Return the cycles of a tile's products with all panels, and of storing the sums."""
-        unit = target.dot_unit(FLOAT32)
 
         def panel(vectors: int) -> float:
-            step = step_cycles(vectors, self.height, unit, target, panel_bytes)
-            return steps * step + vectors * self.height * STORE_CYCLES + TILE_CYCLES
+            step = step_cycles(vectors, self.height, self.unit, target, panel_bytes)
+            products = ceil_div(steps, self.unit.group) * step
+            return products + vectors * self.height * STORE_CYCLES + TILE_CYCLES
 
         full, rest = divmod(columns, VECTORS * self.lanes)
         return full * panel(VECTORS) + (panel(ceil_div(rest, self.lanes)) if rest else 0.0)
@@ -81,12 +89,14 @@ class RowTile:
             sums[height, vectors] = 0                                   # registers
             for k: for row, v: sums[row, v] += broadcast(factor(row, k)) * panel(k, v)
 
+        Of bfloat16 a step has two products, and so have what `factor` and `panel` return.
+
         Parameters
         ----------
         factor : callable
-            ``factor(row, k)``, a scalar.
+            ``factor(row, k)``, a scalar; of bfloat16 a pair, as int32.
         panel : callable
-            ``panel(k, v)``, a vector.
+            ``panel(k, v)``, a vector of such.
 
         Returns
         -------
@@ -98,17 +108,24 @@ class RowTile:
         for row, v in product(range(self.height), range(vectors)):
             zero = splat(tirx.const(0, "float32"), self.lanes)
             T.buffer_store(sums, zero, [row, v, every])
-        with T.serial(opaque_number(steps)) as k:
+        with T.serial(opaque_number(ceil_div(steps, self.unit.group))) as k:
             loaded = [T.Bind(panel(k, v)) for v in range(vectors)]
             for row in range(self.height):
                 own = T.Bind(splat(factor(row, k), self.lanes))
                 for v, vector in enumerate(loaded):
-                    total = sums[row, v, every] + own * vector
+                    total = self._added(sums[row, v, every], own, vector)
                     T.buffer_store(sums, total, [row, v, every])
         return sums
 
+    def _added(self, sums: Any, factors: Any, vector: Any) -> Any:
+        if self.unit.group == 1:
+            return sums + factors * vector
+        return add_dot(sums, factors, vector)
 
-def choose_tile(rows: int, panel_bytes: int, target: CpuTarget) -> RowTile:
+
+def choose_tile(
+    rows: int, panel_bytes: int, target: CpuTarget, numerics: Numerics = FLOAT32
+) -> RowTile:
     """Return the tile that takes the fewest cycles for all rows.
 
     Parameters
@@ -116,7 +133,7 @@ def choose_tile(rows: int, panel_bytes: int, target: CpuTarget) -> RowTile:
     panel_bytes : int
         Of all panels, which each tile reads again.
     """
-    unit = target.dot_unit(FLOAT32)
+    unit = target.dot_unit(numerics)
     limit = max(1, min(rows, broadcast_limit(VECTORS, unit)))
 
     def cycles(height: int) -> float:
@@ -124,7 +141,7 @@ def choose_tile(rows: int, panel_bytes: int, target: CpuTarget) -> RowTile:
         return ceil_div(rows, height) * step
 
     height = min(range(limit, 0, -1), key=cycles)
-    return RowTile(rows, height, unit.lanes)
+    return RowTile(rows, height, unit)
 
 
 def busiest_seconds(tasks: int, each: float, moved: int, target: CpuTarget, threads: int) -> float:

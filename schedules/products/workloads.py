@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from neocpu.foundation.bfloat16 import NAME
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.strided_view import StridedView
+
+BFLOAT16_PRODUCTS: Final = Numerics(NAME, NAME, "float32", "float32")
+"""Both factors are rounded to bfloat16, and products are added up in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,8 @@ class AttentionWorkload:
         Whether a query whose softmax is no numbers, as where all keys are masked, gives zeros.
     mixed_before, mixed_after : bool
         Whether heads are mixed before the softmax, and after it.
+    products : Numerics
+        `FLOAT32`, or `BFLOAT16_PRODUCTS`. All else is float32.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -96,6 +103,12 @@ class AttentionWorkload:
     zeros: bool = False
     mixed_before: bool = False
     mixed_after: bool = False
+    products: Numerics = FLOAT32
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes of a head's keys and values as they are multiplied."""
+        return bytes_of(self.products.weights) * self.keys * (self.depth + self.width)
 
     @property
     def mixes(self) -> int:
@@ -112,4 +125,5 @@ class AttentionWorkload:
     def __str__(self) -> str:
         size = f"{math.prod(self.batch)} of {self.queries}x{self.keys}, {self.depth}"
         size += f" -> {self.width}" if self.width != self.depth else ""
-        return size + (", heads mixed" if self.mixes else "")
+        size += ", heads mixed" if self.mixes else ""
+        return size if self.products == FLOAT32 else f"{size}, {self.products}"

@@ -7,6 +7,7 @@ text and inlined.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tvm import tirx
@@ -20,6 +21,7 @@ BITS: Final = "uint16"
 _INFINITY: Final = 0x7F800000
 _QUIET_NAN: Final = 0x7FC0
 _DOT: Final = "neocpu_dot_bfloat16"
+_ROUND: Final = "neocpu_round_bfloat16"
 
 
 def bits_of(buffer: Any) -> Any:
@@ -74,6 +76,31 @@ define {sums} @{_DOT}({sums} %sums, {words} %data, {words} %weights) alwaysinlin
 def add_dot(sums: Any, data: Any, weights: Any) -> Any:
     """Return ``sums`` with the products of pairs of bfloat16, in words of 32 bits, added."""
     return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, data, weights)
+
+
+def roundings(widths: Iterable[int]) -> Any:
+    """Return the frame that `rounded_bits` of vectors of such widths stands in."""
+    definitions = (
+        f"""
+define <{width} x i16> @{_ROUND}_{width}(<{width} x float> %value) alwaysinline nounwind {{
+  %rounded = fptrunc <{width} x float> %value to <{width} x bfloat>
+  %bits = bitcast <{width} x bfloat> %rounded to <{width} x i16>
+  ret <{width} x i16> %bits
+}}
+"""
+        for width in sorted(set(widths) - {1})
+    )
+    return llvm_definition("".join(definitions))
+
+
+def rounded_bits(value: Any, width: int) -> Any:
+    """Return a vector of float32, or one number, rounded to bfloat16; NaN stays NaN.
+
+    Numbers that are denormal may become zeros, as they are to instructions that multiply bfloat16.
+    """
+    if width == 1:
+        return rounded(value)
+    return tirx.call_extern(f"{BITS}x{width}", f"{_ROUND}_{width}", value)
 
 
 def _const(value: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm.ir import Var
@@ -13,7 +13,12 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr, constant_value, static_shape
 from neocpu.schedules.products import attention, mixed_attention, product
-from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
+from neocpu.schedules.products.workloads import (
+    BFLOAT16_PRODUCTS,
+    AttentionWorkload,
+    ProductWorkload,
+)
+from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
@@ -40,8 +45,20 @@ class ProductOp:
 
     @property
     def precision(self) -> Precision:
-        """What it computes with."""
-        return Precision.FP32
+        """What it multiplies."""
+        in_bfloat16 = _products(self.workload) == BFLOAT16_PRODUCTS
+        return Precision.BF16 if in_bfloat16 else Precision.FP32
+
+    def computing(self, precision: Precision, target: CpuTarget) -> ProductOp:
+        """Have attention multiply bfloat16 if asked for, and if that is faster by its estimate."""
+        w = self.workload
+        if precision is not Precision.BF16 or not isinstance(w, AttentionWorkload) or w.mixes:
+            return self
+        unit = target.find_dot_unit(BFLOAT16_PRODUCTS)
+        if unit is None or not unit.intrinsic:
+            return self
+        found = replace(self, workload=replace(w, products=BFLOAT16_PRODUCTS))
+        return found if found.estimate(target, 1) < self.estimate(target, 1) else self
 
     def scheme(self, target: CpuTarget, threads: int) -> None:
         """Return None: it has a schedule of its own."""
@@ -81,6 +98,10 @@ class ProductOp:
         assert shape is not None
         size = self.workload.output.size
         return emitter.call_rows(kernel, args, (size,), shape, "float32")
+
+
+def _products(workload: AttentionWorkload | ProductWorkload) -> Numerics:
+    return workload.products if isinstance(workload, AttentionWorkload) else workload.numerics
 
 
 def _elements(source: Expr) -> int:

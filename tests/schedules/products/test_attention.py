@@ -1,15 +1,18 @@
 """Attention as one kernel, against numpy in float64."""
 
 import math
+from dataclasses import replace
 
+import needs
 import numpy as np
 import pytest
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules.products import attention
 from neocpu.schedules.products.attention import lower_attention
-from neocpu.schedules.products.workloads import AttentionWorkload
+from neocpu.schedules.products.workloads import BFLOAT16_PRODUCTS, AttentionWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
+from neocpu.schedules.vocabulary.target import parse_target
 
 
 def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=(), zeros=False):
@@ -58,7 +61,7 @@ def check(w, arguments=None, threads=2):
     np.testing.assert_allclose(got, expected(w, *arguments), rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(
+AWKWARD = pytest.mark.parametrize(
     ("batch", "queries", "keys", "depth", "width"),
     [
         ((), 1, 1, 1, 1),
@@ -73,8 +76,72 @@ def check(w, arguments=None, threads=2):
         ((33,), 33, 33, 33, 33),
     ],
 )
+
+
+@AWKWARD
 def test_matches_numpy(batch, queries, keys, depth, width):
     check(contiguous(batch, queries, keys, depth, width), threads=1 + len(batch))
+
+
+def in_bfloat16(workload):
+    return replace(workload, products=BFLOAT16_PRODUCTS)
+
+
+def check_bfloat16(w, arguments=None):
+    """Nothing errs but what is multiplied, by half a unit in the eighth place."""
+    arguments = arguments or inputs_of(w)
+    flat = run(lower_attention(in_bfloat16(w), HOST, 2), arguments, (w.output.size,))
+    error = array_of(w.output, flat) - (exact := expected(w, *arguments))
+    assert np.linalg.norm(error) <= 2.0**-7 * np.linalg.norm(exact)
+    assert error.any(), "bfloat16 was multiplied"
+
+
+@needs.instruction_set("avx512bf16")
+@AWKWARD
+def test_bfloat16_errs_as_it_does(batch, queries, keys, depth, width):
+    check_bfloat16(contiguous(batch, queries, keys, depth, width))
+
+
+@needs.instruction_set("avx512bf16")
+@pytest.mark.parametrize("shape", [(3, 24, 50), (1, 7, 33), (2, 33, 17)])
+def test_channels_of_bfloat16_may_come_first(shape):
+    channels, pixels = shape[1:]
+    view = StridedView.of(shape).permuted((0, 2, 1))
+    size = (shape[0], pixels, channels)
+    output = StridedView.of(size).permuted((0, 2, 1)).inverse(size)
+    factors = (view, view, view, output)
+    check_bfloat16(AttentionWorkload(shape[:1], pixels, pixels, channels, channels, 0.2, *factors))
+
+
+@needs.instruction_set("avx512bf16")
+@pytest.mark.parametrize("keys", [3, 601])
+def test_masks_of_bfloat16(keys):
+    """No number is made of what lies beyond the last key."""
+    mask = np.zeros((6, keys), np.float32)
+    mask[1, 1:] = mask[2, :-1] = mask[3] = -np.inf
+    w = in_bfloat16(contiguous((2,), 6, keys, 7, biases=((6, keys),), zeros=True))
+    arguments = [*inputs_of(w)[:3], mask.reshape(-1)]
+    arguments[0][0] = np.nan
+    made = run(lower_attention(w, HOST), arguments, (w.output.size,)).reshape(2, 6, 7)
+    exact = np.array(expected(w, *arguments))
+    exact[:, 3] = exact[0, 0] = 0
+    assert not made[:, 3].any()
+    assert not made[0, 0].any()
+    np.testing.assert_allclose(made, exact, rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "instruction"),
+    [
+        ("-mtriple=x86_64-linux-gnu -mcpu=sapphirerapids", "vdpbf16ps"),
+        ("-mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "bfdot"),
+    ],
+)
+def test_bfloat16_is_multiplied_by_its_instruction(cpu, instruction):
+    target = parse_target(f"llvm {cpu}")
+    w = in_bfloat16(contiguous((3,), 197, 197, 64))
+    assembly = compile_for(lower_attention(w, target, 2), target)
+    assert instruction in assembly
 
 
 def test_heads_are_read_and_written_where_projections_have_them():
