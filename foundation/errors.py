@@ -111,7 +111,7 @@ class ArtifactError(NeoCPUError):
     exit_code = 8
 
 
-def dependency_error(error: Exception) -> DependencyError | None:
+def dependency_error(error: BaseException) -> DependencyError | None:
     """Return what packages that do not fit each other failed with, or None if they do fit.
 
     Where ``neocpu-runtime`` is installed, it is always None.

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from neocpu.foundation.errors import NeoCPUError, UsageError
+from neocpu.foundation.plain_text import shortened
+
+_MOST: Final = 500
+"""Characters that are told of an exception."""
 
 
 @contextmanager
@@ -35,7 +40,12 @@ def foreign_code(failure: Callable[[BaseException], NeoCPUError]) -> Iterator[No
 
 def told(error: BaseException) -> str:
     """Return on one line what code raised."""
-    if isinstance(error, SystemExit):
-        return f"it ends the program, by sys.exit({'' if error.code is None else repr(error.code)})"
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    kind = type(error).__name__
+    try:
+        if isinstance(error, SystemExit):
+            code = "" if error.code is None else repr(error.code)
+            return shortened(f"it ends the program, by sys.exit({code})", _MOST)
+        text = " ".join(str(error).split())
+    except (Exception, SystemExit):  # text of an exception is made by code that is not ours, too
+        text = ""
+    return shortened(f"{kind}: {text}" if text else kind, _MOST)

@@ -70,7 +70,7 @@ def find_misfits() -> list[Misfit]:
     return found
 
 
-def explain(error: Exception) -> str | None:
+def explain(error: BaseException) -> str | None:
     """Return why packages that do not fit each other made something fail, and what mends it.
 
     Returns
@@ -90,7 +90,7 @@ def explain(error: Exception) -> str | None:
     return None if module is None else _broken(module, error)
 
 
-def _broken(module: str, error: Exception) -> str | None:
+def _broken(module: str, error: BaseException) -> str | None:
     """Return that a package cannot be imported though it fits, if it is installed."""
     names = {*metadata.packages_distributions().get(module, [])}
     if len(names) != 1:

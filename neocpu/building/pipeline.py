@@ -15,6 +15,7 @@ from tvm.ir import Call, GlobalVar
 
 from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.kernel_table import CompiledKernel
+from neocpu.building.legalizations import LEGALIZATIONS
 from neocpu.building.object_cache import ORIGIN
 from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembly
 from neocpu.building.program import Program, program_of
@@ -28,70 +29,18 @@ from neocpu.passes.settle_loops import settle_loops
 from neocpu.passes.values.fused_names import with_names
 from neocpu.passes.values.held_values import HeldPlace
 from neocpu.passes.view_results import view_results
-from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
-from neocpu.relax_utils import OPAQUE, bindings, is_op, static_shape
+from neocpu.relax_utils import bindings, is_op
 from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, worthwhile_tasks
 from neocpu.schedules.estimates.shared_launch import Piece
-from neocpu.schedules.operators.quantise import dequantise, quantise
-from neocpu.schedules.operators.select import SELECT, select
-from neocpu.schedules.operators.statistics.normalization import group_norm, layer_norm
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_FUSED: Final = 64
 """Operators of one fused function: scheduling one, and LLVM's time for it, grow with their square.
 TVM's default is 256."""
 
-_FUSING: Final = {"op_pattern": TAKES_ELEMENTWISE}
-
-_WHERE: Final = tvm.ir.Op.get("relax.where").get_attr("FLegalize")
-"""How TVM computes it."""
-
 DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
-
-
-def _layer_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    return bb.call_te(
-        layer_norm, *call.args, call.attrs.axes, call.attrs.epsilon, primfunc_attrs=_FUSING
-    )
-
-
-def _group_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    attrs = call.attrs
-    return bb.call_te(
-        group_norm, *call.args, attrs.num_groups, attrs.epsilon, primfunc_attrs=_FUSING
-    )
-
-
-def _quantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    attrs = call.attrs
-    return bb.call_te(quantise, *call.args, int(attrs.axis), str(attrs.out_dtype))
-
-
-def _dequantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    return bb.call_te(dequantise, *call.args, int(call.attrs.axis))
-
-
-def _where(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    """A selection by one condition is a kernel of its own, so that what it reads may be skipped."""
-    condition, then, other = map(static_shape, call.args)
-    if call.args[1].same_as(call.args[2]):
-        return call.args[1]
-    if condition != () or then is None or then != other:
-        return _WHERE(bb, call)
-    opaque = {"op_pattern": OPAQUE, SELECT: 1}
-    return bb.call_te(select, *call.args, primfunc_attrs=opaque)
-
-
-LEGALIZATIONS: Final = {
-    "relax.dequantize": _dequantise,
-    "relax.nn.group_norm": _group_norm,
-    "relax.nn.layer_norm": _layer_norm,
-    "relax.quantize": _quantise,
-    "relax.where": _where,
-}
-"""Operators that are not computed as TVM defines them."""
 
 
 class Dump:

@@ -16,7 +16,7 @@ from neocpu.cli.commands import COMMANDS
 from neocpu.cli.parsing.groups import LazyGroup
 from neocpu.cli.parsing.target_tokens import fold_target
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
-from neocpu.cli.terminal import Terminal, echo
+from neocpu.cli.terminal import Terminal, echo, log_warnings
 from neocpu.foundation.errors import (
     NeoCPUError,
     dependency_error,
@@ -105,7 +105,7 @@ def _run(arguments: Sequence[str], terminal: Terminal, end: OrderlyEnd) -> int:
 def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
     try:
         return _invoke(arguments, terminal)
-    except BrokenPipeError:
+    except (BrokenPipeError, KeyboardInterrupt):
         raise
     except NeoCPUError as error:
         return terminal.fail(str(error), error.exit_code)
@@ -113,7 +113,7 @@ def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
         return terminal.fail(_usage_message(error), error.exit_code)
     except SystemExit as end:  # code that is not ours: nobody here calls sys.exit
         return terminal.fail(f"nothing was finished: {told(end)}", 1)
-    except Exception as error:
+    except BaseException as error:  # not all that libraries raise is an Exception
         if (found := dependency_error(error)) is not None:
             return terminal.fail(str(found), found.exit_code)
         return terminal.fail(_bug_message(error, terminal), 1)
@@ -124,6 +124,7 @@ def run() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As standard error does: a name or a unit that the terminal's encoding lacks is no failure.
         sys.stdout.reconfigure(errors="backslashreplace")
+    log_warnings()
     end = OrderlyEnd()
     end.install()
     code = end.exit_code(main(sys.argv[1:], end))
@@ -165,7 +166,7 @@ def _usage_message(error: click.ClickException) -> str:
     return f"{message} (see '{context.command_path} --help')" if context else message
 
 
-def _bug_message(error: Exception, terminal: Terminal) -> str:
+def _bug_message(error: BaseException, terminal: Terminal) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return what if terminal.debug else f"{what}; run again with --debug for the traceback"

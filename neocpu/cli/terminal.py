@@ -11,10 +11,11 @@ import json
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO
 
 from neocpu.foundation.plain_text import plain
 from neocpu.foundation.progress import ProgressCallback
@@ -53,6 +54,27 @@ class PlainFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return a record's line."""
         return plain(super().formatMessage(record))
+
+
+def log_warnings() -> None:
+    """Make messages of the log, which ``--verbose`` shows, of what libraries warn of.
+
+    They warn those who write Python of their lines of source, which say nothing to who runs a
+    command. ``python -W error`` still makes errors of them.
+    """
+    warnings.showwarning = _log_warning
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    place = f"{category.__name__} in {filename}, line {lineno}"
+    logging.getLogger("neocpu").info("%s: %s", place, " ".join(str(message).split()))
 
 
 @dataclass(slots=True)

@@ -122,7 +122,8 @@ def _refuse_foreign_constants(graph: onnx.GraphProto) -> None:
     for tensor in graph.initializer:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name
         if dtype not in DTYPES:
-            raise UnsupportedError(f"the model has constant '{tensor.name}' of {dtype} numbers")
+            what = "strings" if tensor.data_type == onnx.TensorProto.STRING else f"{dtype} numbers"
+            raise UnsupportedError(f"the model has constant '{tensor.name}' of {what}")
 
 
 def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
@@ -223,6 +224,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         attrs = self._parse_attr(node.attribute)
         if node.domain in (*STANDARD_DOMAINS, DOMAIN):
             refuse_unknown_words(node.op_type, attrs)
+        if node.op_type == "Cast" and attrs.get("to") == onnx.TensorProto.STRING:
+            raise ValueError("it makes strings, which are not supported")
         inputs = [self._nodes[name] if name else None for name in node.input]
         if (custom := find_operator(node.domain, node.op_type)) is not None:
             called = call_operator(self.bb, custom, node_name(node), inputs, attributes_of(node))

@@ -33,9 +33,9 @@ from neocpu.frontend.shapes import (
     tensor_spec,
 )
 from neocpu.frontend.simplify_onnx import simplify_model
-from neocpu.frontend.source import first_line, read_model
-from neocpu.frontend.sparse_weights import make_dense
+from neocpu.frontend.source import first_line, name_of, read_model
 from neocpu.frontend.subgraphs import all_nodes, called_operators, has_control_flow
+from neocpu.frontend.unknown_shapes import why_unknown
 from neocpu.frontend.unsupported import (
     STANDARD_DOMAINS,
     refuse_own_operators,
@@ -74,13 +74,12 @@ def load_model(
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model)
+    where = name_of(model)
     told_apart = identities(original)
-    where = "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
     given = fix_dimensions(original.graph, given)
     fix_values(original.graph, given.values)
     refuse_large_models(original)
     refuse_malformed_tensors(original, where)  # before anything reads them
-    make_dense(original, where)
     if not has_control_flow(original):  # whose opset cannot be raised yet
         original = expand_quantised(original)
     refuse_scales(original.graph)
@@ -176,13 +175,11 @@ def _freeze_outputs(
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value") or "value of unknown type"
             raise UnsupportedError(f"output '{value.name}' is a {kind}; only tensors are supported")
-        shape = static_dims(inferred[value.name]) or static_dims(value)
+        shape = static_dims(inferred[value.name])
+        shape = static_dims(value) if shape is None else shape
         if shape is None:
             _blame_operators(all_nodes(simplified.node))
-            raise UnsupportedError(
-                f"the shape of output '{value.name}' depends on the data; "
-                "only static shapes are supported"
-            )
+            raise UnsupportedError(why_unknown(simplified, value.name))
         if not is_element_type(value.type.tensor_type.elem_type):
             raise UnsupportedError(f"output '{value.name}' has no known element type")
         set_dims(value, shape)

@@ -18,7 +18,6 @@ from neocpu.tensor_spec import TensorSpec
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return the graph inputs that are not initializers (IR version 3 lists both as inputs)."""
     initialized = {tensor.name for tensor in graph.initializer}
-    initialized |= {tensor.values.name for tensor in graph.sparse_initializer}
     return [value for value in graph.input if value.name not in initialized]
 
 

@@ -21,7 +21,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from neocpu.foundation.errors import ModelError
-from neocpu.frontend.checks.argument_checks import refuse_arguments, refuse_equations
+from neocpu.frontend.checks.argument_checks import refuse_arguments
 from neocpu.frontend.checks.model_limits import FoldingBudget
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
@@ -67,7 +67,7 @@ def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.Mode
     Raises
     ------
     ModelError
-        If the model's types or shapes contradict each other.
+        If the model's types or shapes contradict each other, or an argument means nothing.
     UnsupportedError
         If an operator cannot be raised to the target opset, or written in others, or ONNX's
         optimizer fails.
@@ -92,6 +92,7 @@ def _simplify_once(model: onnx.ModelProto, counted: bool, most_repeated: int) ->
         _restore_weights(module, light)
         _optimise(module, most_repeated)
         simplified: onnx.ModelProto = ir.to_proto(module)
+    refuse_arguments(simplified.graph)  # some are constants only now
     return simplified
 
 
@@ -115,13 +116,13 @@ def _modernise(light: Skeleton, counted: bool) -> Skeleton:
         weights |= inner
     refuse_missing_inputs(proto)
     refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
-    proto = raise_opset(proto, TARGET_OPSET)
     refuse_arguments(proto.graph)
+    proto = raise_opset(proto, TARGET_OPSET)
     _forget_shapes(proto.graph)
     inferred = _infer_shapes(proto)
+    refuse_arguments(inferred.graph)  # by the shapes that are known now
     while state_resized(proto, known_shapes(inferred.graph)):
         inferred = _infer_shapes(proto)
-    refuse_equations(inferred.graph)
     return Skeleton(inferred, weights)
 
 
@@ -247,9 +248,18 @@ def _fold_constants(module: ir.Model, most_repeated: int) -> None:
 
 
 def _is_folded(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> bool:
-    if keeps_stored(node) or not _is_portable(node):
-        return False
-    return _is_affordable(budget, most_repeated, node)
+    makes_text = any(output.dtype == ir.DataType.STRING for output in node.outputs)
+    if makes_text or keeps_stored(node) or not _is_portable(node):
+        return False  # text that onnxscript makes onnx_ir cannot store
+    return _is_affordable(budget, most_repeated, node) and _ends(node)
+
+
+def _ends(node: ir.Node) -> bool:
+    """Whether numbers on constants come to their limit: others stay, to be refused."""
+    if node.op_type != "Range" or node.domain not in STANDARD_DOMAINS:
+        return True
+    values = [value.const_value.numpy() for value in node.inputs if value and value.const_value]
+    return len(values) < 3 or bool(np.isfinite(values).all() and values[2] != 0)
 
 
 def _repeats(node: ir.Node | onnx.NodeProto) -> bool:

@@ -3,69 +3,133 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import uses_external_data
+from onnx import TensorProto, numpy_helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
+from neocpu.foundation.plain_text import plain
+from neocpu.frontend.checks.model_limits import amount, refuse_ranks
 from neocpu.frontend.checks.tensor_check import tensor_problem
+from neocpu.frontend.subgraphs import graphs_of, model_nodes
 
 MAX_BYTES: Final = 2 << 30
-"""Of a tensor that is made dense: what an ONNX file itself may hold."""
+"""Bytes of all tensors that are made dense: what an ONNX file itself may hold."""
+
+_SPARSE: Final = onnx.AttributeProto.SPARSE_TENSOR
 
 
 def make_dense(model: onnx.ModelProto, where: str) -> None:
-    """Turn sparse initializers into others, in place.
+    """Turn sparse initializers, and sparse attributes of nodes, into dense ones, in place.
+
+    Whatever reads the model then need not know of them, as onnx's version converter and its
+    evaluator do not.
 
     Parameters
     ----------
+    model : onnx.ModelProto
+        Without external data.
     where : str
-        The model, for messages.
+        The model, as messages name it.
 
     Raises
     ------
     ModelError
-        Of one whose indices do not fit its values and shape.
+        If one is not what ONNX says of sparse tensors.
     UnsupportedError
-        Of one that is too large, or in a file of its own.
+        If one holds strings, or all together are too large.
     """
-    graph = model.graph
-    for sparse in graph.sparse_initializer:
-        graph.initializer.append(_dense(sparse, f"{where}: sparse tensor '{sparse.values.name}'"))
-    del graph.sparse_initializer[:]
+    left = MAX_BYTES
+
+    def dense(sparse: onnx.SparseTensorProto, name: str) -> onnx.TensorProto:
+        nonlocal left
+        try:
+            found = _dense(sparse, name, left)
+            left -= len(found.raw_data)
+            return found
+        except ValueError as error:
+            raise ModelError(
+                f"{where} is not a valid ONNX model: sparse tensor '{plain(name)}' {error}"
+            ) from None
+
+    for graph in _graphs(model):
+        graph.initializer.extend(dense(each, each.values.name) for each in graph.sparse_initializer)
+        del graph.sparse_initializer[:]
+    for node in model_nodes(model):
+        for attribute in node.attribute:
+            given = [*attribute.sparse_tensors]
+            if attribute.HasField("sparse_tensor"):
+                given.append(attribute.sparse_tensor)
+            if given:
+                written = [dense(each, (*node.output, "")[0]) for each in given]
+                value = written[0] if attribute.type == _SPARSE else written
+                constant = node.op_type == "Constant" and attribute.name == "sparse_value"
+                name = "value" if constant else attribute.name
+                attribute.CopyFrom(onnx.helper.make_attribute(name, value))
 
 
-def _dense(sparse: onnx.SparseTensorProto, what: str) -> onnx.TensorProto:
-    for tensor in (sparse.values, sparse.indices):
-        if uses_external_data(tensor):
-            raise UnsupportedError(f"{what} is in an external file; save it inside the model")
-        if problem := tensor_problem(tensor):
-            raise ModelError(f"{what} {problem}")
+def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    yield model.graph
+    for node in model_nodes(model):
+        yield from graphs_of(node)
+
+
+def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorProto:
+    """Return a tensor with all its elements, if they take no more than ``left`` bytes.
+
+    Raises
+    ------
+    ValueError
+        If it is malformed; the message continues a sentence that begins with the tensor.
+    UnsupportedError
+        As `make_dense`.
+    """
     shape = tuple(sparse.dims)
-    values = onnx.numpy_helper.to_array(sparse.values)
+    _check_parts(sparse)
+    refuse_ranks({plain(name): len(shape)})
+    if sparse.values.data_type == TensorProto.STRING:
+        raise UnsupportedError(f"sparse tensor '{plain(name)}' holds strings; store them whole")
+    values = numpy_helper.to_array(sparse.values)
     size = math.prod(shape) * values.dtype.itemsize
-    if min(shape, default=1) < 0 or size > MAX_BYTES:
+    shown = "x".join(map(str, shape))
+    if size > left:
         raise UnsupportedError(
-            f"{what} of shape {'x'.join(map(str, shape))} takes {size} bytes when it is dense; at "
-            f"most {MAX_BYTES} are supported"
+            f"sparse tensor '{plain(name)}' of shape {shown} takes {amount(size)} bytes when it is "
+            f"dense; all such tensors may take {MAX_BYTES}"
         )
-    dense = np.zeros(shape, values.dtype)
-    dense.reshape(-1)[_places(sparse, values, shape, what)] = values
-    return onnx.numpy_helper.from_array(dense, sparse.values.name)
+    places = numpy_helper.to_array(sparse.indices)
+    extents = shape if places.ndim == 2 else (math.prod(shape),)
+    rows = places.reshape(len(values), len(extents))
+    if ((rows < 0) | (rows >= extents)).any():
+        raise ValueError(f"has an index outside its shape {shown}")
+    flat = np.ravel_multi_index(tuple(rows.T), extents)
+    if (np.diff(flat) <= 0).any():
+        raise ValueError("has indices that do not rise, as ONNX asks for")
+    dense = np.zeros(math.prod(shape), values.dtype)
+    dense[flat] = values
+    return numpy_helper.from_array(dense.reshape(shape), name)
 
 
-def _places(sparse: onnx.SparseTensorProto, values: Any, shape: tuple[int, ...], what: str) -> Any:
-    """Return where each value stands among all elements, in order of rows."""
-    indices = onnx.numpy_helper.to_array(sparse.indices)
-    linear = indices.shape == values.shape
-    if values.ndim != 1 or not (linear or indices.shape == (*values.shape, len(shape))):
-        raise ModelError(f"{what} has indices of shape {indices.shape} for {values.size} values")
-    if indices.dtype != np.int64:
-        raise ModelError(f"{what} has indices of {indices.dtype}, which are int64")
-    limits = np.array([math.prod(shape)] if linear else shape)
-    rows = indices.reshape(values.size, len(limits))
-    if (rows < 0).any() or (rows >= limits).any():
-        raise ModelError(f"{what} has an index outside its shape {'x'.join(map(str, shape))}")
-    return rows[:, 0] if linear else np.ravel_multi_index(tuple(rows.T), shape)
+def _check_parts(sparse: onnx.SparseTensorProto) -> None:
+    """Check shapes and types of a sparse tensor's values and indices.
+
+    Raises
+    ------
+    ValueError
+    """
+    shape, count = list(sparse.dims), [*sparse.values.dims]
+    if not shape or min(shape) < 1:
+        raise ValueError(f"has the shape {shape}")
+    for part, tensor in (("values", sparse.values), ("indices", sparse.indices)):
+        if problem := tensor_problem(tensor):
+            raise ValueError(f"has {part}, a tensor that {problem}")
+    if sparse.indices.data_type != TensorProto.INT64:
+        raise ValueError("has indices that are not int64")
+    if len(count) != 1 or [*sparse.indices.dims] not in (count, [*count, len(shape)]):
+        raise ValueError(
+            f"has values of shape {count} and indices of shape {[*sparse.indices.dims]}, which do "
+            f"not fit its {len(shape)} dimensions"
+        )

@@ -72,7 +72,7 @@ def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
             for name in node.output:
                 sources[name] += [value.name for value in graph.output]
     found: set[str] = set()
-    waiting = [name for node in nodes for name in _operands(node)]
+    waiting = [name for node in nodes for name in operands(node)]
     while waiting:
         name = waiting.pop()
         if name and name not in found:
@@ -81,7 +81,8 @@ def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
     return frozenset(value.name for value in real_inputs(model.graph) if value.name in found)
 
 
-def _operands(node: onnx.NodeProto) -> Iterator[str]:
+def operands(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the inputs of a node that are no data but say how it works; some may be left out."""
     places = STRUCTURAL.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
     for place in places:
         if place < len(node.input):

@@ -43,19 +43,18 @@ def _scale_and_shift(call: Call, rewrite: Rewrite) -> Expr | None:
     # In float64: a variance near zero makes the scale large, and its rounding error with it.
     gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
     attrs = call.attrs
-    scale = 1.0 / np.sqrt(variance + attrs.epsilon)
-    if attrs.scale:
-        scale = scale * gamma
-    shift = -mean * scale
-    if attrs.center:
-        shift = shift + beta
+    with np.errstate(all="ignore"):  # of a variance of zero or below, the model's are infinite too
+        scale = 1.0 / np.sqrt(variance + attrs.epsilon)
+        if attrs.scale:
+            scale = scale * gamma
+        shift = -mean * scale
+        if attrs.center:
+            shift = shift + beta
+        scale, shift = (each.astype(dtype_of(data)) for each in (scale, shift))
     axis = attrs.axis % len(shape)
     per_channel = tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
-    dtype = dtype_of(data)
-    scaled = rewrite.emit(
-        relax.op.multiply(data, make_const(scale.reshape(per_channel).astype(dtype)))
-    )
-    return relax.op.add(scaled, make_const(shift.reshape(per_channel).astype(dtype)))
+    scaled = rewrite.emit(relax.op.multiply(data, make_const(scale.reshape(per_channel))))
+    return relax.op.add(scaled, make_const(shift.reshape(per_channel)))
 
 
 FOLD_BATCH_NORM: Final = LocalRule(

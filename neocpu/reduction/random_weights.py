@@ -62,17 +62,13 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield all tensors of constants: initializers, and what nodes have as attributes."""
     for graph in _graphs(model.graph):
         yield from graph.initializer
-        yield from (sparse.values for sparse in graph.sparse_initializer)
     for node in model_nodes(model):
         for attribute in node.attribute:
             if attribute.ref_attr_name:  # what a function is given
                 continue
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t
-            elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-                yield attribute.sparse_tensor.values
             yield from attribute.tensors
-            yield from (sparse.values for sparse in attribute.sparse_tensors)
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -98,8 +98,7 @@ class WholeGraph:
         made = {name: None for node in nodes for name in node.output if name}
         read = {name: None for node in nodes for name in _reads(node)}
         constants = [tensor for tensor in graph.initializer if tensor.name in read]
-        sparse = [each for each in graph.sparse_initializer if each.values.name in read]
-        fixed = {tensor.name for tensor in constants} | {each.values.name for each in sparse}
+        fixed = {tensor.name for tensor in constants}
         free = [name for name in read if name not in made and name not in fixed]
         results = {value.name for value in graph.output}
         alive = results.union(*(_reads(node) for node in graph.node))
@@ -117,7 +116,6 @@ class WholeGraph:
                 input=[self.types[name] for name in free],
                 output=[self._type(name) for name in ends],
                 initializer=constants,
-                sparse_initializer=sparse,
             ),
         )
         given = {value.name for value in real_inputs(graph)}

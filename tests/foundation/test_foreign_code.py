@@ -1,5 +1,7 @@
 """Code that is not ours fails as an error, whatever it raises."""
 
+import sys
+
 import pytest
 
 from neocpu.foundation.errors import ModelError, UsageError
@@ -10,6 +12,16 @@ class Own(BaseException):
     """What no ``except Exception`` catches."""
 
 
+class Hostile(Exception):
+    def __str__(self):
+        sys.exit(0)
+
+
+class Unprintable:
+    def __repr__(self):
+        raise ValueError
+
+
 @pytest.mark.parametrize(
     ("raised", "words"),
     [
@@ -18,6 +30,11 @@ class Own(BaseException):
         (SystemExit("no\nway"), r"it ends the program, by sys.exit('no\nway')"),
         (Own("why\nnot"), "Own: why not"),
         (ValueError(), "ValueError"),
+        (ValueError("a\x1b[2J"), r"ValueError: a\x1b[2J"),
+        (Hostile(), "Hostile"),
+        (SystemExit(Unprintable()), "SystemExit"),
+        (GeneratorExit(), "GeneratorExit"),
+        (StopIteration(3), "StopIteration: 3"),
     ],
 )
 def test_whatever_it_raises_is_an_error_on_one_line(raised, words):
@@ -32,3 +49,7 @@ def test_ctrl_c_and_our_own_errors_stay_what_they_are(raised):
     with pytest.raises(type(raised)) as caught, foreign_code(lambda e: ModelError(told(e))):
         raise raised
     assert caught.value is raised
+
+
+def test_long_words_are_cut():
+    assert len(told(ValueError("x" * 10_000))) == 500

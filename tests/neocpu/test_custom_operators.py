@@ -282,3 +282,16 @@ def test_an_operator_may_return_an_input_as_it_is():
         neocpu.CustomOperator("house", "Same", lambda x, _: x[0], lambda x, _: x[0])
     )
     np.testing.assert_array_equal(compiled_outputs(model("Same")), -np.maximum(X, 0))
+
+
+def test_an_installed_package_that_exits_is_named(tmp_path, monkeypatch, no_cache):
+    (tmp_path / "ending.py").write_text("import sys\nsys.exit(0)\n")
+    folder = tmp_path / "ending-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: ending\nVersion: 1\n")
+    (folder / "entry_points.txt").write_text("[neocpu.operators]\nodd = ending:OPERATORS\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_installed", no_cache)
+    named = r"entry point 'odd' of package ending .* it ends the program, by sys\.exit\(0\)"
+    with pytest.raises(UsageError, match=named):
+        registry.find_operator("house", "Odd")

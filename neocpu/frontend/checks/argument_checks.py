@@ -1,96 +1,160 @@
-"""Arguments of operators that mean nothing are refused, with the node's name.
+"""Constants and attributes that mean nothing for any data are refused, with the node's name.
 
-Shape inference passes over them, and what comes after it blames another node, or the data.
+Libraries that look at them later warn, fail in words of their own, or make a shape of an overflow.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
-from neocpu.foundation.errors import ModelError
+from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain, shortened
 from neocpu.frontend.constant_tensors import constant_tensors
-from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.extents import MAX_ELEMENTS, known_shapes
 from neocpu.frontend.node_attributes import attributes_of
-from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.runtime.header import MAX_RANK
 
-_Constants = Mapping[str, onnx.TensorProto]
-
-#: Characters of an equation that a message repeats.
 _SHOWN: Final = 40
+"""Characters of an equation that a message repeats."""
 _ELLIPSIS: Final = "..."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """A node, and what is known of its inputs.
+
+    Attributes
+    ----------
+    proto : onnx.NodeProto
+        The node.
+    constants : mapping of int to array
+        Inputs that are constants, by position.
+    shapes : mapping of int to tuple
+        Shapes of inputs, by position, where they are known.
+    """
+
+    proto: onnx.NodeProto
+    constants: Mapping[int, NDArray[Any]]
+    shapes: Mapping[int, tuple[int, ...]]
+
+
 def refuse_arguments(graph: onnx.GraphProto) -> None:
-    """Check the constant scales of Resize, and the constant limits and steps of Range.
+    """Check what a graph's nodes say in attributes and constants.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        Of any opset. The more shapes it states, the more is checked.
 
     Raises
     ------
     ModelError
-        Naming the first node whose arguments mean nothing.
+        Naming the first node with one that means nothing.
+    UnsupportedError
+        Naming a Range of too many numbers.
     """
-    constants = constant_tensors(graph)
-    for node in graph.node:
-        check = _CHECKS.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
-        if check is not None and (problem := check(node, constants)):
+    nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _CHECKS]
+    if not nodes:
+        return
+    constants, shapes = constant_tensors(graph), known_shapes(graph)
+    for node in nodes:
+        names = dict(enumerate(node.input))
+        tensors = {place: constants[name] for place, name in names.items() if name in constants}
+        known = _Node(
+            proto=node,
+            constants={i: onnx.numpy_helper.to_array(tensor) for i, tensor in tensors.items()},
+            shapes={place: shapes[name] for place, name in names.items() if name in shapes},
+        )
+        if problem := _CHECKS[node.op_type](known):
             raise ModelError(f"{describe(node)} {problem}")
 
 
-def _resize(node: onnx.NodeProto, constants: _Constants) -> str:
-    scales = _values(node, 2, constants)
-    wrong = scales[~(np.isfinite(scales) & (scales > 0))]
-    return f"has the scale {wrong[0]:g}; scales are above 0 and finite" if wrong.size else ""
+def _constant(node: _Node) -> str:
+    """Return what is wrong with a node that is one value."""
+    count = len(node.proto.attribute)
+    return "" if count == 1 else f"has {count} values; a constant has one"
 
 
-def _range(node: onnx.NodeProto, constants: _Constants) -> str:
-    for place, what in enumerate(("start", "limit", "delta")):
-        values = _values(node, place, constants)
-        if not np.isfinite(values).all():
-            return f"has the {what} {values[0]:g}, which is not finite"
-        if what == "delta" and (values == 0).any():
-            return "has the delta 0, so that it never ends"
+def _one_hot(node: _Node) -> str:
+    depth = node.constants.get(1)
+    if depth is None or (depth.size == 1 and depth.item() >= 1):
+        return ""
+    return f"has the depth {depth.tolist()}; it takes one number above 0"
+
+
+def _range(node: _Node) -> str:
+    found = {}
+    for position, name in enumerate(("start", "limit", "delta")):
+        value = node.constants.get(position)
+        if value is None:
+            continue
+        if value.ndim:
+            return f"has a {name} of shape {list(value.shape)}; it takes single numbers"
+        found[name] = value.item()
+        if not math.isfinite(found[name]):
+            return f"has the {name} {found[name]}, which is not finite"
+    if found.get("delta") == 0:
+        return "has the delta 0, so that it never ends"
+    if len(found) == 3 and (found["limit"] - found["start"]) / found["delta"] > MAX_ELEMENTS:
+        numbers = f"from {found['start']:g} to {found['limit']:g} by {found['delta']:g}"
+        raise UnsupportedError(
+            f"{describe(node.proto)} makes the numbers {numbers}; at most {MAX_ELEMENTS} are "
+            "supported"
+        )
     return ""
 
 
-def _values(node: onnx.NodeProto, place: int, constants: _Constants) -> Any:
-    """Return the numbers of a constant input, none if it is no constant or not there."""
-    tensor = constants.get(optional_input(node.input, place))
-    if tensor is None:
-        return np.zeros(0)
-    return np.atleast_1d(onnx.numpy_helper.to_array(tensor)).astype(np.float64)
+def _resize(node: _Node) -> str:
+    upsample = node.proto.op_type == "Upsample"
+    given = attributes_of(node.proto)
+    if "scales" in given:  # of opset 7
+        return _factors(np.asarray(given["scales"]), "scale", node)
+    place = 1 if upsample or len(node.proto.input) == 2 else 2  # of opset 10, without a region
+    region = node.constants.get(1) if place == 2 else None
+    if region is not None and not np.isfinite(region).all():
+        return "has a region that is infinite or NaN"
+    for position, what in ((place, "scale"), (3, "size")):
+        if (found := node.constants.get(position)) is not None and found.size:
+            return _factors(found, what, node)
+    return ""
 
 
-_CHECKS: Final[Mapping[str, Callable[[onnx.NodeProto, _Constants], str]]] = {
-    "Resize": _resize,
-    "Range": _range,
-}
+def _factors(found: NDArray[Any], what: str, node: _Node) -> str:
+    axes = attributes_of(node.proto).get("axes", node.shapes.get(0))
+    if axes is not None and len(axes) != found.size:
+        return f"has {found.size} {what}s for {len(axes)} axes"
+    flat = found.reshape(-1).astype(np.float64)
+    wrong = ~((flat > 0) & (flat <= MAX_ELEMENTS))  # NaN too
+    if not wrong.any():
+        return ""
+    place = int(wrong.argmax())
+    axis = attributes_of(node.proto).get("axes", range(flat.size))[place]
+    return (
+        f"has the {what} {flat[place]:g} for axis {axis}; {what}s are above 0 and at most "
+        f"{MAX_ELEMENTS}"
+    )
 
 
-def refuse_equations(graph: onnx.GraphProto) -> None:
-    """Check the equation of each Einsum, against the shapes of its inputs where they are known.
-
-    Raises
-    ------
-    ModelError
-        Naming the first node whose equation does not fit.
-    """
-    nodes = [n for n in graph.node if n.op_type == "Einsum" and n.domain in STANDARD_DOMAINS]
-    shapes = known_shapes(graph) if nodes else {}
-    for node in nodes:
-        equation = attributes_of(node).get("equation", b"").decode(errors="replace").strip()
-        ranks = [len(shapes[name]) if name in shapes else None for name in node.input]
-        if problem := _misfit("".join(equation.split()), ranks):
-            shown = shortened(equation, _SHOWN)
-            raise ModelError(f"{describe(node)} has the equation '{shown}', {problem}")
+def _einsum(node: _Node) -> str:
+    equation = attributes_of(node.proto).get("equation", b"").decode(errors="replace").strip()
+    shapes = [node.shapes.get(place) for place in range(len(node.proto.input))]
+    ranks = [None if shape is None else len(shape) for shape in shapes]
+    if problem := _misfit("".join(equation.split()), ranks):
+        return f"has the equation '{shortened(equation, _SHOWN)}', {problem}"
+    return ""
 
 
-def _misfit(equation: str, ranks: list[int | None]) -> str:
+def _misfit(equation: str, ranks: Sequence[int | None]) -> str:
     """Return what is wrong with an equation for inputs of such ranks, nothing if it fits."""
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
@@ -102,6 +166,8 @@ def _misfit(equation: str, ranks: list[int | None]) -> str:
         return f"which is of {len(terms)} tensors; the node has {len(ranks)}"
     for number, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         letters = len(term.replace(_ELLIPSIS, "", 1))
+        if letters > MAX_RANK:
+            return f"which names {letters} dimensions of input {number}; at most {MAX_RANK} fit"
         if rank is not None and (letters > rank or (letters < rank and _ELLIPSIS not in term)):
             return f"which names {letters} dimensions of input {number}, of {rank} dimensions"
     named = result.replace(_ELLIPSIS, "", 1) if arrow else ""
@@ -110,3 +176,15 @@ def _misfit(equation: str, ranks: list[int | None]) -> str:
     if missing := [letter for letter in named if letter not in left]:
         return f"whose result names '{missing[0]}', which no input has"
     return ""
+
+
+_CHECKS: Final[Mapping[str, Callable[[_Node], str]]] = MappingProxyType(
+    {
+        "Constant": _constant,
+        "Einsum": _einsum,
+        "OneHot": _one_hot,
+        "Range": _range,
+        "Resize": _resize,
+        "Upsample": _resize,
+    }
+)

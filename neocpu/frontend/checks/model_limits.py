@@ -48,7 +48,7 @@ def refuse_large_models(model: onnx.ModelProto) -> None:
     if count > MAX_NODES:
         inlined = ", its functions inlined," if model.functions else ""
         raise UnsupportedError(
-            f"the model{inlined} has {_amount(count)} nodes; at most {MAX_NODES} are supported"
+            f"the model{inlined} has {amount(count)} nodes; at most {MAX_NODES} are supported"
         )
     for what, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
         weights = len(model.graph.initializer) if what == "inputs" else 0
@@ -94,7 +94,7 @@ class FoldingBudget:
         self._bytes += size
         if self._bytes > MAX_FOLDED_BYTES:
             raise UnsupportedError(
-                f"{where} makes a constant of {_amount(size)} bytes; all constants that a "
+                f"{where} makes a constant of {amount(size)} bytes; all constants that a "
                 f"model computes may take {MAX_FOLDED_BYTES} bytes: use smaller ones, or compute "
                 "them from an input"
             )
@@ -104,7 +104,8 @@ class FoldingBudget:
         self._bytes -= self._sizes.pop(name, 0)
 
 
-def _amount(number: int) -> str:
+def amount(number: int) -> str:
+    """Return a number, or that it is beyond all counting."""
     return str(number) if number < _COUNTLESS else "more than 10^15"
 
 

@@ -46,6 +46,8 @@ def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def _of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
     yield from _of_nodes(graph.node)
 
 
@@ -55,18 +57,32 @@ def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+            for sparse in attribute.sparse_tensors:
+                yield from (sparse.values, sparse.indices)
             for inner in (attribute.g, *attribute.graphs):
                 yield from _of_graph(inner)
 
 
-def tensor_problem(tensor: onnx.TensorProto) -> str:
-    """Return what is wrong with a tensor, empty if nothing is."""
+def declared_problem(tensor: onnx.TensorProto) -> str:
+    """Return what is wrong with what a tensor says of itself, empty if nothing is."""
     if not is_element_type(tensor.data_type):
         return f"has the unknown element type {tensor.data_type}"
     if min(tensor.dims, default=0) < 0:
         return f"has the shape {list(tensor.dims)}"
-    if uses_external_data(tensor):
-        return ""
+    if tensor.HasField("segment"):
+        return "is one segment of a larger tensor, which nothing reads; save it as a whole"
+    raw = uses_external_data(tensor) or tensor.HasField("raw_data")
+    if raw and tensor.data_type == TensorProto.STRING:
+        return "holds strings as raw bytes, which ONNX does not allow"
+    return ""
+
+
+def tensor_problem(tensor: onnx.TensorProto) -> str:
+    """Return what is wrong with a tensor, empty if nothing is."""
+    if (problem := declared_problem(tensor)) or uses_external_data(tensor):
+        return problem
     elements = math.prod(tensor.dims)
     if tensor.HasField("raw_data"):
         needed = tensor_bytes(tensor)

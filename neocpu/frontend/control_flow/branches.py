@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from neocpu.frontend.control_flow.known_values import Unknown
+from neocpu.frontend.control_flow.known_values import Unknown, single
 from neocpu.frontend.control_flow.rewriting import Rewriting
 
 
@@ -15,7 +15,7 @@ def rewrite_if(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if condition is Unknown.YET:
         return False
     if isinstance(condition, np.ndarray):
-        taken = "then_branch" if condition.item() else "else_branch"
+        taken = "then_branch" if single(condition, node, "condition") else "else_branch"
         for result, name in zip(_inline(node, taken, rewriting), node.output, strict=True):
             rewriting.alias(result, name)
         return True

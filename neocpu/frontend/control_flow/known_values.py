@@ -11,7 +11,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from neocpu.frontend.unsupported import STANDARD_DOMAINS
+from neocpu.foundation.errors import ModelError
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
@@ -212,3 +213,18 @@ def _is_computed(node: onnx.NodeProto) -> bool:
 
 def _small(array: Array) -> Knowledge:
     return array if array.size <= _MAX_ELEMENTS else Unknown.RUN
+
+
+def single(value: Array, node: onnx.NodeProto, what: str) -> Any:
+    """Return the only element of a constant that decides what a node does.
+
+    Raises
+    ------
+    ModelError
+        If it has not one.
+    """
+    if value.size != 1:
+        raise ModelError(
+            f"{describe(node)} has a {what} of shape {list(value.shape)}; it takes one value"
+        )
+    return value.item()

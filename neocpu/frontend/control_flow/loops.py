@@ -13,7 +13,7 @@ from neocpu.frontend.control_flow.bodies import Body, inner_graph
 from neocpu.frontend.control_flow.constant_ends import constant_steps
 from neocpu.frontend.control_flow.counted import CountedLoop, Counting, count_loop
 from neocpu.frontend.control_flow.growing_lists import with_rows
-from neocpu.frontend.control_flow.known_values import Unknown
+from neocpu.frontend.control_flow.known_values import Unknown, single
 from neocpu.frontend.control_flow.rewriting import FIXING, MAX_UNROLLED, Rewriting
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import describe
@@ -40,11 +40,11 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     loop = _Loop(
         node,
         body,
-        count=int(limit.item()) if isinstance(limit, np.ndarray) else None,
+        count=int(single(limit, node, "trip count")) if isinstance(limit, np.ndarray) else None,
         decider=node.input[0] if limit is Unknown.RUN else None,
         condition=None if isinstance(first, np.ndarray) else node.input[1],
-        begins=not isinstance(first, np.ndarray) or bool(first.item()),
-        goes_on=_goes_on(body, rewriting),
+        begins=not isinstance(first, np.ndarray) or bool(single(first, node, "condition")),
+        goes_on=_goes_on(node, body, rewriting),
     )
     loop = _ended_by_constants(_never_begun(loop, rewriting), rewriting)
     counting = _count(loop, rewriting)
@@ -137,10 +137,10 @@ def _ended_by_constants(loop: _Loop, rewriting: Rewriting) -> _Loop:
     return replace(loop, count=rewriting.steps[name], goes_on=True)
 
 
-def _goes_on(body: Body, rewriting: Rewriting) -> bool:
+def _goes_on(node: onnx.NodeProto, body: Body, rewriting: Rewriting) -> bool:
     outer = body.outer_value(0)
     known = None if outer is None else rewriting.value(outer)
-    always = isinstance(known, np.ndarray) and bool(known.item())
+    always = isinstance(known, np.ndarray) and bool(single(known, node, "condition"))
     return always or body.returns_input(0, 1)
 
 
@@ -163,7 +163,7 @@ def _write_out(loop: _Loop, rewriting: Rewriting) -> tuple[list[str], list[list[
         for row, result in zip(rows, results[loop.states :], strict=False):
             row.append(result)
         known = rewriting.value(again) if not loop.goes_on else np.array(True)
-        goes_on = not isinstance(known, np.ndarray) or bool(known.item())
+        goes_on = not isinstance(known, np.ndarray) or bool(single(known, loop.node, "condition"))
         if active is not None:
             pairs = zip(made, states, strict=True)
             made = [rewriting.select(loop.node, active, *pair) for pair in pairs]

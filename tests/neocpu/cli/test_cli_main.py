@@ -199,6 +199,22 @@ class TestFailures:
         assert "raise raised[0]" in outcome.err
         assert outcome.err.endswith("neocpu: error: bad\n")
 
+    @pytest.mark.parametrize(
+        ("raised", "words"),
+        [
+            (SystemExit(0), "nothing was finished: it ends the program, by sys.exit(0)"),
+            (GeneratorExit("odd"), "GeneratorExit: odd; run again with --debug"),
+        ],
+    )
+    def test_an_end_that_nobody_meant(
+        self, cli: Cli, failing: list[BaseException], raised: BaseException, words: str
+    ) -> None:
+        """Code of others that ends the process does not make a command one that is done."""
+        failing.append(raised)
+        outcome = cli("doctor")
+        assert outcome.code == 1
+        assert outcome.error.startswith(f"neocpu: error: {words}")
+
     def test_interruption(self, cli: Cli, failing: list[BaseException]) -> None:
         failing.append(KeyboardInterrupt())
         outcome = cli("doctor")

@@ -129,3 +129,38 @@ def test_mistakes_are_one_line_and_write_nothing(
     assert result.code == code
     assert message in result.error
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(("command", "output"), [("quantize", "out.onnx"), ("compile", "out.so")])
+def test_a_loader_that_exits_is_an_error(cli: Any, folder: Path, command: str, output: str) -> None:
+    """With exit code 0 whoever called would look for a file that nobody wrote."""
+    (folder / "loader.py").write_text("import sys\ndef samples():\n    sys.exit(0)\n")
+    refused = cli(command, "net.onnx", "--calibrate", "loader.py:samples", "-o", output)
+    assert refused.code == 2
+    assert (
+        "loader.py:samples failed after 0 samples: it ends the program, by sys.exit(0)"
+        in refused.error
+    )
+    assert not list(folder.glob("out.*"))
+
+
+def test_a_module_of_operators_that_exits_is_an_error(cli: Any, folder: Path) -> None:
+    (folder / "operators_that_end.py").write_text("import sys\nsys.exit(0)\n")
+    for command in ("compile", "quantize", "reduce", "tune"):
+        more = ("--calibrate", "data.npz") if command == "quantize" else ()
+        refused = cli(command, "net.onnx", "--operators", "operators_that_end", *more)
+        assert refused.code == 2
+        assert "operators_that_end:OPERATORS: it ends the program, by sys.exit(0)" in refused.error
+
+
+def test_what_libraries_warn_of_is_told_when_asked_for(shell: Any, folder: Path) -> None:
+    """On valid input a command prints what is ours alone; -v shows all."""
+    (folder / "warning.py").write_text(
+        "import warnings\nimport numpy as np\ndef samples():\n"
+        "    warnings.warn('in a\\nlibrary', UserWarning)\n"
+        "    yield np.zeros((2, 3, 24, 24), 'float32')\n"
+    )
+    line = ("quantize", "net.onnx", "--calibrate", "warning.py:samples")
+    assert "library" not in shell(*line).err
+    told = shell(*line, "-v").err
+    assert f"neocpu: INFO: UserWarning in {folder / 'warning.py'}, line 4: in a library\n" in told

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import needs
@@ -191,6 +192,14 @@ class TestChecker:
         message = failure(ModelError, model)
         assert "tensor 'w' holds 6908 bytes, its shape and type need 6912" in message
 
+    def test_segments_and_raw_strings(self):
+        model = conv_model(1, 3, 8, 8, weights=64)
+        model.graph.initializer[0].segment.end = 1728
+        assert "one segment of a larger tensor" in failure(ModelError, model)
+        model.graph.initializer[0].ClearField("segment")
+        model.graph.initializer[0].data_type = TensorProto.STRING
+        assert "holds strings as raw bytes" in failure(ModelError, model)
+
     def test_contradicting_shapes(self):
         model = conv_model(1, 5, 8, 8)
         with pytest.raises(NeoCPUError):
@@ -235,6 +244,7 @@ class TestExternalData:
         del entries[:]
         for key, value in kept:
             entries.add(key=key, value=value)
+        model.graph.initializer[0].dims[:] = [1 << 41]
         external.write_bytes(model.SerializeToString())
         assert re.fullmatch(
             rf"cannot read the external data of '{external}': its tensors take 8796\.1 GB of "
@@ -256,6 +266,62 @@ class TestExternalData:
         moved = external.rename(inner / "net.onnx")
         (inner / "net.data").symlink_to(tmp_path / "net.data")
         assert "external data" in failure(ModelError, moved)
+
+    def test_a_name_up_to_its_zero(self, external):
+        """It is not the name."""
+        self.relocate(external, "net.data\0x")
+        assert r"'net.data\x00x', whose name has characters" in failure(ModelError, external)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "said"),
+        [
+            ("location", "", "another file, which has no name"),
+            ("location", "net.data\n", r"lies in 'net.data\n', whose name has"),
+            ("location", "net\x1b.data", r"lies in 'net\x1b.data', whose name has"),
+            ("location", "net\u202e.data", r"lies in 'net\u202e.data', whose name has"),
+            ("location", "..\\net.data", "outside the model's folder"),
+            ("location", "w" * 5000, "w…': File name too long"),
+            ("location", "inner", "it is a folder, not a file"),
+            ("location", "nowhere", "lies in 'nowhere', which is missing beside the model"),
+            ("offset", "-4", "has the offset '-4', which is no number of bytes"),
+            ("offset", "nan", "has the offset 'nan'"),
+            ("offset", "9" * 30, "which is no number of bytes"),
+            ("offset", "4", "lies in 'net.data' up to byte 6916 of 6912"),
+            ("offset", "1000000", "lies in 'net.data' up to byte 1006912 of 6912"),
+            ("length", "x", "has the length 'x'"),
+            ("length", "-1", "has the length '-1'"),
+            ("length", "1000000", "up to byte 1000000 of 6912"),
+            ("length", "4", "has 4 bytes in 'net.data', its shape and type need 6912"),
+        ],
+    )
+    def test_places_that_are_none(self, external, key, value, said):
+        (external.parent / "inner").mkdir()
+        model = onnx.load(external, load_external_data=False)
+        entries = model.graph.initializer[0].external_data
+        for entry in [entry for entry in entries if entry.key == key]:
+            entries.remove(entry)
+        entries.add(key=key, value=value)
+        external.write_bytes(model.SerializeToString())
+        message = failure(ModelError, external)
+        assert message.startswith(f"cannot read the external data of '{external}': tensor 'w' ")
+        assert said in message
+
+    def test_what_is_too_large_is_not_read(self, external):
+        """Of a sparse file, a terabyte of zeros."""
+        with (external.parent / "net.data").open("wb") as file:
+            file.truncate(1 << 40)
+        model = onnx.load(external, load_external_data=False)
+        del model.graph.initializer[0].external_data[1:]
+        external.write_bytes(model.SerializeToString())
+        assert "has 1099511627776 bytes in 'net.data'" in failure(ModelError, external)
+
+    def test_keys_that_are_unknown_are_left_out(self, external):
+        model = onnx.load(external, load_external_data=False)
+        model.graph.initializer[0].external_data.add(key="colour", value="blue")
+        external.write_bytes(model.SerializeToString())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load_model(external)
 
     def test_without_a_folder(self, external):
         message = failure(ModelError, external.read_bytes())

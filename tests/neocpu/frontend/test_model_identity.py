@@ -71,6 +71,23 @@ def test_branches_count() -> None:
     assert difference(identities(model), other) == "other operators"
 
 
+def model_with_sparse_weights(first: float) -> onnx.ModelProto:
+    """Return one whose weights are stored sparsely."""
+    model = conv_model()
+    dense = numpy_helper.to_array(model.graph.initializer[0])
+    del model.graph.initializer[0]
+    values = numpy_helper.from_array(np.array([first, 2.0], np.float32), "weights")
+    places = numpy_helper.from_array(np.array([0, 5], np.int64))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, dense.shape))
+    return model
+
+
+def test_sparse_weights_count() -> None:
+    one, same, other = (load_model(model_with_sparse_weights(first)) for first in (1.0, 1.0, 3.0))
+    assert one.identities == same.identities
+    assert difference(one.identities, other.identities) == "other weights"
+
+
 def test_what_is_unknown_is_not_different() -> None:
     assert difference((), identities(conv_model())) == ""
     assert difference(identities(conv_model()), ()) == ""

@@ -1,92 +1,157 @@
 """Weights that are stored sparsely are those that they stand for."""
 
+from __future__ import annotations
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
-from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend.load import load_model
+from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
+from neocpu.frontend import load_model, sparse_weights
+from neocpu.frontend.source import read_model
 
 SHAPE = (4, 3, 3, 3)
-VALUES = np.array([1.5, -2, 3], np.float32)
-PLACES = np.array([0, 30, 107], np.int64)
+PLACES = [0, 5, 70, 107]
 DENSE = np.zeros(SHAPE, np.float32)
-DENSE.reshape(-1)[PLACES] = VALUES
+DENSE.flat[PLACES] = [1, 2, 3, 4]
 
 
-def convolution(indices, values=VALUES, shape=SHAPE):
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 6, 6])],
+def sparse(
+    values=(1, 2, 3, 4), places=PLACES, shape=SHAPE, dtype="float32"
+) -> onnx.SparseTensorProto:
+    return onnx.SparseTensorProto(
+        values=numpy_helper.from_array(np.array(values, dtype), "w"),
+        indices=numpy_helper.from_array(np.array(places, np.int64)),
+        dims=shape,
     )
-    sparse = helper.make_sparse_tensor(
-        numpy_helper.from_array(values, "w"), numpy_helper.from_array(indices, "i"), shape
-    )
-    graph.sparse_initializer.append(sparse)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-@pytest.mark.parametrize(
-    "indices", [PLACES, np.stack(np.unravel_index(PLACES, SHAPE), axis=1)], ids=["flat", "rows"]
-)
-def test_a_convolution_by_sparse_weights(indices):
-    (found,) = (
-        numpy_helper.to_array(each)
-        for each in load_model(convolution(indices)).original.graph.initializer
-    )
-    np.testing.assert_array_equal(found, DENSE)
+def model(weights: onnx.SparseTensorProto, place: str = "initializer") -> onnx.ModelProto:
+    """Return a convolution by sparse weights: an initialiser, a Constant, or one in a branch."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    if place != "initializer":
+        nodes.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=weights))
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6]))
+    ]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    if place == "initializer":
+        graph.sparse_initializer.append(weights)
+    if place == "branch":
+        inner = helper.make_graph(nodes, "b", [], values[1:])
+        chosen = numpy_helper.from_array(np.array(True), "chosen")
+        choose = helper.make_node("If", ["chosen"], ["y"], then_branch=inner, else_branch=inner)
+        graph = helper.make_graph([choose], "g", values[:1], values[1:], [chosen])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize("place", ["initializer", "constant", "branch"])
+def test_sparse_weights_compile(place):
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
-    dense = convolution(PLACES)
-    del dense.graph.sparse_initializer[:]
-    dense.graph.initializer.append(numpy_helper.from_array(DENSE, "w"))
     outputs = []
-    for model in (convolution(indices), dense):
-        with neocpu.compile(model) as compiled, compiled.module() as module:
-            outputs.append(module(x))
+    ordinary = model(sparse())
+    del ordinary.graph.sparse_initializer[:]
+    ordinary.graph.initializer.append(numpy_helper.from_array(DENSE, "w"))
+    for each in (model(sparse(), place), ordinary):
+        with neocpu.compile(each, threads=1) as compiled, compiled.module() as module:
+            assert compiled.plan["verification"]["oracle_reason"] == ""
+            outputs.append(module.run({"x": x})["y"])
     np.testing.assert_array_equal(*outputs)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint64", "bool"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_values_are_put_in_their_places(dtype, rows):
+    places = np.transpose(np.unravel_index(PLACES, SHAPE)) if rows else PLACES
+    given = read_model(model(sparse(places=places, dtype=dtype)))
+    assert not given.graph.sparse_initializer
+    (weight,) = given.graph.initializer
+    assert weight.name == "w"
+    np.testing.assert_array_equal(numpy_helper.to_array(weight), DENSE.astype(dtype))
+
+
+def test_a_tensor_without_a_value_is_zero():
+    (weight,) = read_model(model(sparse([], []))).graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(weight), np.zeros(SHAPE))
+
+
+def test_attributes_of_other_operators_become_arrays():
+    node = helper.make_node("Odd", ["x"], ["y"], domain="own", one=sparse(), some=[sparse()] * 2)
+    proto = model(sparse())
+    proto.graph.node[0].CopyFrom(node)
+    one, some = read_model(proto).graph.node[0].attribute
+    np.testing.assert_array_equal(numpy_helper.to_array(one.t), DENSE)
+    assert (one.type, some.type) == (onnx.AttributeProto.TENSOR, onnx.AttributeProto.TENSORS)
+    assert len(some.tensors) == 2
+
+
+def test_external_values(tmp_path):
+    weights = sparse()
+    (tmp_path / "w.bin").write_bytes(weights.values.raw_data)
+    weights.values.ClearField("raw_data")
+    weights.values.data_location = TensorProto.EXTERNAL
+    weights.values.external_data.add(key="location", value="w.bin")
+    (tmp_path / "net.onnx").write_bytes(model(weights).SerializeToString())
+    (weight,) = read_model(tmp_path / "net.onnx").graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(weight), DENSE)
+    with pytest.raises(ModelError, match="in external files"):
+        read_model(model(weights))
+
+
+HUGE = (10**6, 10**6)
+
+
 @pytest.mark.parametrize(
-    ("indices", "values", "words"),
+    ("weights", "error", "said"),
     [
-        (PLACES + 1, VALUES, "has an index outside its shape 4x3x3x3"),
-        (PLACES - 1, VALUES, "has an index outside its shape 4x3x3x3"),
-        (PLACES[:2], VALUES, "has indices of shape (2,) for 3 values"),
-        (PLACES.astype(np.int32), VALUES, "has indices of int32"),
-        (PLACES, VALUES.reshape(3, 1), "has indices of shape (3,) for 3 values"),
+        (sparse(shape=HUGE), UnsupportedError, "takes 4000000000000 bytes when it is dense"),
+        (
+            sparse(shape=(2**40,) * 4),
+            UnsupportedError,
+            "takes more than 10.15 bytes when it is dense",
+        ),
+        (sparse(shape=(1,) * 40), UnsupportedError, "of 40 dimensions"),
+        (sparse(places=[0, 5, 70, 108]), ModelError, "an index outside its shape 4x3x3x3"),
+        (sparse(places=[-1, 5, 70, 107]), ModelError, "an index outside its shape 4x3x3x3"),
+        (sparse(places=[[0, 0, 0, 3]] * 4), ModelError, "an index outside its shape 4x3x3x3"),
+        (sparse(places=[0, 5, 5, 107]), ModelError, "indices that do not rise"),
+        (sparse(places=[5, 0, 70, 107]), ModelError, "indices that do not rise"),
+        (sparse(places=[0, 5, 70]), ModelError, "do not fit its 4 dimensions"),
+        (sparse(places=[[0, 0]] * 4), ModelError, "do not fit its 4 dimensions"),
+        (sparse(shape=(3, -3)), ModelError, r"has the shape \[3, -3\]"),
+        (sparse(shape=()), ModelError, r"has the shape \[\]"),
+        (onnx.SparseTensorProto(dims=[3]), ModelError, "values, a tensor that has the unknown"),
     ],
+    ids=range(13),
 )
-def test_indices_fit_their_values(indices, values, words):
-    with pytest.raises(ModelError) as caught:
-        load_model(convolution(indices, values))
-    assert f"sparse tensor 'w' {words}" in str(caught.value)
+@pytest.mark.parametrize("place", ["initializer", "constant"])
+def test_what_is_no_sparse_tensor_is_named(weights, error, said, place):
+    with pytest.raises(error, match=said) as refused:
+        load_model(model(weights, place))
+    assert "\n" not in str(refused.value)
 
 
-def test_what_is_too_large_when_it_is_dense_is_refused():
-    with pytest.raises(UnsupportedError, match="takes 36000000000000 bytes when it is dense"):
-        load_model(convolution(PLACES, shape=(10**6, 10**6, 3, 3)))
+def test_indices_and_values_of_other_types():
+    for change in ("indices", "values", "strings"):
+        weights = sparse()
+        if change == "indices":
+            weights.indices.CopyFrom(numpy_helper.from_array(np.array(PLACES, np.int32)))
+        elif change == "values":
+            weights.values.raw_data = b""
+        else:
+            weights.values.CopyFrom(helper.make_tensor("w", TensorProto.STRING, [4], [b"a"] * 4))
+        with pytest.raises(NeoCPUError, match="sparse tensor 'w' h"):
+            load_model(model(weights))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("location", "w.bin\0x"), ("offset", "-4"), ("length", "x")]
-)
-def test_a_place_that_is_none_is_refused(key, value, tmp_path):
-    model = convolution(PLACES)
-    del model.graph.sparse_initializer[:]
-    tensor = numpy_helper.from_array(DENSE, "w")
-    (tmp_path / "w.bin").write_bytes(tensor.raw_data)
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    for name, text in {"location": "w.bin", key: value}.items():
-        entry = tensor.external_data.add()
-        entry.key, entry.value = name, text
-    model.graph.initializer.append(tensor)
-    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError) as caught:
-        load_model(tmp_path / "m.onnx")
-    assert f"keeps tensor 'w' at the {key} '" in str(caught.value)
-    assert onnx.load(tmp_path / "m.onnx", load_external_data=False)
+def test_all_together_have_a_limit(monkeypatch):
+    """Each may be small, and there may be any number of them."""
+    monkeypatch.setattr(sparse_weights, "MAX_BYTES", DENSE.nbytes)
+    proto = model(sparse())
+    read_model(proto)
+    proto.graph.node.add().CopyFrom(helper.make_node("Constant", [], ["c"], sparse_value=sparse()))
+    with pytest.raises(UnsupportedError, match="'c' of shape 4x3x3x3 takes 432 bytes when it is"):
+        read_model(proto)

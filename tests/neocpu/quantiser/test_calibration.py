@@ -321,3 +321,168 @@ def test_an_archive_of_very_many_files_is_refused(tmp_path):
             archive.writestr(f"{number:060}.npy", b"")
     with pytest.raises(UsageError, match="it names more files than any model has inputs"):
         read(str(path))
+
+
+ENDS = """
+import sys
+import numpy as np
+class Array:
+    def __array__(self, *given, **options):
+        sys.exit(0)
+class Unnamed(BaseException):
+    pass
+def at_once():
+    sys.exit(0)
+def later():
+    yield np.zeros((3, 8, 12))
+    sys.exit("no more")
+def nothing():
+    raise Unnamed
+def array():
+    yield Array()
+def named():
+    yield {"image": Array()}
+def ours():
+    import neocpu
+    raise neocpu.foundation.errors.ArtifactError("no artifact")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("at_once", "failed after 0 samples: it ends the program, by sys.exit(0)"),
+        ("later", "failed after 1 samples: it ends the program, by sys.exit('no more')"),
+        ("nothing", "failed after 0 samples: Unnamed"),
+        ("array", "sample 0 has no array for input 'image': it ends the program, by sys.exit(0)"),
+        ("named", "sample 0 has no array for input 'image': it ends the program, by sys.exit(0)"),
+        ("ours", "failed after 0 samples: ArtifactError: no artifact"),
+    ],
+)
+def test_a_function_that_ends_the_process_is_an_error(tmp_path, name, message):
+    path = tmp_path / "ends.py"
+    path.write_text(ENDS)
+    with pytest.raises(UsageError) as refused:
+        read(f"{path}:{name}")
+    assert str(refused.value).startswith(f"{path}:{name}")
+    assert message in str(refused.value)
+
+
+def test_a_loader_that_ends_the_process_is_an_error(tmp_path):
+    path = tmp_path / "ends.py"
+    path.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(
+        UsageError, match=r"ends.py cannot be imported: it ends the program, by sys.exit\(0\)"
+    ):
+        read(f"{path}:samples")
+
+    def samples():
+        yield np.zeros((3, 8, 12))
+        raise SystemExit
+
+    with pytest.raises(
+        UsageError, match=r"data failed after 1 samples: it ends the program, by sys.exit\(\)"
+    ):
+        read(samples())
+
+
+def test_ctrl_c_in_a_loader_stays_an_interruption(tmp_path):
+    path = tmp_path / "stopped.py"
+    path.write_text("def samples():\n    raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        read(f"{path}:samples")
+
+
+NARROW = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4"]
+WHOLE = np.arange(2 * 3 * 8 * 12).reshape(2, 3, 8, 12) % 4
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(WHOLE.astype(getattr(ml_dtypes, name)) for name in NARROW),
+        WHOLE.astype(">f8"),
+        np.asfortranarray(WHOLE),
+        np.ma.masked_array(WHOLE, mask=False),
+        WHOLE.astype(np.longdouble),
+        WHOLE.astype(np.float32)[:, :, ::-1][:, :, ::-1],
+    ],
+    ids=[*NARROW, "big-endian", "fortran", "nothing masked", "longdouble", "strides"],
+)
+def test_numbers_of_any_form_are_data(given):
+    found = read(given)
+    assert all(each["image"].dtype == np.float32 for each in found)
+    assert all(each["image"].flags.c_contiguous for each in found)
+    np.testing.assert_array_equal(np.concatenate([each["image"] for each in found]), WHOLE)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("complex64", "has complex64 for input 'image', no real numbers; give float32"),
+        ("m8[s]", "has timedelta64"),
+        ("U1", "has <U"),
+        ("O", "has object"),
+        ("V4", "has |V4"),
+    ],
+)
+def test_samples_that_are_no_real_numbers_are_named(kind, message, count):
+    """One sample, which needs no first axis, too."""
+    whole = np.ones(WHOLE.shape)[:count].astype(kind)
+    for given in (whole, {"image": whole}, [whole], [{"image": whole}], [whole[0]]):
+        with pytest.raises(UsageError) as refused:
+            read(given)
+        assert message in str(refused.value)
+
+
+def test_what_a_mask_hides_is_asked_for():
+    with pytest.raises(UsageError, match=r"masked array for input 'image'.*filled\(\)"):
+        read(np.ma.masked_equal(WHOLE, 3))
+    with pytest.raises(UsageError, match="has no array for input 'image': ValueError"):
+        read({"image": [[1, 2], [3]]})
+
+
+@pytest.mark.parametrize("wrong", [0.5, -1, 256, np.nan, np.inf])
+def test_values_that_an_integer_input_lacks_are_refused(wrong):
+    specs = (TensorSpec("bytes", "uint8", (1, 4)),)
+    found = read(np.array([[0, 1, 2, 255.0]]), specs)
+    assert found[0]["bytes"].dtype == np.uint8
+    with pytest.raises(UsageError, match="for input 'bytes', which is uint8: it holds values"):
+        read(np.array([[0, 1, 2, wrong]]), specs)
+
+
+def test_more_than_float32_holds_is_infinite():
+    with pytest.raises(UsageError, match="makes tensor 'image' infinite"):
+        read(np.full((1, 3, 8, 12), 1e300))
+
+
+def test_members_of_an_archive_that_are_no_arrays(tmp_path):
+    whole = WHOLE.astype(np.float32)
+    np.savez(tmp_path / "more.npz", image=whole, notes=np.array([{}], object))
+    with zipfile.ZipFile(tmp_path / "more.npz", "a") as archive:
+        archive.writestr("README", "no array")
+    assert len(read(tmp_path / "more.npz")) == 2, "what is no input is not read"
+    np.savez(tmp_path / "objects.npz", image=np.array([{}], object))
+    with zipfile.ZipFile(tmp_path / "bytes.npz", "w") as archive:
+        archive.writestr("image", b"no array")
+    with zipfile.ZipFile(tmp_path / "cut.npz", "w") as archive:
+        archive.writestr("image.npy", b"\x93NUMPY\1\0")
+    np.save(tmp_path / "pickled.npy", np.array([{}], object))
+    for name, message in (
+        ("objects.npz", "array 'image' of .* it holds Python objects, not numbers"),
+        ("bytes.npz", "array 'image' of .* it is no array; write it with numpy.savez"),
+        ("cut.npz", "array 'image' of .* it is damaged, cut short"),
+        ("pickled.npy", "pickled.npy cannot be read as arrays: it holds Python objects"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            read(tmp_path / name)
+
+
+def test_a_file_of_python_2_is_read_without_a_warning(tmp_path):
+    whole = np.zeros((1, 3, 8, 12), np.float32)
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1L, 3L, 8L, 12L), }"
+    padded = header + " " * (117 - len(header)) + "\n"
+    data = b"\x93NUMPY\1\0" + len(padded).to_bytes(2, "little") + padded.encode()
+    (tmp_path / "old.npy").write_bytes(data + whole.tobytes())
+    assert len(read(tmp_path / "old.npy")) == 1

@@ -160,19 +160,12 @@ def test_random_weights():
 
 def test_random_weights_that_are_no_initializers():
     weights = np.arange(40, dtype=np.float32).reshape(5, 8)
-    sparse = onnx.SparseTensorProto(
-        values=numpy_helper.from_array(weights.ravel(), "sparse"),
-        indices=numpy_helper.from_array(np.arange(40)),
-        dims=[5, 8],
-    )
     held = numpy_helper.from_array(weights, "")
     nodes = [
         helper.make_node("Constant", [], ["floats"], value_floats=weights.ravel().tolist()),
-        helper.make_node("Constant", [], ["sparse_value"], sparse_value=sparse),
         helper.make_node("Weigh", ["x"], ["y"], domain="own"),
     ]
     model = graph_of(nodes, {"x": [2]}, {"y": [2]})
-    model.graph.sparse_initializer.append(sparse)
     own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     body = [helper.make_node("Constant", [], ["w"], value=held)]
     body.append(helper.make_node("Add", ["x", "w"], ["y"]))
@@ -181,4 +174,3 @@ def test_random_weights_that_are_no_initializers():
     randomise_weights(model)
     left = model.SerializeToString()
     assert weights[2:4].tobytes() not in left
-    assert model.graph.sparse_initializer[0].values.name == "sparse"
