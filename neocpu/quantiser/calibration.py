@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.foundation.errors import MissingFileError, UsageError
 from neocpu.foundation.foreign_code import foreign_code, told
 from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
-from neocpu.quantiser.stored_arrays import UNREADABLE, StoredArray, StoredArrays
+from neocpu.quantiser.stored_arrays import StoredArray, StoredArrays
 from neocpu.tensor_spec import TensorSpec
 
 Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
 """A path as the command line takes it, an array of samples, arrays by input, or samples."""
-AnArray = TypeVar("AnArray", bound=Array | StoredArray)
+
+_END: Final = object()
 
 
 def read_samples(
@@ -38,17 +39,17 @@ def read_samples(
     Raises
     ------
     UsageError
-        If there are none, or one does not fit the model's inputs, or is infinite or NaN.
+        If there are none, or one does not fit the model's inputs, or is infinite or NaN; of a
+        function, whatever it raises.
     """
     if isinstance(source, str | Path):
         samples = _of_path(str(source), specs, limit, pictures)
     elif isinstance(source, np.ndarray):
         samples = _of_arrays(_by_name(source, specs, "the array"), specs, "the array", limit)
     elif isinstance(source, Mapping):
-        arrays = {name: np.asarray(array) for name, array in source.items()}
-        samples = _of_arrays(arrays, specs, "the arrays", limit)
+        samples = _of_arrays(source, specs, "the arrays", limit)
     else:
-        samples = _of_iterable(source, specs, "the calibration data", limit)
+        samples = _of_iterable(lambda: source, specs, "the calibration data", limit)
     if not samples:
         raise UsageError("there are no calibration data; give at least one sample")
     for number, feeds in enumerate(samples):
@@ -64,17 +65,14 @@ def _of_path(
     if path.is_dir():
         return _of_folder(path, specs, limit, pictures)
     if path.suffix in (".npz", ".npy") and path.is_file():
-        try:
-            with StoredArrays(path) as stored:
-                arrays: Mapping[str, StoredArray] = stored
-                if set(stored) in ({""}, {"arr_0"}):
-                    arrays = _by_name(next(iter(stored.values())), specs, str(path))
-                return _of_arrays(arrays, specs, str(path), limit)
-        except UNREADABLE as error:
-            raise UsageError(f"{path} cannot be read as arrays ({error})") from None
+        with StoredArrays(path) as stored:
+            arrays: Mapping[str, StoredArray] = stored
+            if set(stored) in ({""}, {"arr_0"}):
+                arrays = _by_name(next(iter(stored.values())), specs, str(path))
+            return _of_arrays(arrays, specs, str(path), limit)
     file, colon, name = text.rpartition(":")
     if colon and file.endswith(".py"):
-        return _of_iterable(_called(_function(Path(file), name)), specs, text, limit)
+        return _of_iterable(_function(Path(file), name), specs, text, limit)
     known = "a folder of pictures, an .npz file or loader.py:function"
     if not path.exists():
         raise MissingFileError(f"{text} is missing; calibrate with {known}")
@@ -99,7 +97,7 @@ def _of_folder(
     return _of_arrays({spec.name: np.concatenate(images)}, specs, str(folder), limit)
 
 
-def _by_name(array: AnArray, specs: Sequence[TensorSpec], where: str) -> dict[str, AnArray]:
+def _by_name(array: Any, specs: Sequence[TensorSpec], where: str) -> dict[str, Any]:
     if len(specs) != 1:
         names = ", ".join(spec.name for spec in specs)
         raise UsageError(f"{where} has one array and the model {len(specs)} inputs: {names}")
@@ -117,19 +115,14 @@ def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
 
     with foreign_code(lambda error: UsageError(f"{path} cannot be imported: {told(error)}")):
         spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+        function = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"{path} has no function '{name}'")
     return function  # type: ignore[no-any-return]
 
 
-def _called(function: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """Yield what a function yields: it is called with the first."""
-    yield from function()
-
-
 def _of_iterable(
-    source: Iterable[Any], specs: Sequence[TensorSpec], where: str, limit: int
+    make: Callable[[], Iterable[Any]], specs: Sequence[TensorSpec], where: str, limit: int
 ) -> list[Feeds]:
     """Take samples: mappings by input name, or arrays where there is one input."""
     found: list[Feeds] = []
@@ -138,29 +131,54 @@ def _of_iterable(
         return UsageError(f"{where} failed after {len(found)} samples: {told(error)}")
 
     with foreign_code(failure):
-        for item in islice(iter(source), limit):
-            named = isinstance(item, Mapping)
-            given = item if named else _by_name(np.asarray(item), specs, where)
-            arrays = {name: np.asarray(array) for name, array in given.items()}
-            found += _of_arrays(arrays, specs, f"{where}, sample {len(found)}", limit - len(found))
+        items = iter(make())
+    while len(found) < limit:
+        with foreign_code(failure):
+            item = next(items, _END)
+            given = dict(item) if isinstance(item, Mapping) else None
+        if item is _END:
+            break
+        arrays = _by_name(item, specs, where) if given is None else given
+        found += _of_arrays(arrays, specs, f"{where}, sample {len(found)}", limit - len(found))
     return found
 
 
 def _of_arrays(
-    arrays: Mapping[str, Array | StoredArray], specs: Sequence[TensorSpec], where: str, limit: int
+    given: Mapping[str, Any], specs: Sequence[TensorSpec], where: str, limit: int
 ) -> list[Feeds]:
     """Cut arrays along their first axis into samples; of stored ones no more is read."""
-    missing = [spec.name for spec in specs if spec.name not in arrays]
+    missing = [spec.name for spec in specs if spec.name not in given]
     if missing:
-        has = ", ".join(sorted(arrays)) or "none"
+        has = ", ".join(sorted(map(str, given))) or "none"
         raise UsageError(f"{where} has no array for input '{missing[0]}'; it has {has}")
+    arrays = {spec.name: _array(given[spec.name], spec, where) for spec in specs}
     counts = {_count(arrays[spec.name], spec, where) for spec in specs}
     if len(counts) > 1:
         raise UsageError(f"{where} has arrays of different numbers of samples: {sorted(counts)}")
     number = min(counts.pop(), limit)
     wanted = {spec.name: _read(arrays[spec.name], spec, number) for spec in specs}
-    return [{spec.name: _cut(wanted[spec.name], spec, index) for spec in specs}
+    return [{spec.name: _cut(wanted[spec.name], spec, index, where) for spec in specs}
             for index in range(number)]  # fmt: skip
+
+
+def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
+    """Return what is given for an input, as an array of real numbers."""
+    if isinstance(value, StoredArray):
+        array: Array | StoredArray = value
+    else:
+        # Such as a list of unequal lists, or an object whose own code makes an array of it.
+        failure = f"{where} has no array for input '{spec.name}'"
+        with foreign_code(lambda error: UsageError(f"{failure}: {told(error)}")):
+            array = np.asarray(value)
+    if np.ma.is_masked(value):
+        raise UsageError(
+            f"{where} has a masked array for input '{spec.name}'; give what it hides, by filled()"
+        )
+    if not _is_real(array.dtype):
+        raise UsageError(
+            f"{where} has {array.dtype} for input '{spec.name}', no real numbers; give {spec.dtype}"
+        )
+    return array
 
 
 def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
@@ -184,8 +202,6 @@ def _count(array: Array | StoredArray, spec: TensorSpec, where: str) -> int:
             f"{where} has shape {_shape(array.shape)} for input '{spec.name}', which is "
             f"{_shape(spec.shape)}; its first axis alone may be longer"
         )
-    if not _is_real(array.dtype):
-        raise UsageError(f"{where} has {array.dtype} for input '{spec.name}', no real numbers")
     return int(array.shape[0] // spec.shape[0])
 
 
@@ -194,15 +210,22 @@ def _is_real(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biuf" or dtype.type.__module__.partition(".")[0] == "ml_dtypes"
 
 
-def _cut(array: Array, spec: TensorSpec, index: int) -> Array:
+def _cut(array: Array, spec: TensorSpec, index: int, where: str) -> Array:
+    """Return one sample in the input's type, which has to hold its values."""
     if not spec.shape:
-        return np.asarray(array if array.ndim == 0 else array[index], spec.dtype)
-    if array.shape == spec.shape[1:]:
-        array = array[None]
-    batch = spec.shape[0]
-    part: Array = array[index * batch : (index + 1) * batch]
-    with np.errstate(over="ignore"):  # what becomes infinite is refused with its sample's number
-        return np.ascontiguousarray(part, np.dtype(spec.dtype))
+        part: Array = array if array.ndim == 0 else array[index]
+    elif array.shape == spec.shape[1:]:
+        part = array[None]
+    else:
+        part = array[index * spec.shape[0] : (index + 1) * spec.shape[0]]
+    with np.errstate(all="ignore"):  # what becomes infinite is refused with its sample's number
+        held: Array = np.asarray(part, array_dtype(spec.dtype), order="C")
+    if held.dtype.kind in "biu" and not np.array_equal(held, part):
+        raise UsageError(
+            f"{where} has {part.dtype} for input '{spec.name}', which is {spec.dtype}: it holds "
+            "values that this type lacks"
+        )
+    return held
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -9,13 +9,15 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, BinaryIO, Final, Self
 
+from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import regular_status
+from neocpu.foundation.plain_text import plain
 from neocpu.quantiser.histogram import Array
 from neocpu.runtime.npy import MAGIC, NpyHeader, read_npy_data, read_npy_header
 from neocpu.runtime.npz import open_archive, open_member
@@ -23,11 +25,39 @@ from neocpu.runtime.npz import open_archive, open_member
 MAX_FORTRAN: Final = 1 << 28
 """Bytes of an array in Fortran's order, all of which is read for any of its rows."""
 
-UNREADABLE: Final = (
-    *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError),
-    *(RuntimeError, NotImplementedError, OverflowError, struct.error),
-)
+_DAMAGED: Final = (EOFError, zipfile.BadZipFile, zlib.error, OverflowError, struct.error)
+_UNREADABLE: Final = (OSError, ValueError, MemoryError, RuntimeError, *_DAMAGED)
 """What a file that is damaged, cut short or something else raises."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say on one line why a file cannot be read, whatever finds that out.
+
+    Parameters
+    ----------
+    what : str
+        What is read, which the message begins with.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read.
+    """
+    try:
+        yield
+    except UsageError:  # a ValueError, of which all is said
+        raise
+    except _UNREADABLE as error:
+        raise UsageError(f"{what} cannot be read as arrays ({_reason(error)})") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, _DAMAGED):
+        return "it is damaged or cut short"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +66,8 @@ class StoredArray:
 
     Attributes
     ----------
+    what : str
+        What messages call it.
     file : file
         Open for reading bytes.
     archive : ZipFile or None
@@ -46,6 +78,7 @@ class StoredArray:
         What it is.
     """
 
+    what: str
     file: BinaryIO
     archive: zipfile.ZipFile | None
     member: str
@@ -71,13 +104,13 @@ class StoredArray:
 
         Raises
         ------
-        ValueError
+        UsageError
             If it is cut short, or in an order in which too much had to be read for the rows.
         """
         header = self.header
-        if header.fortran and header.nbytes > MAX_FORTRAN:
-            raise ValueError("it is in Fortran's order: save it with numpy.ascontiguousarray")
-        with ExitStack() as opened:
+        with reading(self.what), ExitStack() as opened:
+            if header.fortran and header.nbytes > MAX_FORTRAN:
+                raise ValueError("it is in Fortran's order: save it with numpy.ascontiguousarray")
             stream: IO[bytes] = self.file
             if self.archive is not None:
                 stream = opened.enter_context(open_member(self.archive, self.member))
@@ -98,15 +131,16 @@ class StoredArrays(Mapping[str, StoredArray]):
 
     Raises
     ------
-    OSError, ValueError and others of `UNREADABLE`
+    UsageError
         If it is another kind of file; and when an array is asked for that holds no numbers.
     """
 
     def __init__(self, path: Path) -> None:
-        regular_status(path)
+        self._path = path
         self._members = {"": ""}
         self._archive = None
-        with ExitStack() as opened:
+        with reading(str(path)), ExitStack() as opened:
+            regular_status(path)
             self._file = opened.enter_context(open(path, "rb"))
             if not self._file.peek(len(MAGIC)).startswith(MAGIC):
                 self._archive = opened.enter_context(open_archive(self._file))
@@ -117,14 +151,17 @@ class StoredArrays(Mapping[str, StoredArray]):
     def __getitem__(self, name: str) -> StoredArray:
         """Return an array; its header is read."""
         member = self._members[name]
-        with ExitStack() as opened:
+        what = f"array '{plain(name)}' of {self._path}" if name else str(self._path)
+        with reading(what), ExitStack() as opened:
             stream: IO[bytes] = self._file
             if self._archive is not None:
                 stream = opened.enter_context(open_member(self._archive, member))
             else:
                 self._file.seek(0)
             header = read_npy_header(stream)
-        return StoredArray(file=self._file, archive=self._archive, member=member, header=header)
+        return StoredArray(
+            what=what, file=self._file, archive=self._archive, member=member, header=header
+        )
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

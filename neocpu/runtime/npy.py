@@ -24,6 +24,8 @@ MAX_HEADER: Final = 1 << 14
 """Bytes of a header. numpy's are about 120, and it reads at most 10,000 of others."""
 
 _KEYS: Final = {"descr", "fortran_order", "shape"}
+_PYTHON_2: Final = re.compile(r"(?<=\d)L(?=[,)])")
+"""What Python 2 wrote after each extent."""
 _DESCR: Final = re.compile(r"[<>=|]?[a-zA-Z?]\d{0,4}")
 """What a plain dtype looks like; structures and dates are none that a model takes."""
 
@@ -126,7 +128,8 @@ def _literal(data: bytes, encoding: str) -> Any:
     try:
         with warnings.catch_warnings():  # of what looks like a mistake in Python source
             warnings.simplefilter("ignore")
-            return ast.literal_eval(data.decode(encoding).strip())
+            text = _PYTHON_2.sub("", data.decode(encoding).strip())
+            return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         raise ValueError("its header is malformed") from None
 

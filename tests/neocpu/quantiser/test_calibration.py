@@ -128,7 +128,7 @@ def test_what_cannot_be_data_is_named(tmp_path):
         str(tmp_path / "bad"): "a.jpg cannot be read as a picture",
         str(tmp_path / "bad.npz"): "cannot be read as arrays",
         str(tmp_path / "bad.py") + ":f": "cannot be imported: ModuleNotFoundError",
-        str(tmp_path / "other.npz"): "has no array for input 'image'; it has y",
+        str(tmp_path / "other.npz"): "^/.*/other.npz has no array for input 'image'; it has y",
         str(tmp_path / "text.npz"): "it holds str32 values, not numbers",
         str(tmp_path / "nowhere"): "nowhere is missing; calibrate with a folder of pictures",
         str(tmp_path / "gone.py") + ":f": "gone.py is missing",
@@ -187,25 +187,6 @@ def test_samples_without_a_range_are_named(wrong):
     with pytest.raises(UsageError, match="sample 1 makes tensor 'image' infinite or NaN"):
         read(whole)
     assert len(read(whole, limit=1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("import sys\nsys.exit(0)\n", "cannot be imported: it ends the program, by sys.exit(0)"),
-        (
-            "import sys\ndef samples():\n    yield [[[0.0] * 12] * 8] * 3\n    sys.exit(0)\n",
-            "failed after 1 samples: it ends the program, by sys.exit(0)",
-        ),
-        ("class Own(BaseException): pass\ndef samples():\n    raise Own('no')\n", "Own: no"),
-    ],
-)
-def test_a_loader_that_ends_the_program_fails(text, words, tmp_path):
-    path = tmp_path / "ending_loader.py"
-    path.write_text(text)
-    with pytest.raises(UsageError) as caught:
-        read(f"{path}:samples")
-    assert words in str(caught.value)
 
 
 @pytest.mark.filterwarnings("error")
@@ -470,10 +451,10 @@ def test_members_of_an_archive_that_are_no_arrays(tmp_path):
         archive.writestr("image.npy", b"\x93NUMPY\1\0")
     np.save(tmp_path / "pickled.npy", np.array([{}], object))
     for name, message in (
-        ("objects.npz", "array 'image' of .* it holds Python objects, not numbers"),
-        ("bytes.npz", "array 'image' of .* it is no array; write it with numpy.savez"),
-        ("cut.npz", "array 'image' of .* it is damaged, cut short"),
-        ("pickled.npy", "pickled.npy cannot be read as arrays: it holds Python objects"),
+        ("objects.npz", "array 'image' of .* .it holds object values, not numbers"),
+        ("bytes.npz", "array 'image' of .* .not a .npy or .npz file"),
+        ("cut.npz", "array 'image' of .* .it is cut short"),
+        ("pickled.npy", "pickled.npy cannot be read as arrays .it holds object values"),
     ):
         with pytest.raises(UsageError, match=message):
             read(tmp_path / name)
