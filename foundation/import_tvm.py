@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Final
 
+from neocpu.foundation.pinned_packages import refuse_other_versions
+
 _LEFT_OUT: Final = ("torch", "tvm.runtime.disco")
 """What TVM does without where it is missing.
 
@@ -20,7 +22,13 @@ def import_tvm() -> None:
     For commands and for processes that we start, before they have threads: while TVM is imported,
     and no longer, importing what is left out fails as if it were not installed. In a program of
     somebody else it might be imported by another thread just then.
+
+    Raises
+    ------
+    DependencyError
+        If it, or what it stands on, is of another version than ours.
     """
+    refuse_other_versions()
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
     absent = [name for name in _LEFT_OUT if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: not to be found

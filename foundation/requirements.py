@@ -12,6 +12,7 @@ from typing import Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 PROJECT: Final = "neocpu"
 
@@ -118,9 +119,13 @@ def _opposed(wanted: dict[str, SpecifierSet]) -> Iterator[str]:
     for dist in metadata.distributions():
         for asked in _requirements(dist):
             versions = wanted.get(canonicalize_name(asked.name), SpecifierSet())
-            least = [each.version for each in versions if each.operator in (">=", "==", "~=")]
+            least = [
+                Version(each.version.removesuffix(".*"))
+                for each in versions
+                if each.operator in (">=", "==", "~=")
+            ]
             most = [each for each in asked.specifier if each.operator in ("<", "<=", "==", "~=")]
-            if any(not each.contains(version) for each in most for version in least):
+            if least and any(not each.contains(max(least)) for each in most):
                 yield f"{dist.name} {dist.version}, which needs {asked.name}{asked.specifier}"
 
 

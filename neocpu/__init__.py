@@ -117,10 +117,15 @@ def _module(name: str) -> ModuleType:
     DependencyError
         If a package that it needs is missing or does not fit.
     """
+    home = _HOMES[name]
+    if not home.startswith(("neocpu.foundation.", "neocpu.runtime.")):  # which need no TVM
+        from neocpu.foundation.pinned_packages import refuse_other_versions
+
+        refuse_other_versions()
     try:
-        return importlib.import_module(_HOMES[name])
+        return importlib.import_module(home)
     except Exception as error:  # protobuf that is too old for onnx raises one of its own
-        if isinstance(error, ModuleNotFoundError) and error.name == _HOMES[name]:
+        if isinstance(error, ModuleNotFoundError) and error.name == home:
             raise AttributeError(
                 f"neocpu.{name} needs the compiler, which neocpu-runtime does not have: "
                 "pip install neocpu"

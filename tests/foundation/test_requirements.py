@@ -1,6 +1,7 @@
 """Packages that do not fit each other: what is said, and how it is mended."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 import neocpu
 from neocpu.foundation import requirements
 from neocpu.foundation.errors import DependencyError, dependency_error
+from neocpu.foundation.pinned_packages import pinned
 from neocpu.foundation.requirements import Misfit, find_misfits, mended
 
 #: As an environment does that another program brought protobuf 5.29.6 into.
@@ -104,6 +106,35 @@ def test_a_package_of_a_wrong_version_is_named_where_it_cannot_be_imported(run, 
     line = said(run("-m", "neocpu", "compile", "resnet18"))
     assert f"neocpu {neocpu.__version__} needs onnx-ir<2,>=1.1, and 0.1.0 is installed" in line
     assert ": pip install 'onnx-ir<2," in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compile", "resnet18"),
+        ("tune", "resnet18"),
+        ("quantize", "resnet18", "--calibrate", "x.npz"),
+        ("compare", "resnet18", "x.so"),
+        ("reduce", "resnet18", "--check", "compiles"),
+        ("bench", "resnet18"),
+        ("db", "stats"),
+        (),
+    ],
+)
+def test_another_ffi_of_tvm_is_named_before_it_is_imported(run, plant, arguments):
+    """It crashes then, and nobody could say why."""
+    plant("tvm_ffi", "0.0", source="import os; os.abort()")
+    plant("apache_tvm_ffi", "0.1.2")
+    if arguments:
+        line = said(run("-m", "neocpu", *arguments))
+    else:
+        done = run("-c", "import neocpu; neocpu.compile('resnet18')")
+        name, _, line = done.stderr.splitlines()[-1].partition(": ")
+        assert name == "neocpu.foundation.errors.DependencyError"
+    (wanted,) = (version for name, version in pinned() if name == "apache-tvm-ffi")
+    needs = f"needs apache-tvm-ffi=={wanted}, and 0.1.2 is installed"
+    assert line.startswith(f"neocpu {neocpu.__version__} {needs}; apache-tvm ")
+    assert re.search(r": pip install 'apache-tvm-ffi==\S+'$", line)
 
 
 def test_and_where_something_else_fails_then(run, plant):

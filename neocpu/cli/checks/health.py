@@ -16,6 +16,7 @@ from neocpu.cli.checks.doctor_findings import Check, Finding, last_line
 from neocpu.cli.checks.runtime_health import python_version as least_python
 from neocpu.cli.checks.runtime_health import runtime_library, threads
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.pinned_packages import pinned
 from neocpu.foundation.python_child import module_command
 from neocpu.runtime.guarding import GUARD_VARIABLE
 
@@ -33,7 +34,7 @@ def python_version() -> Iterator[Finding]:
 def pinned_versions() -> Iterator[Finding]:
     """The libraries are the very versions that this neocpu is made for."""
     yield Finding("neocpu", "ok", metadata.version("neocpu"))
-    for package, wanted in _pins():
+    for package, wanted in pinned():
         fix = f"pip install {package}=={wanted}"
         try:
             found = metadata.version(package)
@@ -50,8 +51,8 @@ def packages() -> Iterator[Finding]:
     """Whatever else neocpu needs, and these packages need, is installed and fits."""
     from neocpu.foundation.requirements import find_misfits, mended
 
-    pinned = {package for package, _ in _pins()}
-    misfits = [misfit for misfit in find_misfits() if misfit.package not in pinned]
+    exact = {package for package, _ in pinned()}
+    misfits = [misfit for misfit in find_misfits() if misfit.package not in exact]
     for misfit in misfits:
         what, _, fix = mended([misfit]).partition(": ")
         yield Finding(misfit.package, "failed", what, fix)
@@ -69,7 +70,7 @@ def onnx() -> Iterator[Finding]:
 
 def ffi() -> Iterator[Finding]:
     """TVM and its foreign function interface agree on the layout of objects."""
-    pins = " ".join(f"{package}=={wanted}" for package, wanted in _pins())
+    pins = " ".join(f"{package}=={wanted}" for package, wanted in pinned())
     yield _child(
         "ffi self-test", "ffi", f"most likely the wrong apache-tvm-ffi: pip install {pins}"
     )
@@ -177,13 +178,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     kept_code,
     smoke,
 )
-
-
-def _pins() -> Iterator[tuple[str, str]]:
-    """Yield the packages that neocpu requires in one exact version."""
-    for requirement in metadata.requires("neocpu") or ():
-        if match := re.fullmatch(r"([\w.-]+)==([\w.]+)", requirement):
-            yield match[1], match[2]
 
 
 def _child(

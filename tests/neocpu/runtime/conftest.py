@@ -5,6 +5,8 @@ import subprocess
 import needs
 import pytest
 
+from neocpu.runtime.module import load
+
 
 @pytest.fixture
 def binutils():
@@ -15,3 +17,15 @@ def binutils():
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     return run
+
+
+@pytest.fixture
+def linear_module(linear):
+    with load(linear.path, threads=2) as module:
+        yield module
+
+
+@pytest.fixture
+def two_way_module(two_way):
+    with load(two_way.path, threads=2) as module:
+        yield module

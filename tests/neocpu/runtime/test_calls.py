@@ -14,40 +14,37 @@ from neocpu.runtime.module import load
 from neocpu.tensor_spec import TensorSpec
 
 
-@pytest.fixture
-def one(linear):
-    with load(linear.path, threads=1) as module:
-        yield module
-
-
-@pytest.fixture
-def two(two_way):
-    with load(two_way.path, threads=1) as module:
-        yield module
-
-
-def test_two_inputs_are_two_arguments(two_way, two):
+def test_two_inputs_are_two_arguments(two_way, two_way_module):
     image, mask = two_way.inputs()
-    expected = two([image, mask])
-    for found in (two(image, mask), two((image, mask)), two.submit(image, mask).result(30)):
+    expected = two_way_module([image, mask])
+    for found in (
+        two_way_module(image, mask),
+        two_way_module((image, mask)),
+        two_way_module.submit(image, mask).result(30),
+    ):
         assert isinstance(found, tuple)
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for output, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(output, other)
 
 
-def test_inputs_by_name_give_outputs_by_name(two_way, two):
+def test_inputs_by_name_give_outputs_by_name(two_way, two_way_module):
     image, mask = two_way.inputs()
     named = {"mask": mask, "image": image}
-    expected = dict(zip(("sum", "same"), two(image, mask), strict=True))
+    expected = dict(zip(("sum", "same"), two_way_module(image, mask), strict=True))
     out = {name: np.empty_like(array) for name, array in expected.items()}
-    for found in (two(named), two.run(named), two.submit(named).result(30), two(named, out=out)):
+    for found in (
+        two_way_module(named),
+        two_way_module.run(named),
+        two_way_module.submit(named).result(30),
+        two_way_module(named, out=out),
+    ):
         assert list(found) == ["sum", "same"]
         for name, array in expected.items():
             np.testing.assert_array_equal(found[name], array)
     np.testing.assert_array_equal(out["sum"], expected["sum"])
 
 
-def test_a_second_array_is_no_place_for_results(linear, one):
+def test_a_second_array_is_no_place_for_results(linear, linear_module):
     """It was overwritten, where the caller took it for an input."""
     (x,) = linear.inputs()
     second = np.full((4, 33), 7, np.float32)
@@ -55,13 +52,13 @@ def test_a_second_array_is_no_place_for_results(linear, one):
         r"^the model takes 1 input, got 2: call m\(x\), where x is float32\[4,64\]; "
         r"results are written into the arrays of out=$"
     )
-    for call in (one, one.submit):
+    for call in (linear_module, linear_module.submit):
         with pytest.raises(UsageError, match=wanted):
             call(x, second)
     with pytest.raises(TypeError, match="positional argument"):
-        one.run({"x": x}, {"y": second})
+        linear_module.run({"x": x}, {"y": second})
     assert (second == 7).all()
-    np.testing.assert_array_equal(one(x, out=second), one(x))
+    np.testing.assert_array_equal(linear_module(x, out=second), linear_module(x))
 
 
 def test_streams_and_sets_are_called_alike(linear, two_way):
@@ -82,9 +79,13 @@ def test_the_right_call_is_shown():
     assert text.endswith("x7 is float32[1] and 32 more")
 
 
-def test_what_is_no_array_is_a_type_error(linear, one):
+def test_what_is_no_array_is_a_type_error(linear, linear_module):
     (x,) = linear.inputs()
-    for wrong in (lambda: one.run([x]), lambda: one(x, out="y"), lambda: one.run({"x": [[1], []]})):
+    for wrong in (
+        lambda: linear_module.run([x]),
+        lambda: linear_module(x, out="y"),
+        lambda: linear_module.run({"x": [[1], []]}),
+    ):
         with pytest.raises(TypeError) as caught:
             wrong()
         assert isinstance(caught.value, ArgumentTypeError | UsageError)

@@ -20,18 +20,6 @@ from neocpu.runtime.header import WEIGHTS_SECTION
 from neocpu.runtime.module import Module, load
 
 
-@pytest.fixture
-def linear_module(linear):
-    with load(linear.path, threads=2) as module:
-        yield module
-
-
-@pytest.fixture
-def two_way_module(two_way):
-    with load(two_way.path, threads=2) as module:
-        yield module
-
-
 def check(toy, outputs, inputs):
     for output, expected in zip(outputs, toy.reference(*inputs), strict=True):
         np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
