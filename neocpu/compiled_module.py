@@ -6,11 +6,11 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import replace_header
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.planning.weight_origin import WeightOrigin
@@ -22,7 +22,7 @@ from neocpu.runtime.unpicklable import Unpicklable
 from neocpu.search.tuner import TuneReport
 
 
-class CompiledModule(Unpicklable):
+class CompiledModule(Unpicklable, Closing):
     """A compiled model: an artifact in a temporary folder until it is exported.
 
     Attributes
@@ -119,14 +119,3 @@ class CompiledModule(Unpicklable):
 
     def __repr__(self) -> str:
         return f"<neocpu.CompiledModule {self.header.summary}>"
-
-    def __enter__(self) -> CompiledModule:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

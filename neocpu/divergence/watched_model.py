@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import array_dtype, from_bits, round_to_bits
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import ArtifactError
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.guarding.guarded_workspaces import Workspaces
@@ -55,7 +56,7 @@ class SeenRun:
     outputs: Mapping[str, Array]
 
 
-class WatchedModel:
+class WatchedModel(Closing):
     """A loaded artifact.
 
     Parameters
@@ -123,15 +124,8 @@ class WatchedModel:
         )
         self._session.intercept(self._interception)
 
-    def __enter__(self) -> WatchedModel:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End its threads. May be repeated."""
         self._pool.close()
 
     def run(self, inputs: Mapping[str, Array], given: Mapping[str, Array] = NOTHING) -> SeenRun:

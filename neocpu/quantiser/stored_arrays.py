@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, BinaryIO, Final, Self
+from typing import IO, Any, BinaryIO, Final
 
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import regular_status
 from neocpu.foundation.plain_text import plain
@@ -122,7 +122,7 @@ class StoredArray:
             return read_npy_data(stream, header)
 
 
-class StoredArrays(Mapping[str, StoredArray]):
+class StoredArrays(Mapping[str, StoredArray], Closing):
     """The arrays of an ``.npz`` file by name, or the one of an ``.npy`` file, which has no name.
 
     Parameters
@@ -171,15 +171,6 @@ class StoredArrays(Mapping[str, StoredArray]):
         """Return how many there are."""
         return len(self._members)
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
+    def close(self) -> None:
+        """Close the file. May be repeated."""
         self._opened.close()

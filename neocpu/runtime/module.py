@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
 from neocpu.runtime.array_types import AnyArray, ArrayLike
@@ -117,7 +117,7 @@ def _load_streams(
     return Module(session, pools, pools)
 
 
-class Module(Unpicklable):
+class Module(Unpicklable, Closing):
     """A compiled model, ready to run. Made by `load`.
 
     It has threads of its own or a pool shared with others. It may be called from many threads at
@@ -396,17 +396,6 @@ class Module(Unpicklable):
             self._pool.wait()
         self._batches = None  # which has it as well
         del session
-
-    def __enter__(self) -> Module:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         streams = "" if self.streams == 1 else f", {self.streams} at once"

@@ -6,9 +6,9 @@ import operator
 import os
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
 from neocpu.runtime.binding import Handle, library, made_by
@@ -30,7 +30,7 @@ _PERFORMANCE: Final = -1000000
 """``NEOCPU_PERFORMANCE``."""
 
 
-class ThreadPool(Unpicklable):
+class ThreadPool(Unpicklable, Closing):
     """Threads that modules run on. Calls of all modules of one pool take turns, in order.
 
     Without one, each module has threads of its own: two of them called at once then compete for
@@ -123,17 +123,6 @@ class ThreadPool(Unpicklable):
         self._queue.end()
         self.wait()
         self._handle = None
-
-    def __enter__(self) -> ThreadPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @staticmethod
     def _closed() -> UsageError:

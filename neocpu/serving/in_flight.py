@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from neocpu.foundation.closing import Closing
 from neocpu.serving.refusals import OverloadedError
 
 RETRY_SECONDS: Final = 5
@@ -71,7 +71,7 @@ class InFlight:
             )
 
 
-class Share:
+class Share(Closing):
     """What one request holds, until it is closed. A context manager, too."""
 
     __slots__ = ("_all", "_answer", "_request")
@@ -109,14 +109,3 @@ class Share:
         """Give all of it back. May be repeated."""
         self.hold_request(0)
         self.hold_answer(0)
-
-    def __enter__(self) -> Share:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.host import usable_cores, usable_cpus
 from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
@@ -38,7 +39,7 @@ CHECK_PATIENCE = 10
 LEAST_MEMORY, MEMORY_SHARE = 2 << 30, 0.8
 
 
-class LocalMeasurer:
+class LocalMeasurer(Closing):
     """Measures candidates on the machine it runs on; a context manager.
 
     Parameters
@@ -92,9 +93,6 @@ class LocalMeasurer:
         for child in self._children:
             child.start()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the children, in the middle of a candidate if need be."""

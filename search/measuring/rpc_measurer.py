@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.linker import find_linker
@@ -47,7 +48,7 @@ SHARE = 8
 PROBE = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1), numerics=FLOAT32)
 
 
-class RpcMeasurer:
+class RpcMeasurer(Closing):
     """Measures candidates on servers; a context manager, whose body may measure.
 
     Parameters
@@ -115,9 +116,6 @@ class RpcMeasurer:
                 self._hands.append(ServerHand(fleet, session))
             self._closing = opened.pop_all()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the sessions, in the middle of a candidate if need be."""

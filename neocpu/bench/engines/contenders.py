@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ import psutil
 
 from neocpu.bench.engines.engine_session import AnyArray
 from neocpu.bench.engines.engines import CONVERTERS
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.host import peak_memory
 from neocpu.foundation.python_child import module_command
 from neocpu.foundation.temporary import TemporaryFolder
@@ -129,7 +129,7 @@ class Usage:
     peak_rss: int
 
 
-class ContenderProcess:
+class ContenderProcess(Closing):
     """The process of a contender; it runs only while a request is under way.
 
     Attributes
@@ -254,17 +254,6 @@ class ContenderProcess:
             # A request that a dead process never read is flushed on closing.
             with suppress(BrokenPipeError):
                 stream.close()
-
-    def __enter__(self) -> ContenderProcess:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         stdin = self._process.stdin

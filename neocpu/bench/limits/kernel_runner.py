@@ -7,12 +7,12 @@ import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Final
 
 import tvm
 
 from neocpu.bench.engines.engine_session import AnyArray
+from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import TargetError
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
@@ -23,7 +23,7 @@ SAMPLE_SECONDS: Final = 0.002
 """Length of one sample: long against the clock's grain, short against a scheduler's slice."""
 
 
-class KernelRunner:
+class KernelRunner(Closing):
     """Builds kernels and times them on a thread of its own, with a pool of exactly ``threads``.
 
     Raises
@@ -57,17 +57,6 @@ class KernelRunner:
     def close(self) -> None:
         """End the thread and its pool."""
         self._worker.shutdown()
-
-    def __enter__(self) -> KernelRunner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _on_worker(self, call: Any) -> Any:
         return self._worker.submit(call).result()
