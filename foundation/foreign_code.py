@@ -9,8 +9,8 @@ from typing import Final
 from neocpu.foundation.errors import NeoCPUError, UsageError
 from neocpu.foundation.plain_text import shortened
 
-_MOST: Final = 500
-"""Characters that are told of an exception."""
+_MOST_TOLD: Final = 1000
+"""Characters of what an exception says: it may be any."""
 
 
 @contextmanager
@@ -39,13 +39,15 @@ def foreign_code(failure: Callable[[BaseException], NeoCPUError]) -> Iterator[No
 
 
 def told(error: BaseException) -> str:
-    """Return on one line what code raised."""
-    kind = type(error).__name__
+    """Return on one line, which is cut where it is long, what code raised."""
+    name = type(error).__name__
     try:
         if isinstance(error, SystemExit):
             code = "" if error.code is None else repr(error.code)
-            return shortened(f"it ends the program, by sys.exit({code})", _MOST)
+            return shortened(f"it ends the program, by sys.exit({code})", _MOST_TOLD)
         text = " ".join(str(error).split())
-    except (Exception, SystemExit):  # text of an exception is made by code that is not ours, too
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # what it says of itself is its own code, too
         text = ""
-    return shortened(f"{kind}: {text}" if text else kind, _MOST)
+    return shortened(f"{name}: {text}" if text else name, _MOST_TOLD)

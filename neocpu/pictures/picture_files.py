@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
+import ctypes
 import threading
 import warnings
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,7 @@ from neocpu.pictures.picture_bounds import (
     plane_bytes,
     resize_bytes,
 )
+from neocpu.pictures.picture_parts import CountedReads, check_tags
 from neocpu.tensor_spec import LETTERBOX, TensorSpec
 
 Pixels: TypeAlias = np.ndarray[Any, Any]
@@ -30,8 +32,12 @@ MAX_SCANS: Final = 64
 """Of a JPEG: each is a pass over the whole picture, and may take hardly any bytes."""
 _JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 _BLACK_IS_ZERO: Final = 1
-_PHOTOMETRIC, _SUBSAMPLING = 262, 530
+_PHOTOMETRIC, _FILL_ORDER, _PLANES, _SAMPLE_FORMAT, _SUBSAMPLING = 262, 266, 284, 339, 530
 """Tags of TIFF."""
+_WHITE_IS_ZERO: Final = 0
+_SIGNED: Final = 2
+_APART: Final = 2
+"""Of the tag for planes: each colour has its own."""
 _SIXTEEN_BITS: Final = ("PNG", "PPM")
 """Formats whose integers of 32 bits in Pillow are of 16 bits in the file."""
 _OPENING: Final = threading.Lock()
@@ -79,11 +85,14 @@ def read_sized(
         scans = bytes(file).count(_SCAN) if bytes(file[:2]) == _JPEG else 1
         if scans > MAX_SCANS:
             raise ValueError(f"it has more than {MAX_SCANS} scans")
+        check_tags(file)
+        stream = CountedReads(file)
         # Pillow warns of large pictures, which are refused here by what they take. Filters of
         # warnings are the whole process's: two threads that change them may never restore them.
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(file), formats=formats)
+            image = Image.open(stream, formats=formats)
+        stream.end_head()
         _check_meaning(image)
         steps = _steps(image.mode, mode)
         decoded = plane_bytes(image.size, image.mode) + decoder_bytes(image, scans)
@@ -164,15 +173,46 @@ def _check_meaning(image: Any) -> None:
             f"its pixels are of Pillow's mode {image.mode}, which no scale to bytes is known of; "
             "store it with 8 or 16 bits a colour"
         )
-    if image.format != "TIFF":
-        return
-    # What Pillow reads as if it were something else.
+    if image.format == "TIFF":
+        _silence_libtiff()
+        _check_tiff(image)
+
+
+def _check_tiff(image: Any) -> None:
+    """Refuse an open TIFF that Pillow reads as if it were another.
+
+    Raises
+    ------
+    ValueError
+    """
     bits, meaning = bits_per_sample(image), image.tag_v2.get(_PHOTOMETRIC)
+    if _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):
+        raise ValueError("it is a TIFF of signed numbers: store it with unsigned ones")
+    raw = image.info.get("compression") == "raw"
+    # Of planes that are not compressed, Pillow takes the first letter of how they are stored.
+    plain = set(bits) == {8} and meaning != _WHITE_IS_ZERO and image.tag_v2.get(_FILL_ORDER, 1) == 1
+    if raw and image.tag_v2.get(_PLANES) == _APART and not plain:
+        raise ValueError(
+            "it is a TIFF of a plane for each colour, not compressed: those are taken with 8 bits"
+        )
     if image.mode.startswith("I;16") and (bits != (16,) or meaning != _BLACK_IS_ZERO):
         raise ValueError("only TIFFs of grey from 0, black, to 65535 are taken with 16 bits")
     subsampled = image.tag_v2.get(_SUBSAMPLING, (2, 2)) != (1, 1)
-    if image.mode == "YCbCr" and subsampled and image.info.get("compression") == "raw":
+    if image.mode == "YCbCr" and subsampled and raw:
         raise ValueError("it is a TIFF of subsampled colours, not compressed: store it as RGB")
+
+
+@cache
+def _silence_libtiff() -> None:
+    """Have libtiff say nothing: it tells the screen what Pillow raises, once a file.
+
+    Pillow itself turns its warnings off. A function of a library that another is linked with is
+    found through that one.
+    """
+    from PIL import Image
+
+    with suppress(AttributeError, OSError):  # a Pillow without it, or with all of it inside
+        ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler(None)
 
 
 def _check_bytes(

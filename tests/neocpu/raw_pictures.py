@@ -56,23 +56,29 @@ def png_of(
 
 
 def tiff(
-    data: bytes, width: int, height: int, bits: tuple[int, ...], photometric: int, **tags: int
+    data: bytes,
+    width: int,
+    height: int,
+    bits: tuple[int, ...],
+    photometric: int,
+    **tags: int | tuple[int, ...],
 ) -> bytes:
     """Return a TIFF, little-endian, of one strip that is not compressed.
 
-    Tags are given by number, as ``t339=2``.
+    Tags are given by number, as ``t339=2``; 273, the places of strips, too if there are several.
     """
     fields = {256: (width,), 257: (height,), 258: bits, 259: (1,), 262: (photometric,)}
     fields |= {277: (len(bits),), 278: (height,), 279: (len(data),)}
-    fields |= {int(name[1:]): (value,) for name, value in tags.items()}
-    start = 8 + len(data) + len(data) % 2
     fields[273] = (8,)
+    for name, given in tags.items():
+        fields[int(name[1:])] = given if isinstance(given, tuple) else (given,)
+    start = 8 + len(data) + len(data) % 2
     # The longer values lie after the directory.
     count, more = len(fields), b""
     behind = start + 2 + 12 * count + 4
     entries = b""
     for tag, values in sorted(fields.items()):
-        kind, code = (3, "H") if tag in (258, 259, 262, 274, 277, 339) else (4, "I")
+        kind, code = (3, "H") if tag in (258, 259, 262, 266, 274, 277, 284, 339) else (4, "I")
         packed = struct.pack(f"<{len(values)}{code}", *values)
         if len(packed) > 4:
             entries += struct.pack("<HHII", tag, kind, len(values), behind + len(more))

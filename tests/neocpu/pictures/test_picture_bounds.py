@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
 
@@ -78,6 +79,27 @@ def test_pictures_within_the_bound_take_no_more(tmp_path):
     found = dict(zip(files, measured(tmp_path, files.values()), strict=True))
     assert {name: said for name, (said, _) in found.items()} == dict.fromkeys(files, "")
     assert {name: peak for name, (_, peak) in found.items() if peak > BOUND + SLACK} == {}
+
+
+def test_files_of_many_parts_are_refused_before_each_becomes_an_object(tmp_path):
+    """Of 15 MB some took a gigabyte, and minutes."""
+    jpeg, gif = plain("JPEG", 8), plain("GIF", 8, "P")
+    many, count = 1 << 20, 1 << 17
+    place = gif.index(b",")  # of the first frame
+    big = struct.pack("<2sHHHQQ", b"II", 43, 8, 0, 16, 1)
+    files = {
+        "strips": tiff(bytes(64), 1, many, (8,), 1, t273=(8,) * many, t278=1),
+        "bits": tiff(bytes(64), 8, 8, (8,) * many, 1, t277=1),
+        "tiff, of large places": big + struct.pack("<HHQQ", 273, 4, many, 40) + bytes(4 * many),
+        "jpeg": jpeg[:2] + b"\xff\xfe\0\3a" * count + jpeg[2:],
+        "jpeg, with what is none": jpeg[:20] + bytes(many) + jpeg[20:],
+        "gif": gif[:place] + b"!\xfe\1a\0" * count + gif[place:],
+    }
+    found = dict(zip(files, measured(tmp_path, files.values()), strict=True))
+    refused = "too many parts|tag (258|273) has 1048576 values"
+    told = {name: said for name, (said, _) in found.items()}
+    assert {name: said for name, said in told.items() if not re.search(refused, said)} == {}
+    assert {name: peak for name, (_, peak) in found.items() if peak > SLACK} == {}
 
 
 def test_small_files_that_claim_much_are_refused_before_anything_is_made(tmp_path):

@@ -153,6 +153,19 @@ def words(*values):
 
 PIXELS = WIDTH * HEIGHT
 MASKS_565 = struct.pack("<3I", 0xF800, 0x7E0, 0x1F)
+
+
+def planes(bits, *values, photometric=2, **tags):
+    """Return a TIFF with a plane for each colour, not compressed."""
+    size = PIXELS * bits // 8
+    data = b"".join(value.to_bytes(bits // 8, "little") * PIXELS for value in values)
+    strips = {
+        "t273": tuple(8 + size * n for n in range(len(values))),
+        "t279": (size,) * len(values),
+    }
+    return tiff(data, *SIZE, (bits,) * len(values), photometric, t284=2, **strips, **tags)
+
+
 PALETTE = bytes([*LEFT[::-1], 0, *RIGHT[::-1], 0]).ljust(1024, b"\0")
 
 
@@ -163,6 +176,7 @@ PALETTE = bytes([*LEFT[::-1], 0, *RIGHT[::-1], 0]).ljust(1024, b"\0")
         (tiff(bytes([0x66]) * PIXELS, *SIZE, (8,), 0), 0x99),  # white is zero
         (tiff(bytes([0x66]) * (PIXELS // 2), *SIZE, (4,), 1), 0x66),
         (tiff(bytes([0xAA]) * (PIXELS // 4), *SIZE, (2,), 1), 0xAA),
+        (planes(8, 0x66, 0x33, 0x99), (0x66, 0x33, 0x99)),
         (tiff(words(*(0x6600, 0x3300, 0x9900) * PIXELS), *SIZE, (16,) * 3, 2), (0x66, 0x33, 0x99)),
         (bmp(words(*[0x7C00 | 16] * PIXELS), *SIZE, 16), (255, 0, 132)),
         (
@@ -188,6 +202,12 @@ def test_kinds_that_pillow_does_not_write(file, expected):
         (tiff(words(*[5] * PIXELS), *SIZE, (16,), 0), "grey from 0, black"),  # white is zero
         (tiff(bytes(PIXELS * 3 // 2), *SIZE, (12,), 1), "grey from 0, black"),
         (tiff(bytes(PIXELS * 3), *SIZE, (8,) * 3, 6), "subsampled colours"),
+        (tiff(bytes(PIXELS), *SIZE, (8,), 1, t339=2), "signed"),
+        (planes(16, 0x6600, 0x3300, 0x9900), "a plane for each colour"),
+        (planes(8, 0x66, photometric=0), "a plane for each colour"),
+        (planes(8, 0x66, 0x33, 0x99, t266=2), "a plane for each colour"),  # bits from the right
+        (tiff(bytes(PIXELS), *SIZE, (8,), 1, t262=(1, 1)), "tag 262 has 2 values"),
+        (tiff(bytes(PIXELS), *SIZE, (8,), 1, t274=(1, 1)), "tag 274 has 2 values"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n", "cannot identify"),
         (b"P5 16 8 255\n" + bytes(PIXELS), "cannot identify"),
         (saved(coloured(), "PNG")[:60], "truncated|broken"),
@@ -200,6 +220,13 @@ def test_what_is_refused(file, says):
         with pytest.raises(ValueError, match=says) as caught:
             read_sized(file, "RGB", SIZE, "stretch")
     assert "\n" not in str(caught.value)
+
+
+def test_libtiff_says_nothing_of_its_own(capfd):
+    broken = tiff(bytes(PIXELS), *SIZE, (8,), 1, t259=8)  # deflated, it claims
+    with pytest.raises(ValueError, match="decoder error"):
+        read_sized(broken, "L", SIZE, "stretch")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_ppm_of_both_depths_where_it_is_taken():
