@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from neocpu.foundation.errors import UnsupportedError, UsageError
 from neocpu.foundation.foreign_code import foreign_code, told
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     Array: TypeAlias = npt.NDArray[Any]
     Attributes: TypeAlias = Mapping[str, Any]
     Computed: TypeAlias = te.Tensor | Sequence[te.Tensor] | tirx.PrimFunc
+
+_NO_NUMBERS: Final = "OSUMm"
+"""numpy's kinds of arrays of objects, texts and times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class CustomOperator:
         Raises
         ------
         UnsupportedError
-            If that fails, or there is none.
+            If that fails or makes no numbers, or there is none.
         """
         if self.reference is None:
             raise UnsupportedError(
@@ -95,5 +98,9 @@ class CustomOperator:
 
         with foreign_code(partial(self.failure, node)):
             found = self.reference(inputs, attributes)
-        outputs = found if isinstance(found, list | tuple) else (found,)
-        return tuple(map(np.asarray, outputs))
+            several = found if isinstance(found, list | tuple) else (found,)
+            outputs = tuple(map(np.asarray, several))
+            for each in outputs:
+                if each.dtype.kind in _NO_NUMBERS:
+                    raise TypeError(f"its reference makes {each.dtype.name} values, not numbers")
+        return outputs

@@ -128,10 +128,12 @@ def _loaded(entry: EntryPoint, where: str) -> list[CustomOperator]:
     def failure(error: BaseException) -> UsageError:
         return UsageError(f"{where} cannot be loaded from {entry.value}: {told(error)}")
 
-    with foreign_code(failure):  # importing runs whatever the module does
+    with foreign_code(failure):  # importing runs whatever the module does, and so does what it has
         value: Any = entry.load()
-    operators = list(value) if isinstance(value, list | tuple) else [value]
-    for operator in operators:
-        if not isinstance(operator, CustomOperator):
-            raise UsageError(f"{where}: {entry.value} is not a neocpu.CustomOperator: {operator!r}")
+        operators = list(value) if isinstance(value, list | tuple) else [value]
+        for operator in operators:
+            if not isinstance(operator, CustomOperator):
+                raise UsageError(
+                    f"{where}: {entry.value} is not a neocpu.CustomOperator: {operator!r}"
+                )
     return operators

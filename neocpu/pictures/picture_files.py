@@ -209,10 +209,10 @@ def _silence_libtiff() -> None:
     Pillow itself turns its warnings off. A function of a library that another is linked with is
     found through that one.
     """
-    from PIL import Image
+    from PIL import _imaging
 
     with suppress(AttributeError, OSError):  # a Pillow without it, or with all of it inside
-        ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler(None)
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
 
 
 def _check_bytes(

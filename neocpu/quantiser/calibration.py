@@ -16,6 +16,7 @@ import numpy as np
 from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.foundation.errors import MissingFileError, UsageError
 from neocpu.foundation.foreign_code import foreign_code, told
+from neocpu.foundation.plain_text import shortened
 from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
@@ -26,6 +27,8 @@ Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
 """A path as the command line takes it, an array of samples, arrays by input, or samples."""
 
 _END: Final = object()
+_MAX_NAMES: Final = 200
+"""Characters of the names of arrays in a message: a file may have any number."""
 
 
 def read_samples(
@@ -149,7 +152,7 @@ def _of_arrays(
     """Cut arrays along their first axis into samples; of stored ones no more is read."""
     missing = [spec.name for spec in specs if spec.name not in given]
     if missing:
-        has = ", ".join(sorted(map(str, given))) or "none"
+        has = shortened(", ".join(sorted(map(str, given))) or "none", _MAX_NAMES)
         raise UsageError(f"{where} has no array for input '{missing[0]}'; it has {has}")
     arrays = {spec.name: _array(given[spec.name], spec, where) for spec in specs}
     counts = {_count(arrays[spec.name], spec, where) for spec in specs}

@@ -148,6 +148,13 @@ def bad(*_):
     raise KeyError("no such\nthing")
 
 
+class Ending:
+    """What ends the program, whatever is asked of it."""
+
+    def __array__(self, *_, **__):
+        raise SystemExit(0)
+
+
 FAILURES = {
     "compute": (bad, None, UnsupportedError, "fails at node 'the_node': KeyError: 'no such"),
     "no tensor": (lambda *_: 3, None, UnsupportedError, "TypeError: it returns int, not te.Tensor"),
@@ -156,6 +163,18 @@ FAILURES = {
         bad,
         AccuracyError,
         r"\(numpy: custom operator house::Bad of package test.* fails at node 'the_node': KeyError",
+    ),
+    "no array": (
+        lambda x, _: te.compute(x[0].shape, x[0]),
+        lambda *_: Ending(),
+        AccuracyError,
+        "fails at node 'the_node': it ends the program",
+    ),
+    "objects": (
+        lambda x, _: te.compute(x[0].shape, x[0]),
+        lambda x, _: x[0].astype(object),
+        AccuracyError,
+        "TypeError: its reference makes object values, not numbers",
     ),
     "no reference": (
         lambda x, _: te.compute(x[0].shape, x[0]),
@@ -212,6 +231,11 @@ def test_something_else_is_not_registered():
         ("", "ops_b:THIS", "cannot be loaded from ops_b:THIS: AttributeError"),
         ("OPERATORS = 3", "ops_c", "ops_c:OPERATORS is not a neocpu.CustomOperator: 3"),
         (None, "ops_d", "ModuleNotFoundError"),
+        (
+            "class X:\n  def __repr__(self): raise SystemExit(0)\nOPERATORS = X()",
+            "ops_g",
+            "cannot be loaded from ops_g:OPERATORS: it ends the program",
+        ),
     ],
 )
 def test_a_module_that_has_none(tmp_path, monkeypatch, text, name, message):

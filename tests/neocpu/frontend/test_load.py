@@ -260,6 +260,14 @@ class TestExternalData:
             self.relocate(moved, location)
             assert "external data" in failure(ModelError, moved)
 
+    @pytest.mark.parametrize("location", ["a" * 300, "a/" * 3000 + "a"])
+    def test_a_name_that_is_too_long(self, external, location):
+        self.relocate(external, location)
+        message = failure(ModelError, external)
+        assert message.startswith(f"cannot read the external data of '{external}'")
+        assert "too long" in message
+        assert len(message) < 600
+
     def test_symbolic_link_out_of_the_folder(self, external, tmp_path):
         inner = tmp_path / "inner"
         inner.mkdir()
