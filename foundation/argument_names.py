@@ -38,8 +38,11 @@ _OF_A_COMMAND: Final = r"neocpu [a-z]+ --[a-z-]+|(?:python -m|optimum-cli|git) .
 _SHAPE: Final = r"\S+:\w+(?:,\w+)*"
 _VALUE: Final = r"[^\s={}]+=-?(?:\d+(?:\.\d+)?|VALUE)"
 _KIND: Final = r"[^\s={}]+=\w+"
-_WORD: Final = r"(?!(?:is|of|or|and|needs|names)\b)[a-z]+\d*(?:-[a-z]+)*\b(?!=)"
-_WORDED: Final = ("accuracy", "goal", "key", "nms", "opt", "precision", "solver", "strategy")
+_WORD: Final = r"(?!(?:is|of|or|and|needs|names|llvm)\b)[a-z]+\d*(?:-[a-z]+)*\b(?!=)"
+_WORDED: Final = (
+    *("accuracy", "goal", "key", "nms", "opt", "precision", "solver", "strategy", "target"),
+)
+_VERB: Final = "are|does|is|lists|makes|measures|names|needs|says"
 
 _OPTION: Final = re.compile(
     rf"(?P<command>{_OF_A_COMMAND})"
@@ -48,6 +51,7 @@ _OPTION: Final = re.compile(
     r"|(?<![\w-])(?P<texted>--(?:input|resize|nms)) (?P<text>[^\s:=]+[:=x][^\s,;]*[^\s,;:])"
     rf"|(?<![\w-])(?P<worded>--(?:{'|'.join(_WORDED)})) (?P<word>{_WORD})"
     r"|(?<![\w-])(?P<quoted>--[a-z-]+) (?=['\"\d]|nan\b)"
+    rf"|(?<![\w-])(?P<subject>--[a-z][a-z-]*) (?=(?:{_VERB})\b)"
     r"|(?<![\w-])(?P<bare>--[a-z][a-z-]*)"
 )
 
@@ -71,4 +75,6 @@ def _argument(found: re.Match[str]) -> str:
             return f"{_NAMES[found[key]]}{found[value]!r}"
     if found["quoted"]:
         return _NAMES.get(found["quoted"], f"{found['quoted']} ")
+    if subject := found["subject"]:
+        return f"{_NAMES.get(subject, subject).removesuffix('=')} "
     return _NAMES.get(found["bare"], found["bare"]) if found["bare"] else found[0]

@@ -246,7 +246,7 @@ def _seconds(time: float | str) -> float:
         try:
             return parse_duration(time)
         except ValueError as error:
-            raise UsageError(f"a tuning budget: {error}") from None
+            raise UsageError(f"the tuning budget {error}") from None
     if isinstance(time, bool) or not isinstance(time, Real) or not 0 <= time < math.inf:
         kind = UsageError if isinstance(time, Real) else ArgumentTypeError
         raise kind(

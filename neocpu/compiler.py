@@ -10,6 +10,7 @@ from neocpu.compile_each import compile_each
 from neocpu.compile_options import CompileOptions, Member, parse_budget, parse_threads
 from neocpu.compiled_module import CompiledModule
 from neocpu.foundation import option_words as words
+from neocpu.foundation.errors import ArgumentTypeError
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.input_shapes import Given, InputShapes
@@ -209,6 +210,10 @@ def tune(
     ------
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
     """
+    if isinstance(models, str | bytes) or not isinstance(models, Sequence):
+        raise ArgumentTypeError(
+            f"models must be a sequence, as [model], got {type(models).__name__}"
+        )
     report = on_progress or silent
     cpu = parse_target(target)
     threads = parse_threads(threads)

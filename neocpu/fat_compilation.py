@@ -13,7 +13,7 @@ from neocpu.building.fat_file import combine_each
 from neocpu.compile_each import compile_each
 from neocpu.compile_options import CompileOptions, CompileSettings, Member
 from neocpu.compiled_module import CompiledModule
-from neocpu.foundation.errors import TargetError, UsageError
+from neocpu.foundation.errors import ArgumentTypeError, TargetError, UsageError
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.option_words import PrecisionName
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
@@ -119,6 +119,8 @@ def parse_members(cpus: Sequence[str], default: Precision, *, tuning: bool) -> t
     ------
     TargetError, UsageError
     """
+    if isinstance(cpus, str):
+        raise ArgumentTypeError(f"cpus must be a sequence, as ({cpus!r},), got one str")
     members: list[Member] = []
     for text in cpus:
         member = Member.parse(text, default)

@@ -15,6 +15,16 @@ static neocpu_status broken(const nc_file *file, const char *problem) {
                  file->path, problem);
 }
 
+/* What is no ELF file may be the model that an artifact has yet to be made of. */
+static neocpu_status no_elf(const nc_file *file) {
+  const char *dot = strrchr(file->path, '.');
+  if (dot == NULL || strcmp(dot, ".onnx") != 0) return broken(file, "it is not an ELF file");
+  return nc_fail(NEOCPU_ARTIFACT,
+                 "%s is not a neocpu artifact, it is not an ELF file; compile the model first "
+                 "with `neocpu compile`",
+                 file->path);
+}
+
 static const char *machine_name(uint16_t machine) {
   switch (machine) {
     case EM_X86_64:
@@ -27,11 +37,11 @@ static const char *machine_name(uint16_t machine) {
 }
 
 static neocpu_status read_header(const nc_file *file, Elf64_Ehdr *header) {
-  if (file->size < SELFMAG) return broken(file, "it is not an ELF file");
+  if (file->size < SELFMAG) return no_elf(file);
   const size_t size = file->size < sizeof *header ? file->size : sizeof *header;
   const neocpu_status status = nc_file_read(file, 0, header, size);
   if (status != NEOCPU_OK) return status;
-  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return broken(file, "it is not an ELF file");
+  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return no_elf(file);
   if (size < sizeof *header) return broken(file, "its ELF header is truncated");
   const unsigned char *ident = header->e_ident;
   if (ident[EI_CLASS] != ELFCLASS64 || ident[EI_DATA] != ELFDATA2LSB) {

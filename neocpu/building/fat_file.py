@@ -24,7 +24,7 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.files import replacing
 from neocpu.runtime.artifact import ArtifactFile, Variant
 
@@ -61,6 +61,11 @@ def combine(
     ArtifactError
         If one of them is damaged, or the disk is full.
     """
+    if not isinstance(artifacts, Mapping):
+        raise ArgumentTypeError(
+            "artifacts must be a mapping from names of CPUs to files, as {'avx2': 'net-avx2.so'}, "
+            f"got {type(artifacts).__name__}"
+        )
     return combine_each(artifacts.items(), path)
 
 

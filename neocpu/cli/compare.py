@@ -11,7 +11,7 @@ from neocpu.cli import options
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.plans.page_file import check_page_file, write_page_file
 from neocpu.cli.terminal import Terminal
-from neocpu.foundation.errors import AccuracyError
+from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely
 from neocpu.input_shapes import Given
@@ -70,6 +70,8 @@ def command(
     from neocpu.input_shapes import InputShapes
     from neocpu.runtime.artifact import read_header
 
+    if is_artifact(model) and not is_artifact(artifact) and artifact.suffix == ".onnx":
+        raise UsageError(f"the model comes first: neocpu compare {artifact} {model}")
     asked = InputShapes.parse(shapes)
     specs = read_header(artifact).of(asked.by_name).inputs
     given = ComparisonInputs(None if inputs is None else read_archive(inputs, specs), seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -174,6 +175,11 @@ def command(
     wait_idly()
     start = time.perf_counter()
     path = output if output is not None else Path(f"{Path(model).stem}.so")
+    if output is None and os.path.abspath(model) == os.path.abspath(path):
+        raise UsageError(
+            f"{path} would be written over: if it is compiled already, neocpu run {path}; else "
+            "name another file with -o"
+        )
     data = calibration_options.files(others["calibrate"])
     check_destination(path, others=(model, *own_and_named(databases), *data))
     if (

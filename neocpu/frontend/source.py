@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
-from neocpu.foundation.errors import MissingModelError, ModelError
+from neocpu.foundation.errors import ArgumentTypeError, MissingModelError, ModelError
 from neocpu.foundation.files import read_file
 from neocpu.frontend.checks.tensor_check import all_tensors
 from neocpu.frontend.external_data import read_external_data
@@ -42,6 +42,8 @@ def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.
         truncated or outside the folder; or if a sparse tensor is malformed.
     UnsupportedError
         If dense tensors in place of sparse ones would be too large.
+    ArgumentTypeError
+        If it is none of these.
     """
     found = _read(model)
     make_dense(found, name_of(model))
@@ -59,8 +61,10 @@ def _read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
         own.CopyFrom(model)
         return _without_external_data(own, "the given ModelProto", _BY_PATH)
     if isinstance(model, bytes):
-        where = "the given bytes"
+        where = "the given bytes object"
         return _without_external_data(_parse(model, where), where, _BY_PATH)
+    if not isinstance(model, str | os.PathLike):
+        raise _no_model(model)
     path = Path(model)
     data = _read_bytes(path)
     try:
@@ -71,6 +75,20 @@ def _read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
         raise
     read_external_data(proto, path)
     return _without_external_data(proto, f"'{path}'", "save it with its weights inside")
+
+
+def _no_model(given: object) -> ArgumentTypeError:
+    """Return what to do instead; PyTorch's own models are known by their methods."""
+    if hasattr(given, "model_proto"):  # what torch.onnx.export returns
+        hint = ": pass its model_proto"
+    elif hasattr(given, "state_dict"):
+        hint = ": export it with torch.onnx.export(model.eval(), (example,), 'net.onnx')"
+    else:
+        hint = ""
+    return ArgumentTypeError(
+        "a model is the path of an .onnx file, its bytes, an onnx.ModelProto or the name of a "
+        f"built-in network, got {type(given).__name__}{hint}"
+    )
 
 
 def _read_bytes(path: Path) -> bytes:

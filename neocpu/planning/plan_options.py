@@ -68,7 +68,9 @@ class PlanOptions:
         UsageError
         """
         if max_weights is not None and (type(max_weights) is not int or max_weights < 0):
-            raise UsageError(f"max_weights must be bytes, 0 or more, got {max_weights!r}")
+            raise UsageError(
+                f"max_weights must be a number of bytes, 0 or more, got {max_weights!r}"
+            )
         return cls(
             _opt_level(opt),
             _solver(solver),

@@ -79,7 +79,7 @@ def _of_path(
     known = "a folder of pictures, an .npz file or loader.py:function"
     if not path.exists():
         raise MissingFileError(f"{text} is missing; calibrate with {known}")
-    raise UsageError(f"{text} is no {known}; calibrate with {known}")
+    raise UsageError(f"cannot calibrate with {text}: give {known}")
 
 
 def _of_folder(

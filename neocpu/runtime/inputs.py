@@ -164,6 +164,11 @@ def check_kind(spec: TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -
 
 
 def _check_dtype(spec: TensorSpec, dtype: np.dtype[Any]) -> None:
+    if dtype.kind in "OSU":  # None, text or objects: no conversion makes numbers of them
+        raise UsageError(
+            f"input '{spec.name}': expected {describe(spec.dtype, spec.shape)}, got what is no "
+            f"array of numbers (dtype {dtype})"
+        )
     if not holds(dtype, spec.dtype):
         wanted = "ml_dtypes.bfloat16" if spec.dtype == NAME else repr(spec.dtype)
         raise UsageError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import holds
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
+from neocpu.foundation.units import plural
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.tensor_spec import TensorSpec
@@ -26,7 +27,8 @@ def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray
     if len(sequence) != len(specs):
         names = ", ".join(spec.name for spec in specs)
         raise UsageError(
-            f"the model has {len(specs)} outputs ({names}), out= has {len(sequence)} arrays"
+            f"the model has {plural(len(specs), 'output')} ({names}), out= has "
+            f"{plural(len(sequence), 'array')}: pass one for each, in this order"
         )
     return [check_output(spec, array) for spec, array in zip(specs, sequence, strict=True)]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.binding import (
@@ -290,11 +290,12 @@ def delivered(
 def _bytes_of(source: Any) -> AnyArray:
     try:
         return np.frombuffer(source, np.uint8)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"expected the path of a compiled model or its bytes, got {type(source).__name__}: "
-            f"{error}"
+    except TypeError:
+        raise ArgumentTypeError(
+            f"expected the path of a compiled model or its bytes, got {type(source).__name__}"
         ) from None
+    except ValueError as error:
+        raise UsageError(f"the bytes of a compiled model cannot be read: {error}") from None
 
 
 def _specs(array: Any, count: int) -> tuple[TensorSpec, ...]:

@@ -126,8 +126,8 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
     for each in signatures:
         if not isinstance(each, Mapping):
             raise UsageError(
-                "a set of shapes is a sequence of mappings from names of inputs to shapes, got "
-                f"{type(each).__name__} in it"
+                "shapes are a mapping from names of inputs to shapes, as {'image': (1, 3, 224, "
+                f"224)}}, or a sequence of such for a set, got {shapes!r}"
             )
         if (parsed := InputShapes.parse(each)) in known:
             raise UsageError(f"--shape {_text(each)} is given twice: give each signature once")

@@ -44,7 +44,11 @@ COMMANDS_ONLY = {
         ("--search-seconds with --solver dp", "search_seconds= with solver='dp'"),
         ("--max-weights 1.0 kB is too small", "max_weights=1.0 kB is too small"),
         ("no server of --key zen is left", "no server of key='zen' is left"),
-        ("--key needs --tracker HOST:PORT", "key= needs tracker= HOST:PORT"),
+        ("--key needs --tracker HOST:PORT", "key needs tracker= HOST:PORT"),
+        ("compile with --target host, or", "compile with target='host', or"),
+        ("--shape names an input 'y'", "shapes names an input 'y'"),
+        ("--resize makes 2x2 of --db", "resize makes 2x2 of databases="),
+        ("--vs names no engine", "--vs names no engine"),
         ("pass --no-verify to keep it", "pass verify=False to keep it"),
         ("--input x=u8:nhwc:4x8: no", "input='x=u8:nhwc:4x8': no"),
         ("--nms yolo: the outputs", "nms='yolo': the outputs"),
@@ -76,7 +80,7 @@ def test_python_and_the_command_line_read_their_own(capsys: pytest.CaptureFixtur
         == 2
     )
     assert "--shape input:1,3,8,8 and --batch 2 contradict" in capsys.readouterr().err
-    with pytest.raises(neocpu.UsageError, match="search_seconds= is for solver="):
+    with pytest.raises(neocpu.UsageError, match="search_seconds is for solver="):
         neocpu.compile("resnet18", solver="exact", search_seconds=1)
 
 

@@ -112,8 +112,52 @@ def test_budgets_are_seconds_or_text(monkeypatch, tmp_path):
     for budget in (None, 1.5, np.float32(4), "90", "0.5h"):
         neocpu.tune([tiny()], budget=budget, database=database, only_database=True, threads=1)
     assert budgets == [600, None, 1.5, 4, 90, 1800]
-    with pytest.raises(UsageError, match="a tuning budget: '2 days' is not a duration"):
+    with pytest.raises(UsageError, match="the tuning budget '2 days' is not a duration"):
         neocpu.tune([tiny()], budget="2 days", database=database, only_database=True)
+
+
+class Exported:
+    """As PyTorch's exporter returns."""
+
+    model_proto = None
+
+
+class Network:
+    """As PyTorch's modules are."""
+
+    def state_dict(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: neocpu.compile(3), "path of an .onnx file, .* got int$"),
+        (lambda: neocpu.compile(None), "got NoneType$"),
+        (lambda: neocpu.compile(Network()), "got Network: export it with torch.onnx.export"),
+        (lambda: neocpu.compile(Exported()), "got Exported: pass its model_proto"),
+        (lambda: neocpu.tune("net.onnx"), r"a sequence, as \[model\], got str"),
+        (lambda: neocpu.tune(tiny()), r"a sequence, as \[model\], got ModelProto"),
+        (lambda: neocpu.compile_fat(tiny(), "avx2", "a.so"), r"a sequence, as \('avx2',\)"),
+        (lambda: neocpu.combine(["a.so"], "b.so"), "a mapping from names of CPUs to files"),
+    ],
+)
+def test_arguments_of_other_types(call, message):
+    with pytest.raises(TypeError, match=message) as caught:
+        call()
+    assert isinstance(caught.value, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_weights": "x"}, "max_weights must be a number of bytes"),
+        ({"shapes": (1, 3, 5, 5)}, r"as \{'image': \(1, 3, 224, 224\)\}, .* got \(1, 3, 5, 5\)"),
+    ],
+)
+def test_settings_that_mean_nothing(settings, message):
+    with pytest.raises(UsageError, match=message):
+        neocpu.compile(tiny(), **settings)
 
 
 def test_the_batch():

@@ -145,6 +145,18 @@ class TestOptions:
         assert f"{onnx_file} would be written over" in outcome.error
         assert compile_calls == []
 
+    def test_an_artifact_in_the_place_of_the_model(
+        self, cli: Cli, compile_calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("net.so").write_bytes(b"\x7fELF")
+        outcome = cli("compile", "net.so")
+        assert outcome.code == 2
+        assert "net.so would be written over: if it is compiled already, neocpu run net.so" in (
+            outcome.error
+        )
+        assert compile_calls == []
+
     def test_output_may_be_called_as_a_network(self, cli: Cli, compile_calls: list[Any]) -> None:
         assert cli("compile", "resnet50", "-o", "resnet50").error.endswith("stop")
         assert len(compile_calls) == 1

@@ -102,6 +102,11 @@ def test_defaults_and_choices_are_those_of_python(cli: Any) -> None:
     [
         ("quantize net.onnx", 2, "missing option '--calibrate'"),
         ("quantize net.onnx --calibrate none", 2, "none is missing; calibrate with a folder"),
+        (
+            "quantize net.onnx --calibrate net.onnx",
+            2,
+            "cannot calibrate with net.onnx: give a folder",
+        ),
         ("quantize gone.onnx --calibrate data.npz", 3, "gone.onnx"),
         ("quantize net.onnx --calibrate data.npz -o net.onnx", 2, "net.onnx would be written over"),
         ("quantize net.onnx --calibrate data.npz -o no/where.onnx", 2, "no"),

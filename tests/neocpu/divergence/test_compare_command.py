@@ -146,7 +146,8 @@ def test_a_plan_of_several(folder: Path, capfd: pytest.CaptureFixture[str]) -> N
         (("net.onnx", "nothing.so"), 8, "nothing.so"),
         (("nothing.onnx", "net.so"), 3, "nothing.onnx"),
         (("net.onnx", "damaged.so"), 8, "damaged"),
-        (("net.onnx", "net.onnx"), 8, "net.onnx"),
+        (("net.onnx", "net.onnx"), 8, "compile the model first with `neocpu compile`"),
+        (("net.so", "net.onnx"), 2, "the model comes first: neocpu compare "),
         (("net.onnx", "untold.so"), 8, "does not say where the model's tensors are"),
     ],
 )

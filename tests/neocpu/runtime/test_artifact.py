@@ -73,9 +73,15 @@ def test_empty_file(tmp_path):
 
 @pytest.mark.parametrize("content", [b"\x7f", b"hello, world" * 100, b"\x08\x07\x12\x07pytorch"])
 def test_not_elf(tmp_path, content):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(content)
-    assert "not an ELF file" in refused(path)
+    for name, said in (
+        ("net.so", "compile the model again"),
+        ("net.onnx", "compile the model first"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        message = refused(path)
+        assert "not an ELF file" in message
+        assert said in message
 
 
 def test_32_bit_elf(tmp_path):

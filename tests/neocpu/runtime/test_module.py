@@ -150,6 +150,13 @@ def test_wrong_shape_names_both_and_the_likely_fix(two_way, two_way_module, shap
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("given", [None, "picture.png", object()])
+def test_what_holds_no_numbers_is_not_to_be_converted(two_way, two_way_module, given):
+    with pytest.raises(UsageError, match="got what is no array of numbers") as caught:
+        two_way_module(two_way.inputs()[0], given)
+    assert "astype" not in str(caught.value)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "uint8"])
 def test_wrong_dtype_is_not_cast(linear_module, dtype):
     with pytest.raises(UsageError, match=rf"got dtype {dtype}: convert .* x.astype\('float32'\)"):
@@ -345,7 +352,7 @@ def test_a_file_s_content_in_memory(linear, kind):
 
 def test_what_is_neither_a_path_nor_bytes():
     for source in (7, None, ["a.so"]):
-        with pytest.raises(UsageError, match="expected the path of a compiled model or its bytes"):
+        with pytest.raises(TypeError, match=r"path of a compiled model or its bytes, got \w+$"):
             load(source)
     with pytest.raises(ArtifactError, match="the model in memory"):
         load(b"nothing of the kind")

@@ -97,7 +97,7 @@ def frozen():
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        (fresh(), r"2 outputs \(sum, same\), out= has 1 arrays"),
+        (fresh(), r"2 outputs \(sum, same\), out= has 1 array: pass one for"),
         ([fresh()] * 3, "out= has 3 arrays"),
         ([fresh("f8"), fresh()], r"'sum': expected float32\[2,3,8,6\], got float64\[2,3,8,6\]"),
         ([fresh(), fresh()[0]], r"'same': expected float32\[2,3,8,6\], got float32\[3,8,6\]"),

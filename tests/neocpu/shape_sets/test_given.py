@@ -107,8 +107,8 @@ def test_too_many_combinations():
         ([{"x": (1, 3)}, {"x": (1, 3)}], r"shapes={'x': \(1, 3\)} is given twice"),
         ([{"x": np.array([n, 3])} for n in (1, 2, 1)], r"shapes={'x': \(1, 3\)} is given twice"),
         ([{"x": (n, 3)} for n in range(1, 66)], "a set of 65 shapes"),
-        ([(1, 3)], "sequence of mappings"),
-        (5, "sequence of mappings .* got int"),
+        ([(1, 3)], "a sequence of such for a set"),
+        (5, "a sequence of such for a set, got 5"),
     ],
 )
 def test_signatures_that_are_none(shapes, message):

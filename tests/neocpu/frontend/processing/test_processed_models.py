@@ -139,9 +139,9 @@ def test_masks_of_classes():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"input": "z=20x24"}, "input= names an input 'z' the model does not have"),
+        ({"input": "z=20x24"}, "input names an input 'z' the model does not have"),
         ({"input": "x=37x53"}, "give resize='20x24:stretch'"),
-        ({"input": "x=37x53", "resize": "20x20:crop"}, "resize= makes 20x20 and the model's"),
+        ({"input": "x=37x53", "resize": "20x20:crop"}, "resize makes 20x20 and the model's"),
         ({"input": "x=gray:20x24"}, "has gray pictures; the model's input is 1x3x20x24"),
         ({"outputs": {"z": "top5"}}, "outputs= z names an output 'z' the model does not have"),
         ({"outputs": {"y": "top5"}, "nms": "yolo:0.1:0.5"}, "no output is a YOLO's head"),
