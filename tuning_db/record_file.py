@@ -105,6 +105,11 @@ class Contents:
     lines: tuple[RecordLine, ...]
     skipped: tuple[SkippedLine, ...]
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a file of another kind, as a model or an artifact: it has no record."""
+        return not self.lines and _begins_foreign(self.data[:_HEAD])
+
     def winners(self) -> dict[Slot, RecordLine]:
         """Return the last line of each slot, which supersedes those before it."""
         return {entry.slot: entry for entry in self.lines}
@@ -264,6 +269,12 @@ def replace_contents(path: Path, data: bytes) -> None:
         new.write(data)
 
 
+def _begins_foreign(head: bytes) -> bool:
+    """Whether a file begins as no database does."""
+    begun = head.lstrip(b" \r\n\0")  # zeros are what a power failure leaves
+    return bool(begun) and not begun.startswith(b"{")
+
+
 def _refuse_foreign(path: Path, head: bytes) -> None:
     """Refuse to write to a model, an artifact or a page, by how it begins; records are JSON.
 
@@ -272,8 +283,7 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
     DatabaseError
         If it is one.
     """
-    begun = head.lstrip(b" \r\n\0")  # zeros are what a power failure leaves
-    if begun and not begun.startswith(b"{"):
+    if _begins_foreign(head):
         raise DatabaseError(
             f"cannot write tuning database {path}: it is a file of another kind; pass another one"
         )

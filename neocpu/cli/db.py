@@ -123,6 +123,8 @@ def check(terminal: Terminal, files: tuple[Path, ...]) -> None:
 
 
 def _checked(contents: Contents) -> dict[str, Any]:
+    if contents.is_foreign:  # its lines say nothing, and prune refuses it
+        raise DatabaseError(f"{contents.path} is no tuning database; name another file")
     bad = [(entry.line, entry.reason) for entry in contents.skipped]
     bad += [
         (entry.line, f"{entry.record.scheme} cannot compute {entry.record.workload}")

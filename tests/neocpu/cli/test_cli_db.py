@@ -310,6 +310,17 @@ def test_export_to_what_is_no_file(cli: Cli) -> None:
     assert Path("pipe").is_fifo()
 
 
+def test_check_names_a_file_of_another_kind(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "net.so"
+    path.write_bytes(b"\x7fELF\xa0\n\xc8\n")
+    outcome = cli("db", "check", path)
+    assert outcome.code == 7
+    assert outcome.err.splitlines() == [
+        f"neocpu: error: {path} is no tuning database; name another file"
+    ]
+    assert outcome.out == ""
+
+
 def test_a_foreign_file_does_not_print_all_of_itself(cli: Cli, write: Write) -> None:
     path = write("a.jsonl", tail="x\n" * (db.MAX_NOTES + 5))
     for arguments in (("merge", "all.jsonl", path), ("export", "--db", path)):
