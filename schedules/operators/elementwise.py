@@ -22,6 +22,7 @@ from tvm.sym import detect_linear_equation
 
 from neocpu.schedules.operators import reduction
 from neocpu.schedules.operators.block_accesses import Stage, read_stage
+from neocpu.schedules.tir.bfloat16 import round_casts
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -61,7 +62,7 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
         scheduled = sch.mod["main"]
     except ScheduleError:
         scheduled = func
-    return vectorize_calls(scheduled).with_attr(SCHEDULED, True)
+    return round_casts(vectorize_calls(scheduled)).with_attr(SCHEDULED, True)
 
 
 def _parallel_stages(sch: Schedule) -> Schedule:

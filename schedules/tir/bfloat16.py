@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+import tvm_ffi
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
@@ -48,6 +49,23 @@ def rounded(value: Any) -> Any:
     # A NaN all of whose bits are set would become a zero. (TVM takes ``value == value`` for true.)
     number = tirx.bitwise_and(bits, _const(0x7FFFFFFF)) <= _const(_INFINITY)
     return tirx.Select(number, nearest, _const(_QUIET_NAN)).astype(BITS)
+
+
+def round_casts(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Round float32 to bfloat16 as `rounded` does, wherever ``func`` casts it.
+
+    TVM would write what is cast three times. What has names in it, as exponentials have, cannot be
+    vectorised so, and all else takes longer to compile.
+    """
+
+    def replace(cast: Any) -> Any:
+        if str(cast.ty) != NAME or str(cast.value.ty) != "float32":
+            return cast
+        var = tirx.Var("t", "float32")
+        return tirx.Let(var, cast.value, tirx.reinterpret(NAME, rounded(var)))
+
+    body = tvm_ffi.structural_map(func.body, (tirx.Cast, replace))
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
 def halves(pairs: Any, lanes: int) -> tuple[Any, Any]:

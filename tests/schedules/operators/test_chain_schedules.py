@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
+import needs
 import pytest
 import tvm_ffi
+from kernel_harness import compile_for
 from tvm import te, tirx
+from tvm.error import InternalError
 from tvm.s_tir.stmt import SBlock
 
 from neocpu.schedules.estimates.kernel_work import GATHER, LIBRARY, SCALAR
@@ -15,7 +19,7 @@ from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 
 SHAPE = (1, 8, 28, 28, 16)
 TARGETS = {
@@ -78,17 +82,44 @@ def assert_vectors(function: tirx.PrimFunc, target: Any) -> None:
     assert all(nest.forks for nest in nests)
 
 
+def scheduled_chain(given: str, kind: str, made: str, target: CpuTarget) -> tirx.PrimFunc:
+    """Return a step between two types, scheduled."""
+    x = te.placeholder(SHAPE, given, name="x")
+    others: list[te.Tensor] = []
+    y = narrowed(stepped(widened(x, others), kind, others), made, others)
+    return schedule_function(te.create_prim_func([x, *others, y]), target)
+
+
 @pytest.mark.parametrize("made", DTYPES)
 @pytest.mark.parametrize("given", DTYPES)
 @pytest.mark.parametrize("cpu", TARGETS)
 def test_every_step_between_any_types_is_a_loop_over_vectors(cpu, given, made):
     target = parse_target(TARGETS[cpu])
     for kind in STEP_KINDS:
-        x = te.placeholder(SHAPE, given, name="x")
-        others: list[te.Tensor] = []
-        y = narrowed(stepped(widened(x, others), kind, others), made, others)
-        function = schedule_function(te.create_prim_func([x, *others, y]), target)
         try:
-            assert_vectors(function, target)
+            assert_vectors(scheduled_chain(given, kind, made, target), target)
         except AssertionError as error:
             raise AssertionError(f"{given} -> {kind} -> {made}: {error}") from None
+
+
+def library_calls(assembly: str) -> set[str]:
+    """Return the functions that code calls by name, but for parts of itself."""
+    called = set(re.findall(r"^\s(?:callq|bl)\s+([a-zA-Z_]\S*)", assembly, re.MULTILINE))
+    own = set(re.findall(r"^([a-zA-Z_]\w*):", assembly, re.MULTILINE))
+    return called - own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", DTYPES)
+@pytest.mark.parametrize("given", DTYPES)
+@pytest.mark.parametrize("cpu", TARGETS)
+@needs.one_in(7)
+def test_every_step_between_any_types_becomes_code_without_library_calls(cpu, given, made):
+    """A schedule that TVM cannot generate code of is none: the kernel is compiled without."""
+    target = parse_target(TARGETS[cpu])
+    for kind in STEP_KINDS:
+        try:
+            code = compile_for(scheduled_chain(given, kind, made, target), target)
+        except InternalError as error:
+            raise AssertionError(f"{given} -> {kind} -> {made}: {error}") from None
+        assert not library_calls(code), f"{given} -> {kind} -> {made}"
