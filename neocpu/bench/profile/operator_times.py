@@ -28,6 +28,11 @@ TIMEOUT: Final = 600.0
 CONSPICUOUS: Final = 0.03
 """Share of a run above which an operator that is no convolution or dense layer is named."""
 
+FAR_BELOW: Final = 0.1
+NOTICEABLE: Final = 0.02
+"""A kernel that takes more than `NOTICEABLE` of a run and reaches less than `FAR_BELOW` of what its
+nearest limit allows is marked: something is wrong with it."""
+
 CONVOLUTION: Final = "convolution, "
 DENSE, POOL, TRANSFORM = "dense", "pool", "transform"
 OTHER, RUNTIME = "other", "runtime"
@@ -164,6 +169,15 @@ class ProfileReport:
             and not row.kind.startswith(CONVOLUTION)
         )
 
+    @property
+    def far_below(self) -> tuple[Row, ...]:
+        """Kernels above `NOTICEABLE` that reach less than `FAR_BELOW` of their nearest limit."""
+        return tuple(
+            row
+            for row in self.kernels
+            if row.seconds > NOTICEABLE * self.total and 0 < row.share_of_bound < FAR_BELOW
+        )
+
     def share(self, row: Row) -> float:
         """Share of the time of all operators."""
         return row.seconds / self.total
@@ -235,6 +249,7 @@ class ProfileReport:
             "classes": [row(one) for one in self.classes],
             "operators": [operator(one) for one in self.operators],
             "conspicuous": [one.label for one in self.conspicuous],
+            "far_below": [one.label for one in self.far_below],
             "pages": dict(self.pages),
         }
 

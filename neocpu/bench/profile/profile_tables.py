@@ -7,10 +7,20 @@ from typing import Final
 
 from neocpu.bench.profile.integer_kernels import IntegerKernel, average_share, total_share
 from neocpu.bench.profile.network_profiles import ModelProfile
-from neocpu.bench.profile.operator_times import CONSPICUOUS, CONVOLUTION, ProfileReport, Row
+from neocpu.bench.profile.operator_times import (
+    CONSPICUOUS,
+    CONVOLUTION,
+    FAR_BELOW,
+    NOTICEABLE,
+    ProfileReport,
+    Row,
+)
 from neocpu.bench.results.document import Run, page
 from neocpu.bench.results.table import Table, ms
 from neocpu.foundation.units import plural
+
+MARK: Final = " *"
+"""What comes after the share of its limit that a kernel far below it reaches."""
 
 METHOD: Final = (
     "Every operator is timed inside the running network, in a process of its own: caches are as "
@@ -45,7 +55,7 @@ def profile_tables(where: str, report: ProfileReport) -> list[Table]:
             f"Kernels of {where}",
             ("kernel", "class", "computes", *numbers),
             kernels,
-            (conspicuous_note(report),),
+            (conspicuous_note(report), *_far_below_note(report)),
             frozenset(bold),
         ),
     ]
@@ -53,6 +63,7 @@ def profile_tables(where: str, report: ProfileReport) -> list[Table]:
 
 def _cells(report: ProfileReport, row: Row) -> tuple[str, ...]:
     made = row.seconds > 0  # or a branch was not taken
+    mark = MARK if row in report.far_below else ""
     return (
         str(row.count),
         f"{row.seconds * 1e6:.1f}",
@@ -60,7 +71,7 @@ def _cells(report: ProfileReport, row: Row) -> tuple[str, ...]:
         f"{row.flops / row.seconds / 1e9:.0f}" if row.flops and made else "",
         f"{row.bytes / row.seconds / 1e9:.1f}" if row.bytes and made else "",
         row.bound,
-        f"{row.share_of_bound:.0%}" if row.least and made else "",
+        f"{row.share_of_bound:.0%}{mark}" if row.least and made else "",
         f"{row.predicted * 1e6:.1f}" if row.predicted else "",
     )
 
@@ -90,6 +101,18 @@ def conspicuous_note(report: ProfileReport) -> str:
     if not named:
         return f"Besides convolutions and dense layers no kernel takes {beyond}."
     return f"Besides convolutions and dense layers these take {beyond}: {named}."
+
+
+def _far_below_note(report: ProfileReport) -> tuple[str, ...]:
+    if not (found := report.far_below):
+        return ()
+    share = sum(report.share(row) for row in found)
+    return (
+        f"{MARK.strip()} {plural(len(found), 'kernel')} above {NOTICEABLE:.0%} of the run below "
+        f"{FAR_BELOW:.0%} of the limit, {share:.1%} of the run together: their code is not what it "
+        "should be, unless they wait for one another or compute what no limit counts, such as "
+        "exponentials. What neocpu explain says of them may tell why.",
+    )
 
 
 def tables(models: Sequence[ModelProfile]) -> list[Table]:

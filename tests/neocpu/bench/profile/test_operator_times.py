@@ -143,6 +143,26 @@ def test_what_is_long_and_no_convolution_is_named():
     )
 
 
+def test_what_is_far_below_its_limit_is_marked():
+    report = _report(
+        _operator("conv", "convolution, direct", 0.9, flops=10**9),
+        _operator("good", "pool", 0.05, others=400_000_000),
+        _operator("free", "other", 0.03),
+        _operator("small", "pool", 0.015, others=4_000),
+    )
+    assert [row.label for row in report.far_below] == ["conv"]
+    assert report.to_json()["far_below"] == ["conv"]
+    _, kernels = profile_tables.profile_tables("net", report)
+    limit = kernels.header.index("of the limit")
+    assert [row[limit] for row in kernels.rows] == ["1% *", "80%", "", "0%"]
+    assert (
+        "* 1 kernel above 2% of the run below 10% of the limit, 90.5% of the run"
+        in kernels.notes[1]
+    )
+    _, kernels = profile_tables.profile_tables("net", _report(_operator("free", "other", 0.03)))
+    assert len(kernels.notes) == 1
+
+
 def test_a_cache_of_unknown_speed_is_not_called_slow():
     report = replace(_report(_operator()), limits=replace(LIMITS, cache=0, cache_read=0.0))
     notes = " ".join(profile_tables.profile_tables("net", report)[0].notes)
