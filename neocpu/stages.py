@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from neocpu.array_digests import ArrayDigests
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.kernel_report import KernelReport, kernel_reports
+from neocpu.building.kernel_report import KernelReport, kernel_reports, report_shortcomings
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.phases import PhaseClock
@@ -396,6 +396,7 @@ class Builder:
             kernels=self._kernels(planned, built),
             values=placed(planned.values, built.planned.places),
         )
+        report_shortcomings(report.kernels)
         header = self._header(planned, report)
         compiled = CompiledModule(header, report, built.kernels, planned.origins)
         with ExitStack() as on_failure:
@@ -416,6 +417,7 @@ class Builder:
             planned.report.known_calls(),
             NetworkCosts.of(self.target, self.threads, planned.report.weights["packed_bytes"] or 0),
             sum(math.prod(spec.shape) * bytes_of(spec.dtype) for spec in planned.loaded.inputs),
+            built.lacks,
         )
 
     def _header(self, planned: Planned, report: PlanReport) -> ArtifactHeader:

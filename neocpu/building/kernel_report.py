@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from neocpu.building.program import Program
+from neocpu.foundation.units import duration
 from neocpu.planning.choice import ESTIMATED
 from neocpu.planning.operators.network_costs import MOVING, NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, overlapped
+from neocpu.schedules.estimates.shortcomings import (
+    AS_IT_STANDS,
+    Shortcoming,
+    is_register_tile,
+)
+
+logger = logging.getLogger(__name__)
 
 TRANSFORM: Final = "transform"
 OTHER: Final = "other"
@@ -24,8 +34,34 @@ KERNEL_CALL_SECONDS: Final = 0.05e-6
 """What calling a kernel takes besides it."""
 RUN_SECONDS: Final = 8e-6
 """What a run takes besides its kernels and inputs, called from Python."""
+NEXT_TO_NOTHING: Final = 0.05
+"""Of a kernel's time, what is no shortcoming."""
+WORTH_A_WARNING: Final = 0.05
+"""Of a run, what a shortcoming takes that compilation warns of,"""
+WARNED_OF: Final = 1e-4
+"""if it takes so many seconds besides."""
 COPY_RATE: Final = 40e9
 """Bytes per second of an input that is copied, by one thread and from memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedShortcoming:
+    """What a kernel lacks, and what that takes.
+
+    Attributes
+    ----------
+    seconds : float
+        Of all calls, about.
+    """
+
+    shortcoming: Shortcoming
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form; the cost is in microseconds."""
+        one = self.shortcoming
+        cost = self.seconds * 1e6
+        return {"kind": one.kind, "detail": one.detail, "reason": one.reason, "cost_us": cost}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +96,8 @@ class KernelReport:
         Images that the tasks of its loops go through one after another; 1 if they do not.
     largest : tuple of float
         Of each parallel loop, how many times the mean of all tasks the largest one is.
+    lacks : tuple of PricedShortcoming
+        What is not as it should be.
     """
 
     name: str
@@ -76,6 +114,7 @@ class KernelReport:
     skippable: float = 0.0
     images: int = 1
     largest: tuple[float, ...] = ()
+    lacks: tuple[PricedShortcoming, ...] = ()
 
     def to_json(self, total: float) -> dict[str, Any]:
         """JSON form; the cost is in microseconds, ``share`` of a run of ``total`` seconds."""
@@ -88,6 +127,7 @@ class KernelReport:
             "share": self.seconds / total,
             "images": self.images,
             "largest": [round(each, 4) for each in self.largest],
+            "lacks": [each.to_json() for each in self.lacks],
         }
 
 
@@ -145,6 +185,7 @@ def kernel_reports(
     known: Mapping[str, KnownCalls],
     network: NetworkCosts,
     input_bytes: int,
+    lacks: Mapping[str, tuple[Shortcoming, ...]],
 ) -> tuple[KernelReport, ...]:
     """Return what each kernel that a program calls is predicted to take, in calling order.
 
@@ -154,6 +195,8 @@ def kernel_reports(
         What the loops of each kernel do: it tells what takes those of no ``known`` cost.
     input_bytes : int
         Of all the model's inputs.
+    lacks : mapping of str to tuple of Shortcoming
+        What each kernel lacks. What the plan knows of its cost takes it for what it should be.
     """
     counted: Counter[str] = Counter()
     by_data: Counter[str] = Counter()
@@ -163,17 +206,57 @@ def kernel_reports(
         by_data[name] += times * (place in skippable)
     reports = []
     for name, calls in counted.items():
+        kind = known[name].kind if name in known else OTHER
+        by_loops = calls * work_seconds(work[name], network.warm, network.threads)
+        report = KernelReport(name, kind, calls, by_loops, ESTIMATED, work=work[name])
+        lacking = _priced(lacks.get(name, ()), report, network)
         if name in known and known[name].times:
             enters = any(nest.forks for nest in work[name])
-            report = known[name].report(name, calls, network, enters=enters)
-        else:
-            seconds = work_seconds(work[name], network.warm, network.threads)
-            kind = known[name].kind if name in known else OTHER
-            report = KernelReport(name, kind, calls, calls * seconds, ESTIMATED, work=work[name])
+            planned = known[name].report(name, calls, network, enters=enters)
+            if not lacking or planned.seconds > by_loops:
+                report = planned
         needless = report.seconds * by_data[name] / calls
         nests = [nest for nest in work[name] if nest.forks]
         images = min((nest.images for nest in nests), default=1)
         largest = tuple(nest.largest for nest in nests)
-        reports.append(replace(report, skippable=needless, images=images, largest=largest))
+        report = replace(report, skippable=needless, images=images, largest=largest)
+        reports.append(replace(report, lacks=lacking))
     between = RUN_SECONDS + counted.total() * KERNEL_CALL_SECONDS + input_bytes / COPY_RATE
     return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, ESTIMATED))
+
+
+def _priced(
+    lacks: Sequence[Shortcoming], report: KernelReport, network: NetworkCosts
+) -> tuple[PricedShortcoming, ...]:
+    """Return what the calls of a kernel lose to what it lacks, but for what is next to nothing."""
+    priced = (
+        PricedShortcoming(
+            shortcoming=one,
+            seconds=report.calls * one.seconds(report.work, network.warm, network.threads),
+        )
+        for one in lacks
+        if one.kind == AS_IT_STANDS or not is_register_tile(report.name)
+    )
+    return tuple(one for one in priced if one.seconds > NEXT_TO_NOTHING * report.seconds)
+
+
+def report_shortcomings(kernels: Sequence[KernelReport]) -> None:
+    """Log what takes a part of a run to speak of, and what nobody knows a reason for.
+
+    What is compiled without optimisation was told before, with what failed.
+    """
+    total = math.fsum(kernel.seconds for kernel in kernels)
+    for kernel in kernels:
+        for one in kernel.lacks:
+            known = one.shortcoming.reason or one.shortcoming.kind == AS_IT_STANDS
+            if known or one.seconds < max(WORTH_A_WARNING * total, WARNED_OF):
+                continue
+            logger.warning(
+                "kernel '%s' is slow (%s: %s): that is about %s of the %s that a run is predicted "
+                "to take; please report this model",
+                kernel.name,
+                one.shortcoming.kind,
+                one.shortcoming.detail,
+                duration(one.seconds),
+                duration(total),
+            )

@@ -31,6 +31,7 @@ from tvm.target import codegen
 from neocpu.foundation.file_cache import FileCache
 from neocpu.passes.recipes import RECIPE
 from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
+from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 FOLDER_VARIABLE: Final = "NEOCPU_CACHE_DIR"
@@ -57,7 +58,7 @@ _GENERATING: Final = (
 )
 """Packages and modules whose sources decide what code a kernel becomes, and what is known of it."""
 
-_FORM: Final = "2"
+_FORM: Final = "3"
 """Changes where entries are written otherwise than before."""
 
 
@@ -77,6 +78,8 @@ class KernelCode:
         What else is known of it.
     work : tuple of LoopWork
         What its loops compute and touch.
+    lacks : tuple of Shortcoming
+        What is not as it should be.
     """
 
     code: bytes
@@ -84,25 +87,33 @@ class KernelCode:
     parameters: tuple[tuple[str, tuple[int, ...], str], ...]
     attributes: dict[str, int | str]
     work: KernelWork
+    lacks: tuple[Shortcoming, ...] = ()
 
     def encode(self) -> bytes:
         """Return it as bytes."""
         work = [nest.to_json() for nest in self.work]
-        head = json.dumps([self.launches, self.parameters, self.attributes, work]).encode()
+        known = [self.launches, self.parameters, self.attributes, work]
+        head = json.dumps([*known, [each.to_json() for each in self.lacks]]).encode()
         return len(head).to_bytes(4, "little") + head + self.code
 
     @classmethod
     def decode(cls, data: bytes) -> KernelCode:
         """Return what `encode` made bytes of."""
         end = 4 + int.from_bytes(data[:4], "little")
-        launches, parameters, attributes, work = json.loads(data[4:end])
+        launches, parameters, attributes, work, lacks = json.loads(data[4:end])
         shaped = tuple((name, tuple(shape), dtype) for name, shape, dtype in parameters)
         nests = tuple(map(LoopWork.of_json, work))
-        return cls(data[end:], tuple(launches), shaped, attributes, nests)
+        found = tuple(map(Shortcoming.of_json, lacks))
+        return cls(data[end:], tuple(launches), shaped, attributes, nests, found)
 
     @classmethod
     def of(
-        cls, function: tirx.PrimFunc, code: bytes, launches: Sequence[int], work: KernelWork
+        cls,
+        function: tirx.PrimFunc,
+        code: bytes,
+        launches: Sequence[int],
+        work: KernelWork,
+        lacks: tuple[Shortcoming, ...] = (),
     ) -> KernelCode:
         """Return the code of a function, with what is known of that."""
         parameters = tuple(
@@ -114,7 +125,7 @@ class KernelCode:
             for name, value in (function.attrs or {}).items()
             if name != "global_symbol" and isinstance(value, str | int)
         }
-        return cls(code, tuple(launches), parameters, attributes, work)
+        return cls(code, tuple(launches), parameters, attributes, work, lacks)
 
     def outline(self) -> tirx.PrimFunc:
         """Return the function without its body."""

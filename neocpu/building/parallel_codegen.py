@@ -37,6 +37,7 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.kernel_work import CLASSES, KernelWork, LoopWork
+from neocpu.schedules.estimates.shortcomings import AS_IT_STANDS, Shortcoming, shortcomings
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.tir.codegen import PIPELINE
@@ -49,6 +50,8 @@ LIMITS: Final = Limits(cpu_seconds=60, seconds=600.0)
 """What a function may take. The slowest of the built-in networks' takes one second of a CPU."""
 
 _NAMED_ORIGINS = 3
+
+_PLAINLY: Final = Shortcoming(kind=AS_IT_STANDS, detail="TVM or LLVM fails at it otherwise")
 
 # A module, and the target to build it for.
 _Subject: TypeAlias = tuple[Any, Any]
@@ -76,17 +79,18 @@ class _Job:
 
     @property
     def notes(self) -> Path:
-        """Where it is noted what the function launches, its work, and any doubts, as JSON."""
+        """Where it is noted what the function launches, its work, doubts, what it lacks: JSON."""
         return self.path.with_suffix(".json")
 
     def code(self) -> KernelCode:
         """Return what came of it."""
-        launches, work, doubt = json.loads(self.notes.read_text())
+        launches, work, doubt, lacks = json.loads(self.notes.read_text())
         if doubt:
             text = "kernel '%s'%s is predicted to move its tensors and nothing else: %s"
             logger.warning(text, self.name, _origin(self), doubt)
         nests = tuple(map(LoopWork.of_json, work))
-        return KernelCode.of(self.function, self.path.read_bytes(), launches, nests)
+        found = tuple(map(Shortcoming.of_json, lacks))
+        return KernelCode.of(self.function, self.path.read_bytes(), launches, nests, found)
 
 
 class CodeGeneration:
@@ -249,18 +253,26 @@ def _do(job: _Job, target: CpuTarget) -> None:
     mod, how = schedule(job.function, target)
     _generate(mod, how).write_to_file(str(job.path))
     launches = _launches(mod[SYMBOL])
-    work, doubt = _work(mod[SYMBOL], launches, target)
-    job.notes.write_text(json.dumps([launches, [nest.to_json() for nest in work], doubt]))
+    work, lacks, doubt = _loops_of(mod[SYMBOL], launches, target)
+    found = (_PLAINLY,) if job.plain else lacks
+    notes = [launches, [nest.to_json() for nest in work], doubt, [each.to_json() for each in found]]
+    job.notes.write_text(json.dumps(notes))
 
 
-def _work(function: Any, launches: Sequence[int], target: CpuTarget) -> tuple[KernelWork, str]:
-    """Return what a function's loops do, or why nobody knows: then, that they move its tensors."""
+def _loops_of(
+    function: Any, launches: Sequence[int], target: CpuTarget
+) -> tuple[KernelWork, tuple[Shortcoming, ...], str]:
+    """Return what a function's loops do and lack, and why nobody knows.
+
+    Where that is so, they are said to move its tensors.
+    """
     try:
-        return count_work(function, target), ""
+        work = count_work(function, target)
+        return work, shortcomings(function, work), ""
     except Exception as error:  # a prediction is no reason to be without the code
         size = float(sum(buffer_bytes(parameter.ty) for parameter in function.params))
         tasks, cycles = float(max(1, *launches, 1)), (0.0,) * len(CLASSES)
-        return (LoopWork(tasks, len(launches), cycles, size, size, 0.0),), describe(error)
+        return (LoopWork(tasks, len(launches), cycles, size, size, 0.0),), (), describe(error)
 
 
 def _plainly(job: _Job, reason: str, target: CpuTarget) -> _Job:

@@ -34,6 +34,7 @@ from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, worthwhile_tasks
 from neocpu.schedules.estimates.shared_launch import Piece
+from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_FUSED: Final = 64
@@ -177,6 +178,8 @@ class Built:
         In the order of their names.
     work : mapping of str to KernelWork
         What the loops of each kernel do.
+    lacks : mapping of str to tuple of Shortcoming
+        What each kernel lacks.
     planned : Planned
     target : CpuTarget
         What the code is for.
@@ -184,6 +187,7 @@ class Built:
 
     kernels: tuple[CompiledKernel, ...]
     work: Mapping[str, KernelWork]
+    lacks: Mapping[str, tuple[Shortcoming, ...]]
     planned: Planned
     target: CpuTarget
 
@@ -270,7 +274,8 @@ def finish_build(building: Building, threads: int = 1) -> Built:
     )
     work = {name: code.work for name, code in codes.items()}
     planned = on_deep_stack(_launch_together, building, kernels, work, threads)
-    return Built(kernels, work, planned, building.target)
+    lacks = {name: code.lacks for name, code in codes.items()}
+    return Built(kernels, work, lacks, planned, building.target)
 
 
 def _launch_together(

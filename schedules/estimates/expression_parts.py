@@ -26,6 +26,16 @@ PLAIN_CALLS: Final = frozenset(
 )
 
 
+# What takes many cycles, but of vectors.
+ROOTS: Final = ("tirx.sqrt", "tirx.rsqrt")
+
+
+def is_library_call(call: Any) -> bool:
+    """Whether a call is computed by the C library, element by element."""
+    name = str(getattr(call.op, "name", ""))
+    return name.startswith(("tirx.", "prim.")) and name not in PLAIN_CALLS and name not in ROOTS
+
+
 def parts(expr: Any) -> tuple[Any, ...]:
     """Return the operands of an expression, but for the indices of what it loads."""
     if type(expr) in BINARY:

@@ -12,7 +12,14 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
-from neocpu.schedules.estimates.expression_parts import PLAIN_CALLS, bytes_of, dtype_of, parts
+from neocpu.schedules.estimates.expression_parts import (
+    PLAIN_CALLS,
+    ROOTS,
+    bytes_of,
+    dtype_of,
+    is_library_call,
+    parts,
+)
 from neocpu.schedules.estimates.index_values import Indices, Reader
 from neocpu.schedules.estimates.kernel_work import (
     CLASSES,
@@ -48,7 +55,6 @@ SINGLE_SHARE: Final = 0.5
 # Tasks of a loop of which it is asked where they write, at most.
 SAMPLES: Final = 32
 _CONVERSIONS: Final = ("floor", "ceil", "trunc", "round", "nearbyint", "reinterpret", "shift_left")
-_ROOTS: Final = ("tirx.sqrt", "tirx.rsqrt")
 
 
 @dataclass(slots=True)
@@ -199,13 +205,13 @@ class ValueCount:
 
     def _call(self, call: Any, depth: int) -> None:
         name, dtype = str(getattr(call.op, "name", "")), dtype_of(call)
-        if name in _ROOTS:
+        if name in ROOTS:
             inverted = name.endswith("rsqrt")
             self.charge(DIVIDE, ROOT + (QUOTIENT if inverted else 0), depth, dtype)
         elif name in PLAIN_CALLS:
             kind = CONVERT if name.rpartition(".")[2] in _CONVERSIONS else VECTOR
             self.charge(kind, OPERATION, depth, dtype)
-        elif name.startswith(("tirx.", "prim.")):
+        elif is_library_call(call):
             self.charge_each(LIBRARY, CALLED, depth, dtype[1])
 
     def access(self, buffer: Any, indices: Any, *, stores: bool) -> int:

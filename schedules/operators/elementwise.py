@@ -20,6 +20,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.sym import detect_linear_equation
 
+from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
 from neocpu.schedules.operators import reduction
 from neocpu.schedules.operators.block_accesses import Stage, read_stage
 from neocpu.schedules.tir.bfloat16 import round_casts
@@ -49,20 +50,21 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
     -------
     tvm.tirx.PrimFunc
         Marked as scheduled, and otherwise unchanged where no schedule applies (data-dependent
-        control flow, calls of runtime functions, dynamic shapes).
+        control flow, calls of runtime functions, dynamic shapes): then `UNSCHEDULED` says why.
     """
     if func.attrs is not None and func.attrs.get(SCHEDULED, False):
         return func
     if not isinstance(func.body, SBlockRealize):
-        return func.with_attr(SCHEDULED, True)
+        return func.with_attrs({SCHEDULED: True, UNSCHEDULED: "it has no stages"})
     try:
         sch = Schedule(IRModule({"main": func}), error_render_level="none")
-        plain = _stages(sch) is not None
-        sch = _schedule(sch, target) if plain else _parallel_stages(sch)
+        obstacle = _obstacle(sch)
+        sch = _parallel_stages(sch) if obstacle else _schedule(sch, target)
         scheduled = sch.mod["main"]
-    except ScheduleError:
-        scheduled = func
-    return round_casts(vectorize_calls(scheduled)).with_attr(SCHEDULED, True)
+    except ScheduleError as error:
+        scheduled, obstacle = func, f"TVM refuses it: {str(error).strip().splitlines()[-1]}"
+    scheduled = round_casts(vectorize_calls(scheduled)).with_attr(SCHEDULED, True)
+    return scheduled.with_attr(UNSCHEDULED, obstacle) if obstacle else scheduled
 
 
 def _parallel_stages(sch: Schedule) -> Schedule:
@@ -76,6 +78,15 @@ def _parallel_stages(sch: Schedule) -> Schedule:
                     sch, lambda trial, name=name: trial.parallel(trial.get_loops(name)[0])
                 )
     return sch
+
+
+def _obstacle(sch: Schedule) -> str:
+    """Return why stages cannot be scheduled; empty if they can."""
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    names = [str(sch.get(each).name_hint) for each in blocks if read_stage(sch, each) is None]
+    if names:
+        return f"its stage {names[0]} is no plain computation"
+    return "" if blocks else "it has no stages"
 
 
 def _stages(sch: Schedule) -> list[Stage] | None:

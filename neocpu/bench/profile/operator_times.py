@@ -70,6 +70,8 @@ class Operator:
         times. Bytes are those of one, for the next may find them in a cache, or need others.
     predicted : float
         Seconds that the compiler predicted; 0 if the plan says nothing of it.
+    lacks : str
+        What the compiler says is not as it should be.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Operator:
     sequence: DotSequence | None = None
     times: int = 1
     predicted: float = 0.0
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,8 @@ class Row:
         Seconds that it lets them take at least.
     predicted : float
         Seconds that the compiler predicted; 0 if the plan says nothing of them.
+    lacks : str
+        What the compiler says is not as it should be, of the first.
     """
 
     label: str
@@ -111,6 +116,7 @@ class Row:
     bound: Bound
     least: float
     predicted: float
+    lacks: str = ""
 
     @property
     def share_of_bound(self) -> float:
@@ -224,6 +230,7 @@ class ProfileReport:
             max(times, key=times.__getitem__),
             sum(times.values()),
             sum(one.predicted for one in operators),
+            operators[0].lacks,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -288,13 +295,17 @@ def measure_profile(
         timeout=TIMEOUT,
     )
     operators = operators_of(plan, measured["calls"])
-    predicted = _predictions(plan)
+    predicted, lacks = _predictions(plan), _lacks(plan)
     return ProfileReport(
         limits.threads,
         measured["seconds"],
         measured["instrumented"],
         tuple(
-            replace(one, predicted=one.times * predicted.get(one.kernel, 0.0))
+            replace(
+                one,
+                predicted=one.times * predicted.get(one.kernel, 0.0),
+                lacks=lacks.get(one.kernel, ""),
+            )
             for one in (
                 *map(_repeated, operators, measured["times"]),
                 _runtime(measured["between"]),
@@ -309,6 +320,19 @@ def _predictions(plan: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds that a call of each kernel, or what lies between, is predicted to take."""
     kernels = plan.get("kernels", ())
     return {one["kernel"]: one["cost_us"] / 1e6 / one["calls"] for one in kernels}
+
+
+def _lacks(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return what each kernel lacks, and why, in words."""
+    return {
+        one["kernel"]: "; ".join(
+            f"{lack['kind']} ({lack['detail']}), about {lack['cost_us']:.0f} µs"
+            + (f", for {lack['reason']}" if lack["reason"] else "")
+            for lack in one["lacks"]
+        )
+        for one in plan.get("kernels", ())
+        if one.get("lacks")
+    }
 
 
 def _repeated(operator: Operator, times: int) -> Operator:

@@ -19,6 +19,9 @@ from neocpu.bench.results.document import Run, page
 from neocpu.bench.results.table import Table, ms
 from neocpu.foundation.units import plural
 
+LISTED: Final = 0.005
+"""Share of a run above which it is told what a kernel lacks."""
+
 MARK: Final = " *"
 """What comes after the share of its limit that a kernel far below it reaches."""
 
@@ -55,7 +58,7 @@ def profile_tables(where: str, report: ProfileReport) -> list[Table]:
             f"Kernels of {where}",
             ("kernel", "class", "computes", *numbers),
             kernels,
-            (conspicuous_note(report), *_far_below_note(report)),
+            (conspicuous_note(report), *_far_below_note(report), *_lack_notes(report)),
             frozenset(bold),
         ),
     ]
@@ -112,6 +115,15 @@ def _far_below_note(report: ProfileReport) -> tuple[str, ...]:
         f"{FAR_BELOW:.0%} of the limit, {share:.1%} of the run together: their code is not what it "
         "should be, unless they wait for one another or compute what no limit counts, such as "
         "exponentials. What neocpu explain says of them may tell why.",
+    )
+
+
+def _lack_notes(report: ProfileReport) -> tuple[str, ...]:
+    """Return what kernels lack that take a part of the run to speak of."""
+    return tuple(
+        f"{row.label} is not as it should be: {row.lacks}."
+        for row in report.kernels
+        if row.lacks and row.seconds > LISTED * report.total
     )
 
 

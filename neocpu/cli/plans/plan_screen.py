@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neocpu.cli.plans.artifact_text import precision_text
+from neocpu.cli.plans.lack_table import show_lacks
 from neocpu.cli.plans.launch_table import show_launches
 from neocpu.cli.plans.plan_text import (
     accuracy_text,
@@ -72,6 +73,7 @@ def show_plan(
     echo()
     show_shares(header.plan, sort=sort)
     show_launches(header)
+    show_lacks(header.plan)
     if transforms:
         echo()
         show_transforms(header.plan)

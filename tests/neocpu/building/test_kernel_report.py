@@ -1,12 +1,15 @@
 """What kernels are predicted to take, of what a plan knows about their calls."""
 
+from dataclasses import replace
+
 import pytest
 
-from neocpu.building.kernel_report import KnownCalls, kernel_reports
+from neocpu.building.kernel_report import KnownCalls, kernel_reports, report_shortcomings
 from neocpu.building.program import Program
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.runtime.header_parts import Repeat
-from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork
+from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork, work_seconds
+from neocpu.schedules.estimates.shortcomings import AS_IT_STANDS, BY_DATA, Shortcoming
 from neocpu.schedules.vocabulary.target import parse_target
 
 CALLS = 3
@@ -39,7 +42,48 @@ def test_what_calls_take_that_data_may_make_needless(network):
     repeats = (Repeat(1, 3, 1, unless=0), Repeat(3, 4, 5))
     program = Program((), calls, (), repeats)
     work = dict.fromkeys("abc", (nest,))
-    reports = {each.name: each for each in kernel_reports(program, work, {}, network, 0)}
+    reports = {each.name: each for each in kernel_reports(program, work, {}, network, 0, {})}
     assert reports["b"].calls == 7
     assert reports["b"].skippable == pytest.approx(reports["b"].seconds * 2 / 7)
     assert sum(each.skippable for each in reports.values()) == reports["b"].skippable
+
+
+NEST = LoopWork(16.0, 1.0, (0.0, 4e6, 0.0, 4e6, *(0.0,) * 4), 1e6, 0.0, 0.0)
+LACK = Shortcoming(kind="gather", detail="neighbours lie apart")
+
+
+def lacking(network, name, kind, lack=LACK):
+    """Return the report of a kernel that lacks something, which its plan does not know."""
+    known = {name: KnownCalls(kind, (NetworkTime(1e-6, 0.0, kind, streamed=1e6),))}
+    program = Program((), ((name, ()),) * CALLS, (), ())
+    reports = kernel_reports(program, {name: (NEST,)}, known, network, 0, {name: (lack,)})
+    return reports[0], reports
+
+
+def test_a_kernel_that_lacks_something_takes_what_its_loops_take(network):
+    """The plan took it for what it should be."""
+    report, _ = lacking(network, "relu_0", "relu")
+    whole = CALLS * work_seconds((NEST,), network.warm, network.threads)
+    assert report.seconds == pytest.approx(whole)
+    (found,) = report.to_json(1.0)["lacks"]
+    assert found.items() >= {"kind": "gather", "detail": "neighbours lie apart"}.items()
+    assert 0.3 * whole < found["cost_us"] / 1e6 < whole
+
+
+def test_register_tiles_lack_nothing_but_optimisation(network):
+    report, _ = lacking(network, "conv2d_0", "conv2d")
+    assert not report.lacks
+    assert report.seconds < 1e-3
+    report, _ = lacking(network, "conv2d_0", "conv2d", replace(LACK, kind=AS_IT_STANDS))
+    assert report.lacks
+
+
+def test_what_takes_a_part_of_a_run_is_warned_of_unless_it_has_to_be_so(network, caplog):
+    _, reports = lacking(network, "relu_0", "relu")
+    report_shortcomings(reports)
+    (warning,) = caplog.messages
+    assert warning.startswith("kernel 'relu_0' is slow (gather: neighbours lie apart): that is")
+    caplog.clear()
+    _, reports = lacking(network, "relu_0", "relu", replace(LACK, detail=BY_DATA))
+    report_shortcomings(reports)
+    assert not caplog.messages

@@ -8,13 +8,12 @@ from typing import Any
 
 import needs
 import pytest
-import tvm_ffi
 from kernel_harness import compile_for
 from tvm import te, tirx
 from tvm.error import InternalError
-from tvm.s_tir.stmt import SBlock
 
 from neocpu.schedules.estimates.kernel_work import GATHER, LIBRARY, SCALAR
+from neocpu.schedules.estimates.shortcomings import shortcomings
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.operators.quantise import dequantise, quantise
@@ -71,11 +70,9 @@ def stepped(x: te.Tensor, kind: str, others: list[te.Tensor]) -> te.Tensor:
     return te.compute(x.shape, element, name=kind)
 
 
-def assert_vectors(function: tirx.PrimFunc, target: Any) -> None:
-    scratch: list[Any] = []
-    tvm_ffi.structural_walk(function.body, (SBlock, lambda b: scratch.extend(b.alloc_buffers)))
-    assert not scratch
+def assert_vectors(function: tirx.PrimFunc, target: CpuTarget) -> None:
     nests = count_work(function, target)
+    assert not shortcomings(function, nests)
     spent = math.fsum(math.fsum(nest.cycles) for nest in nests)
     alone = math.fsum(nest.cycles[kind] for nest in nests for kind in (SCALAR, GATHER, LIBRARY))
     assert alone <= LEFT_OVER * spent, f"{alone / spent:.0%} of the cycles are no vectors'"

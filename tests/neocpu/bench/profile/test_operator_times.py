@@ -163,6 +163,16 @@ def test_what_is_far_below_its_limit_is_marked():
     assert len(kernels.notes) == 1
 
 
+def test_what_the_compiler_says_kernels_lack_is_told():
+    lacks = "gather (neighbours lie apart), about 30 µs"
+    report = _report(
+        replace(_operator("long", "other", 0.9), lacks=lacks),
+        replace(_operator("short", "other", 0.001), lacks=lacks),
+    )
+    _, kernels = profile_tables.profile_tables("net", report)
+    assert kernels.notes[1:] == (f"long is not as it should be: {lacks}.",)
+
+
 def test_a_cache_of_unknown_speed_is_not_called_slow():
     report = replace(_report(_operator()), limits=replace(LIMITS, cache=0, cache_read=0.0))
     notes = " ".join(profile_tables.profile_tables("net", report)[0].notes)

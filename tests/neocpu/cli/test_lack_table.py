@@ -1,0 +1,39 @@
+"""What kernels lack, as ``neocpu explain`` prints it."""
+
+from __future__ import annotations
+
+from neocpu.cli.plans.lack_table import show_lacks
+
+
+def plan(*lacks):
+    kernels = [{"kernel": "relu_0", "lacks": list(lacks)}, {"kernel": "conv2d_0"}]
+    return {"predicted_us": 1000.0, "kernels": kernels}
+
+
+def lack(cost, kind="gather", reason=""):
+    return {"kind": kind, "detail": "neighbours lie apart", "reason": reason, "cost_us": cost}
+
+
+def test_what_takes_enough_is_listed_and_the_rest_counted(capsys):
+    show_lacks(plan(lack(40.0), lack(3.0), lack(1.0), lack(50.0, "scalar", "so it is")))
+    lines = capsys.readouterr().out.splitlines()
+    first, second, rest = lines[-3:]
+    assert first.split("  ")[0] == "relu_0"
+    assert "scalar: neighbours lie apart" in first
+    assert first.endswith("so it is")
+    assert "4.0%" in second
+    assert second.endswith("no reason is known: please report this model")
+    assert rest == "2 shortcomings of kernels below 0.5% of the run each, 4.0 µs together."
+
+
+def test_small_ones_alone_are_one_line(capsys):
+    show_lacks(plan(lack(2.0)))
+    assert capsys.readouterr().out == (
+        "\n1 shortcoming of kernels below 0.5% of the run each, 2.0 µs together.\n"
+    )
+
+
+def test_nothing_is_said_of_what_lacks_nothing(capsys):
+    show_lacks(plan())
+    show_lacks({"predicted_us": 1.0})
+    assert not capsys.readouterr().out
