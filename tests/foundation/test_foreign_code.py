@@ -1,6 +1,5 @@
 """Code that is not ours fails as an error, whatever it raises."""
 
-
 import pytest
 
 from neocpu.foundation.errors import ModelError, UsageError
