@@ -69,7 +69,7 @@ def command(terminal: Terminal, selftest: bool, report: bool) -> int:
             _show(finding)
     fit = all(finding.status != "failed" for finding in findings)
     document = {"fit": fit, "checks": [asdict(finding) for finding in findings], **machine}
-    verdict = "fit" if fit else "not fit: see the lines with ✗"
+    verdict = f"neocpu {'works here' if fit else 'does not work here: see the lines with ✗'}"
     terminal.result(document, lambda: echo(verdict, *([FENCE] if report else [])))
     return 0 if fit else 1
 

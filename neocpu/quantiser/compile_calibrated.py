@@ -275,7 +275,9 @@ class _Compiling:
             faster_in_integers(self.calibrated, cpu, self.options, self.tell)
         )
         nothing = self._report((), None)
-        if found is None:
+        if not layers:
+            excess = None if found is None else self.budget.excess(found)
+            nothing = replace(nothing, excess=excess)
             return self._build(self.model, self.options, Precision.FP32, nothing)
         report = self._report(layers, found)
         proto = self.calibrated.written_with([one.result for one in layers])
@@ -298,7 +300,10 @@ class _Compiling:
     def _kept(
         self, layers: tuple[IntegerLayer, ...]
     ) -> tuple[tuple[IntegerLayer, ...], Comparison | None]:
-        """Leave layers out until the rest keeps the budget; return how outputs differ with it."""
+        """Leave layers out until the rest keeps the budget; return how outputs differ with it.
+
+        Or with the fewest that were tried, where the budget leaves none.
+        """
         if not layers:
             return (), None
         found = self._with_integers(layers)
@@ -317,7 +322,7 @@ class _Compiling:
             if not self.budget.excess(found):
                 return kept, found
             allowed *= _TIGHTER
-        return (), None
+        return (), found
 
     def _with_integers(self, layers: Sequence[IntegerLayer]) -> Comparison:
         return self._compared(self.calibrated.written_with([one.result for one in layers]))

@@ -56,6 +56,8 @@ class CalibrationReport:
         That these were measured on.
     integers_seconds, float32_seconds : float or None
         Of a run, where this host timed both.
+    excess : str or None
+        Which limit the layers that would be faster missed, where that left none.
     """
 
     layers: tuple[IntegerLayer, ...]
@@ -66,6 +68,7 @@ class CalibrationReport:
     samples: int
     integers_seconds: float | None = None
     float32_seconds: float | None = None
+    excess: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
@@ -78,6 +81,7 @@ class CalibrationReport:
             "samples": self.samples,
             "integers_us": _micro(self.integers_seconds),
             "float32_us": _micro(self.float32_seconds),
+            "excess": self.excess,
         }
 
 

@@ -100,7 +100,8 @@ def parse_request(
     tail = body[json_bytes:] if json_bytes is not None else body[:0]
     text = body[:json_bytes]
     _check_values(text, values)
-    return parse_document(_parse_json(text), tail, signatures)
+    pictures = any(spec.picture is not None for each in signatures for spec in each.inputs)
+    return parse_document(_parse_json(text, pictures=pictures), tail, signatures)
 
 
 def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferRequest:
@@ -157,12 +158,13 @@ def _check_values(text: memoryview, most: int) -> None:
         raise RequestError(f"the JSON has more than {most} values, which no request here needs")
 
 
-def _parse_json(text: memoryview) -> dict[str, Any]:
+def _parse_json(text: memoryview, *, pictures: bool) -> dict[str, Any]:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         # Its message quotes nothing of the text, which may be long or unprintable.
-        raise RequestError(f"the body is not JSON: {error}") from None
+        hint = "; send a picture with its own Content-Type, as image/png" if pictures else ""
+        raise RequestError(f"the body is not JSON: {error}{hint}") from None
     if not isinstance(document, dict):
         raise RequestError("the body must be a JSON object with 'inputs'")
     return document

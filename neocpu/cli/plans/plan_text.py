@@ -93,8 +93,7 @@ def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
         times = (duration(found[key] / 1e6) for key in ("integers_us", "float32_us"))
         raced = "{} in a race, float32 {}".format(*times)
     if not found["layers"]:
-        why = raced or "float32 is as fast, or integers miss the limits"
-        return [("integers", f"none: {why}")]
+        return [("integers", f"none: {raced or _without_race(found)}")]
     saved_us = sum(float(layer["saved_us"]) for layer in found["layers"])
     saved = f"saving {duration(saved_us / 1e6)} as estimated"
     limits = [
@@ -112,6 +111,13 @@ def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("off float32", f"{cost}; allowed: {', '.join(limits)}"),
     ]
+
+
+def _without_race(found: Mapping[str, Any]) -> str:
+    """Return why no layer is in integers, where nothing was timed."""
+    if "excess" not in found:  # an older neocpu did not tell which
+        return "float32 is as fast, or integers miss the limits"
+    return f"with them {found['excess']}" if found["excess"] else "float32 is as fast"
 
 
 def loop_fields(repeats: Iterable[Repeat]) -> list[tuple[str, str]]:

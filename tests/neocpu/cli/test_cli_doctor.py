@@ -52,11 +52,13 @@ def test_text_and_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CHECKS", (checks,))
     outcome = cli("doctor")
     assert outcome.code == 0
-    assert outcome.out == "✓ good: is well\n! odd: is odd\n    look at it\nfit\n"
+    assert outcome.out == "✓ good: is well\n! odd: is odd\n    look at it\nneocpu works here\n"
     monkeypatch.setattr(health, "CHECKS", (checks, bad))
     outcome = cli("doctor")
     assert outcome.code == 1
-    assert outcome.out.endswith("✗ bad: is broken\n    mend it\nnot fit: see the lines with ✗\n")
+    assert outcome.out.endswith(
+        "✗ bad: is broken\n    mend it\nneocpu does not work here: see the lines with ✗\n"
+    )
 
 
 def test_where_models_are_only_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +97,9 @@ def test_selftest_adds_to_the_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(module, "SELF_TESTS", (long,))
     for installed in (True, False):
         monkeypatch.setattr("neocpu.cli.doctor.installed", lambda *_, found=installed: found)
-        assert cli("doctor").out == "✓ quick: is well\nfit\n"
+        assert cli("doctor").out == "✓ quick: is well\nneocpu works here\n"
         outcome = cli("doctor", "--selftest")
-        assert outcome.out == "✓ quick: is well\n✓ long: is well too\nfit\n"
+        assert outcome.out == "✓ quick: is well\n✓ long: is well too\nneocpu works here\n"
 
 
 def test_packages_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

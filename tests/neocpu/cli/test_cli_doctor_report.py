@@ -79,7 +79,7 @@ def test_a_whole_report(cli: Cli, stranger: Path) -> None:
     assert "NEOCPU_CACHE_DIR" in text
     assert is_clean(text, stranger)
     assert outcome.code == 0
-    assert lines[-1] == "fit"
+    assert lines[-1] == "neocpu works here"
 
 
 def test_for_programs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import neocpu
 from neocpu import QuantiseOptions
 from neocpu.cli.main import main
+from neocpu.cli.plans.plan_text import calibration_fields
 from neocpu.compile_options import CompileOptions
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.frontend import load_model
@@ -144,10 +146,11 @@ def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
     everything = choices(**dict.fromkeys(NAMES, 0.0))
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: everything)
     monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
-    counts = []
+    counts, said = [], []
     for limit in (0.5, 0.006, 1e-6):
         with neocpu.compile_calibrated(network(), DATA, max_error=limit) as compiled:
             counts.append(len(compiled.integers))
+            said.append(calibration_fields(compiled.plan)[0])
             x = image(9)
             wanted = run_onnxruntime(network(), x)
             error = np.linalg.norm(compiled.module()(x) - wanted) / np.linalg.norm(wanted)
@@ -155,6 +158,15 @@ def test_layers_are_left_out_until_the_limit_holds(monkeypatch):
     assert counts[0] == 6
     assert counts == sorted(counts, reverse=True)
     assert counts[-1] == 0
+    assert re.fullmatch(r"none: with them outputs err by .*, more than 1e-06", said[-1][1])
+
+
+def test_layers_that_nothing_speaks_for_say_so(monkeypatch):
+    monkeypatch.setattr(module, "faster_in_integers", lambda *_: ())
+    with neocpu.compile_calibrated(network(), DATA) as compiled:
+        assert calibration_fields(compiled.plan) == [("integers", "none: float32 is as fast")]
+        del compiled.plan["calibration"]["excess"]  # an older neocpu did not tell
+        assert "or integers miss the limits" in calibration_fields(compiled.plan)[0][1]
 
 
 def test_tensors_of_16_bits_are_as_fine_in_the_laboratory(calibrated):

@@ -107,6 +107,11 @@ def test_pixels_are_still_taken():
     np.testing.assert_array_equal(made[0], PIXELS)
 
 
+def test_a_picture_that_is_sent_as_json_is_told_how_to():
+    with pytest.raises(RequestError, match="send a picture with its own Content-Type"):
+        parse(encoded(), spec())
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
