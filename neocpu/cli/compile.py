@@ -174,12 +174,7 @@ def command(
     collect_rarely()
     wait_idly()
     start = time.perf_counter()
-    path = output if output is not None else Path(f"{Path(model).stem}.so")
-    if output is None and os.path.abspath(model) == os.path.abspath(path):
-        raise UsageError(
-            f"{path} would be written over: if it is compiled already, neocpu run {path}; else "
-            "name another file with -o"
-        )
+    path = _named_after(model) if output is None else output
     data = calibration_options.files(others["calibrate"])
     check_destination(path, others=(model, *own_and_named(databases), *data))
     if (
@@ -228,6 +223,17 @@ def _compile(model: str, path: Path, calibrated: bool, **settings: Any) -> dict[
     with compiling(model, **settings) as compiled:
         compiled.hand_over(path)
         return _plan_report(compiled)
+
+
+def _named_after(model: str) -> Path:
+    """Return the file in the current folder that is written where none is named."""
+    path = Path(f"{Path(model).stem}.so")
+    if os.path.abspath(model) == os.path.abspath(path):
+        raise UsageError(
+            f"{path} would be written over: if it is compiled already, neocpu run {path}; else "
+            "name another file with -o"
+        )
+    return path
 
 
 def _compile_fat(
