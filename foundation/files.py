@@ -477,13 +477,13 @@ def _write_error(path: Path, error: OSError, size: int, option: str) -> UsageErr
         return ArtifactError(
             f"{place}: {error.strerror}{needed}; free space or choose another {option}"
         )
-    if error.errno == errno.ENOENT:
+    if error.errno == errno.ENOENT and not path.parent.is_dir():
         return MissingFileError(
             f"{place}: there is no folder {path.parent}; create it or change {option}"
         )
     if error.errno in (
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
-        *(errno.ENXIO, errno.EINVAL),
+        *(errno.ENXIO, errno.EINVAL, errno.ENOENT),
     ):
         return UsageError(f"{place}: {error.strerror}; choose another {option}")
     return ArtifactError(f"{place}: {error.strerror}")

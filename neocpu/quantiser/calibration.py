@@ -51,6 +51,11 @@ def read_samples(
         samples = _of_arrays(_by_name(source, specs, "the array"), specs, "the array", limit)
     elif isinstance(source, Mapping):
         samples = _of_arrays(source, specs, "the arrays", limit)
+    elif not isinstance(source, Iterable):
+        raise UsageError(
+            "calibration data are a path, an array of samples, arrays by input, or samples, "
+            f"got {type(source).__name__}"
+        )
     else:
         samples = _of_iterable(lambda: source, specs, "the calibration data", limit)
     if not samples:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from neocpu.foundation.closing import Closing
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import ArgumentTypeError, UsageError
 from neocpu.foundation.units import plural
 from neocpu.runtime.array_types import AnyArray, ArrayLike
 from neocpu.runtime.header import ArtifactHeader
@@ -201,7 +201,7 @@ class Module(Unpicklable, Closing):
         out: AnyArray | Sequence[AnyArray] | None = None,
     ) -> AnyArray: ...
 
-    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+    def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Run the model.
 
         Parameters
@@ -236,6 +236,9 @@ class Module(Unpicklable, Closing):
         ArtifactError
             If the weights turn out to be damaged.
         """
+        if named:
+            shown = ", ".join(f"{name!r}: {name}" for name in named)
+            raise ArgumentTypeError(f"inputs by name are a mapping: m({{{shown}}})")
         return self._call(inputs, out)()
 
     def run(

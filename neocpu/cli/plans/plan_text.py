@@ -160,10 +160,12 @@ def error_text(plan: Mapping[str, Any]) -> str:
         if count := int(found.get(key, 0)):
             rows += f"; {plural(count, 'row')} {what}"
     kept = kept_bound(plan.get("accuracy"), found)
+    model = " on the model in integers" if (plan.get("calibration") or {}).get("layers") else ""
     return (
         f"{_error(found['norm_error'])} norm-wise{kept and f' ({kept})'}, "
         f"{_error(found['max_abs_error'])} absolute, "
-        f"{_error(found['max_rel_error'])} of the largest value, against {_oracle(found)}{rows}"
+        f"{_error(found['max_rel_error'])} of the largest value, against {_oracle(found)}"
+        f"{model}{rows}"
     )
 
 

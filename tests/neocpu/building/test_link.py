@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,11 @@ def test_missing_folder(linear, tmp_path):
         message == f"cannot write {path}: there is no folder {path.parent}; create it or change -o"
     )
     assert refused(UsageError, lambda: check_destination(path)) == message
+
+
+def test_a_folder_that_takes_no_files_is_not_said_to_be_missing(linear):
+    message = refused(UsageError, lambda: write(linear, Path("/proc/a.so")))
+    assert message == "cannot write /proc/a.so: No such file or directory; choose another -o"
 
 
 def test_unwritable_folder(linear, tmp_path):

@@ -128,6 +128,8 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
     none = {**found, "moved_rows": 0, "unmatched_rows": 0}
     some = {**found, "moved_rows": 2, "unmatched_rows": 1}
     assert error_text({"verification": none}) == same
+    integers = {"verification": none, "calibration": {"layers": ["conv2d_0"]}}
+    assert error_text(integers) == f"{same} on the model in integers"
     assert error_text({"verification": some}) == (
         f"{same}; 2 rows in another place; 1 row only on one side"
     )

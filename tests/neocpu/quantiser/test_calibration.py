@@ -143,6 +143,8 @@ def test_what_cannot_be_data_is_named(tmp_path):
         read(wrong)
     with pytest.raises(UsageError, match="no calibration data"):
         read([])
+    with pytest.raises(UsageError, match=r"are a path, an array of samples, .* got int"):
+        read(3)
     two = (IMAGE, TensorSpec("size", "float32", (1, 2)))
     with pytest.raises(UsageError, match=r"2 inputs .image, size., and pictures are for one"):
         read(tmp_path / "bad", two)

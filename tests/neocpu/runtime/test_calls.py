@@ -44,6 +44,14 @@ def test_inputs_by_name_give_outputs_by_name(two_way, two_way_module):
     np.testing.assert_array_equal(out["sum"], expected["sum"])
 
 
+def test_inputs_as_keywords_are_shown_the_call(two_way, two_way_module):
+    image, mask = two_way.inputs()
+    with pytest.raises(
+        ArgumentTypeError, match=r"are a mapping: m\({'image': image, 'mask': mask}\)$"
+    ):
+        two_way_module(image=image, mask=mask)
+
+
 def test_a_second_array_is_no_place_for_results(linear, linear_module):
     """It was overwritten, where the caller took it for an input."""
     (x,) = linear.inputs()
