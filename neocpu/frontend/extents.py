@@ -126,6 +126,10 @@ def _refuse_counts(node: onnx.NodeProto) -> None:
             raise UnsupportedError(
                 f"{describe(node)}: its {attribute.name} {numbers} must be 1 or more"
             )
+        if attribute.name in _COUNTS and max(numbers) > MAX_ELEMENTS:
+            raise UnsupportedError(
+                f"{describe(node)}: its {attribute.name} {numbers} must be at most {MAX_ELEMENTS}"
+            )
 
 
 def refuse_kernels(graph: onnx.GraphProto) -> None:

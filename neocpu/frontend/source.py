@@ -13,6 +13,7 @@ from onnx.external_data_helper import uses_external_data
 from neocpu.foundation.errors import ArgumentTypeError, MissingModelError, ModelError
 from neocpu.foundation.files import read_file
 from neocpu.frontend.checks.tensor_check import all_tensors
+from neocpu.frontend.checks.text_check import refuse_broken_texts
 from neocpu.frontend.external_data import read_external_data
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
 from neocpu.frontend.sparse_weights import make_dense
@@ -59,6 +60,7 @@ def _read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
     if isinstance(model, onnx.ModelProto):
         own = onnx.ModelProto()
         own.CopyFrom(model)
+        refuse_broken_texts(own, "the given ModelProto")
         return _without_external_data(own, "the given ModelProto", _BY_PATH)
     if isinstance(model, bytes):
         where = "the given bytes object"
@@ -113,6 +115,7 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
         raise ModelError(f"{where} is not an ONNX model, or is truncated") from error
     if not proto.HasField("graph") or not proto.ir_version:
         raise ModelError(f"{where} is not an ONNX model: it holds no graph")
+    refuse_broken_texts(proto, where)
     return proto
 
 

@@ -50,6 +50,14 @@ def test_windows_larger_than_the_padded_image(node, constants, words):
     assert "shapes=" in str(caught.value)
 
 
+@pytest.mark.parametrize(("attribute", "given"), [("group", 1 << 40), ("strides", [1, 1 << 62])])
+def test_windows_that_no_kernel_counts(attribute, given):
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="odd", **{attribute: given})
+    proto = model([node], [1, 2, 8, 8], w=np.ones((2, 2, 2, 3), np.float32))
+    with pytest.raises(NeoCPUError, match=f"Conv 'odd': its {attribute} .* must be at most"):
+        load_model(proto)
+
+
 @pytest.mark.parametrize("operator", ["AveragePool", "MaxPool", "LpPool", "Conv", "ConvTranspose"])
 @pytest.mark.parametrize("attribute", ["kernel_shape", "strides", "dilations", "group"])
 @pytest.mark.parametrize("padding", ["SAME_UPPER", "NOTSET"])

@@ -37,6 +37,30 @@ def refusal(proto: onnx.ModelProto) -> str:
     return message
 
 
+TEXTS = {
+    "producer_name": lambda m: setattr(m, "producer_name", "odd_text"),
+    "key": lambda m: m.metadata_props.add(key="odd_text", value="1"),
+    "doc_string": lambda m: setattr(m.graph, "doc_string", "odd_text"),
+    "dim_param": lambda m: setattr(
+        m.graph.output[0].type.tensor_type.shape.dim[0], "dim_param", "odd_text"
+    ),
+    "op_type": lambda m: setattr(m.graph.node[0], "op_type", "odd_text"),
+    "output": lambda m: m.graph.node[0].output.append("odd_text"),
+    "name": lambda m: setattr(m.graph.initializer[0], "name", "odd_text"),
+}
+
+
+@pytest.mark.parametrize("field", TEXTS)
+def test_texts_that_are_not_utf8(field):
+    proto = model(numpy_helper.from_array(np.ones(4, np.float32), "w"))
+    TEXTS[field](proto)
+    data = proto.SerializeToString().replace(b"odd_text", b"odd\xff\x1b[mt")
+    for given in (data, onnx.ModelProto.FromString(data)):
+        with pytest.raises(ModelError, match="a text in it is not UTF-8") as caught:
+            load_model(given)
+        assert str(caught.value).endswith(rf"({field}: 'odd\xff\x1b[mt')")
+
+
 @pytest.mark.parametrize("as_node", [False, True])
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=TensorProto.DataType.Name)
