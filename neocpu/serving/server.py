@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -132,7 +133,7 @@ class InferenceServer:
         self.models = LoadedModels(models, self._open)
         self._lanes: list[Lane] = []
         self.in_flight = 0
-        self._parsing = asyncio.Lock()
+        self._parser = ThreadPoolExecutor(1, "neocpu-parser")
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -260,7 +261,8 @@ class InferenceServer:
     async def _parse(self, body: memoryview, call: InferCall, model: ServedModel) -> InferRequest:
         """Parse a request: pictures and much JSON in a thread, so that others get in between.
 
-        One at a time, for a parsed document and a picture take many times their bytes.
+        One at a time, for a parsed document and a picture take many times their bytes; and in the
+        same thread, for the C library keeps of each thread what it frees.
         """
         known = model.signatures, model.request_values
         parse = partial(parse_request, body, call.json_bytes, *known)
@@ -269,8 +271,7 @@ class InferenceServer:
         size = body.nbytes if call.json_bytes is None else call.json_bytes
         if size <= _QUICK_BYTES and not any(spec.picture for spec in model.signatures[0].inputs):
             return parse()
-        async with self._parsing:
-            return await asyncio.to_thread(parse)
+        return await asyncio.get_running_loop().run_in_executor(self._parser, parse)
 
     def _open(self, entry: ModelEntry) -> ServedModel:
         limits = self.limits
