@@ -57,18 +57,18 @@ def prologue_operands(
 
 
 def convolution_arguments(
-    workload: Conv2dWorkload, scheme: Scheme, weights: tuple[int, ...]
+    workload: Conv2dWorkload, scheme: Scheme, weights: tuple[int, ...], packed: str | None = None
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of a convolution kernel's arguments, in every template's order.
 
-    Data, packed ``weights`` (their shape), operands of the prologue, of the epilogue, and output.
-    Where the image is padded with a zero point, that comes after the weights, once for each channel
-    of a block.
+    Data, packed ``weights`` (their shape, and their type if it is another), operands of the
+    prologue, of the epilogue, and output. Where the image is padded with a zero point, that comes
+    after the weights, once for each channel of a block.
     """
     border = ((scheme.in_layout.block,), workload.numerics.data)
     return (
         (scheme.in_layout.shape(workload.input_shape), workload.numerics.data),
-        (weights, workload.numerics.weights),
+        (weights, packed or workload.numerics.weights),
         *((border,) if workload.pads_with_zero_point else ()),
         *prologue_operands(workload, scheme.in_layout),
         *epilogue_operands(workload, scheme.out_layout),

@@ -46,6 +46,8 @@ class DotUnit:
         Registers that a vector of weights of a step takes.
     offset : int
         What data are less, to the instruction, than they are: unsigned ones where it has none.
+    adds : bool
+        Whether the instruction adds its products to the sums; if not, an addition follows.
     """
 
     group: int
@@ -60,6 +62,7 @@ class DotUnit:
     int16_sums: int = 0
     operand_vectors: int = 1
     offset: int = 0
+    adds: bool = True
 
     @property
     def broadcasts_from_memory(self) -> bool:
@@ -104,8 +107,8 @@ class DotUnit:
 class _Kind:
     """Numerics of an instruction: element types of data, weights and sums; its feature, and group.
 
-    A feature of "" is in every CPU of the instruction set. Then comes LLVM's name of it, and what
-    is to be taken from the data first.
+    A feature of "" is in every CPU of the instruction set. Then comes LLVM's name of it, what is to
+    be taken from the data first, and whether it adds its products to the sums.
     """
 
     isas: frozenset[str]
@@ -116,16 +119,20 @@ class _Kind:
     group: int
     intrinsic: str = ""
     offset: int = 0
+    adds: bool = True
 
 
 _X86 = frozenset({"avx512", "avx2"})
 _ARM = frozenset({"neon"})
 # On 32-byte vectors of a CPU with AVX-VNNI alone LLVM gives it its other encoding.
 _VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
+_VPDPWSSD = "llvm.x86.avx512.vpdpwssd"
+_VPMADDWD = ("llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512")
 _SDOT, _UDOT = "llvm.aarch64.neon.sdot", "llvm.aarch64.neon.udot"
 _BYTES_OF_A_SUM: Final = 4
 _HALVES_OF_A_SUM: Final = 2
 _BF16: Final = ("bfloat16", "bfloat16", "float32")
+_INT16: Final = ("int16", "int16", "int32")
 # In the order of preference.
 _KINDS = (
     _Kind(_X86 | _ARM | {"sse"}, "float32", "float32", "float32", "", 1),
@@ -140,11 +147,17 @@ _KINDS = (
     _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, _UDOT),
     _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
     _Kind(_ARM, "uint8", "int8", "int32", "dotprod", 4, _SDOT, SIGN_BIT),
+    _Kind(frozenset({"avx512"}), *_INT16, "avx512vnni", 2, f"{_VPDPWSSD}.512"),
+    _Kind(frozenset({"avx2"}), *_INT16, "avxvnni", 2, f"{_VPDPWSSD}.256"),
+    _Kind(frozenset({"avx512"}), *_INT16, "avx512bw", 2, _VPMADDWD[1], adds=False),
+    _Kind(frozenset({"avx2"}), *_INT16, "", 2, _VPMADDWD[0], adds=False),
 )
 # What a sequence needs besides sums, weights and data: a product, and ones to multiply by.
 _SEQUENCE_REGISTERS: Final = 2
 # A second vector of data, a mask, and a zero that LLVM blends with.
 _WIDENING_REGISTERS: Final = 3
+# Of multiplications of pairs, what their additions leave: 25.8 of 32 products a cycle on a Zen 4.
+_APART_SHARE: Final = 0.8
 
 
 def find_dot_unit(
@@ -184,9 +197,12 @@ def find_dot_unit(
                 by_lane=isa == "neon",
                 intrinsic=kind.intrinsic,
                 offset=kind.offset,
+                adds=kind.adds,
             )
             if unit.widens_floats:
                 return _widening(unit)
+            if not unit.adds:
+                return _adding_apart(unit, integer_multiplies)
             return _sequence(unit, numerics, integer_multiplies) if unit.is_sequence else unit
     return None
 
@@ -200,6 +216,16 @@ def _widening(unit: DotUnit) -> DotUnit:
         broadcasts=False,
         by_lane=False,
         operand_vectors=2,
+    )
+
+
+def _adding_apart(unit: DotUnit, multiplies: float) -> DotUnit:
+    """Return the unit of a multiplication of pairs and an addition of what it makes."""
+    return replace(
+        unit,
+        per_cycle=multiplies * _APART_SHARE,
+        registers=unit.registers - 1,
+        broadcasts=False,
     )
 
 

@@ -77,7 +77,7 @@ class ConvTemplate(Template):
         ``pack_weights(weights, workload, scheme)``: OIHW weights in the layout the kernel reads.
     weight_layout : callable or None
         ``weight_layout(workload, scheme)``: what that layout is, for who packs weights when a model
-        is loaded; None if nobody does.
+        is loaded; None, or of a workload, if nobody does.
     fold : callable or None
         ``fold(workload, scheme, in_layout, out_layout, target)``: the scheme that takes layout
         transforms into its loads and stores, or None; None if it never does.
@@ -98,7 +98,7 @@ class ConvTemplate(Template):
 
     workload: type[Workload] = Conv2dWorkload
     pack_weights: Callable[[NDArray[np.generic], Conv2dWorkload, Any], NDArray[np.generic]]
-    weight_layout: Callable[[Conv2dWorkload, Any], WeightLayout] | None = None
+    weight_layout: Callable[[Conv2dWorkload, Any], WeightLayout | None] | None = None
     fold: (
         Callable[[Conv2dWorkload, Any, DataLayout, DataLayout, CpuTarget], Scheme | None] | None
     ) = None

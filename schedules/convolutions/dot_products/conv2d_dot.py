@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_kernel import Emitter
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
@@ -44,8 +45,8 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Groups of products: of four 8-bit integers, of two bfloat16.
-GROUPS = (4, 2)
+# What products are of: four 8-bit integers, two bfloat16.
+DATA = ("uint8", "int8", BFLOAT16)
 # Vectors of output channels, rows and columns of a register tile, at most.
 MAX_VECTORS, MAX_ROWS, MAX_COLUMNS = 4, 4, 28
 # Padded output channels that a scheme may compute in vain, relative.
@@ -66,7 +67,7 @@ COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the CPU has instructions for such products, and blocks can follow the groups."""
     unit = target.find_dot_unit(workload.numerics)
-    if unit is None or unit.group not in GROUPS or workload.prologue:
+    if unit is None or workload.numerics.data not in DATA or unit.group == 1 or workload.prologue:
         return False
     if workload.frames and workload.groups > 1:
         return False

@@ -17,6 +17,8 @@ data. Data are made 128 less for it, and sums begin with what that takes from th
 Of bfloat16 it is two products: one instruction, or two multiply-adds of what is made float32::
 
     sum += first data * first weights + second data * second weights
+
+Of 16-bit integers it is two products too, added up modulo 2^32 (`tir/wrapping`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.tir.bfloat16 import BITS, add_dot, halves
+from neocpu.schedules.tir.wrapping import Wrapping
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 
 Operand: TypeAlias = tuple[Any, ...]
@@ -95,6 +98,11 @@ def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> A
         for pixels, taps in zip(data, weights, strict=True):
             sums = sums + pixels * taps
         return sums
+    if not unit.adds:
+        (pixels,), (taps,) = data, weights
+        kind = str(sums.ty.dtype)
+        products = tirx.call_llvm_pure_intrin(kind, unit.intrinsic, pixels, taps)
+        return (Wrapping(sums) + Wrapping(products)).value
     if unit.intrinsic:
         (pixels,), (taps,) = data, weights
         # NEON takes a lane of the second factor: of data, but where they must come first.

@@ -22,6 +22,8 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import filters as winograd
+from neocpu.schedules.convolutions.winograd.domain import domain_of, is_proved
+from neocpu.schedules.convolutions.winograd.exact_filter import transformed_weights
 from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import cold_weights, fork_seconds, with_memory
@@ -34,6 +36,7 @@ from neocpu.schedules.estimates.register_tile import (
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import turned
 from neocpu.schedules.vocabulary.layout import WinogradLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
@@ -68,17 +71,30 @@ STORE_CYCLES = 1
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the template computes ``workload``: dense, float32, with vectors of channels."""
+    """Whether the template computes ``workload``: dense, with vectors of channels.
+
+    Of float32, or of bytes where the CPU multiplies 16-bit integers and the proof holds.
+    """
     workload = turned(workload)
+    domain, unit = domain_of(workload), _unit(workload, target)
     return (
-        workload.numerics.reads_float32
-        and bool(winograd.tiles_of(workload.kernel, workload.stride))
+        unit is not None
+        and (is_proved(workload) if domain.is_exact else workload.numerics.reads_float32)
+        and bool(domain.tiles(workload.kernel, workload.stride))
         and (workload.dilation == (1, 1) or workload.stride == (1, 1))
         and workload.groups == 1
         and not workload.prologue
-        and min(workload.image_channels, workload.out_channels)
-        >= target.dot_unit(workload.numerics).lanes
+        and min(workload.image_channels, workload.out_channels) >= unit.lanes
     )
+
+
+def _unit(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit | None:
+    """Return the instruction that multiplies what is transformed, if the CPU has one."""
+    return target.find_dot_unit(domain_of(workload).numerics)
+
+
+def _unit_of(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit:
+    return target.dot_unit(domain_of(workload).numerics)
 
 
 def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
@@ -87,6 +103,8 @@ def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
     Of many channels the two come closer: direct summation has more terms, by as many as taps.
     """
     workload = turned(workload)
+    if domain_of(workload).is_exact:
+        return 1.0
     return winograd.error_factor(scheme.tile, workload.kernel, workload.stride)
 
 
@@ -99,7 +117,7 @@ def space(
     of each tile size and kind of task, equal blocks the best of each tile size, and the others the
     best one; all within a factor of `WORTH`.
     """
-    workload, lanes = turned(workload), target.dot_unit(workload.numerics).lanes
+    workload, lanes = turned(workload), _unit_of(workload, target).lanes
     ranked = _ranked(workload, target, threads)
     found: list[WinogradScheme] = []
     for ic_bn in channel_blocks(workload.image_channels, lanes):
@@ -119,9 +137,9 @@ def _ranked(
     workload: Conv2dWorkload, target: CpuTarget, threads: int
 ) -> list[tuple[float, WinogradScheme]]:
     """Schemes with one vector of channels at both ends, best first, with their estimates."""
-    lanes = target.dot_unit(workload.numerics).lanes
+    lanes = _unit_of(workload, target).lanes
     found = []
-    for tile in winograd.tiles_of(workload.kernel, workload.stride):
+    for tile in domain_of(workload).tiles(workload.kernel, workload.stride):
         for vectors in range(1, MAX_VECTORS + 1):
             for reg_n in _tile_counts(workload, tile, vectors, target):
                 scheme = WinogradScheme(lanes, lanes, reg_n, tile, vectors * lanes, 1, False)
@@ -135,7 +153,7 @@ def _tile_counts(
     workload: Conv2dWorkload, tile: int, vectors: int, target: CpuTarget
 ) -> tuple[int, ...]:
     """Return the two ``reg_n`` that fit the registers and overhang the tiles least."""
-    limit = unrolled_limit(vectors, target.dot_unit(workload.numerics))
+    limit = unrolled_limit(vectors, _unit_of(workload, target))
     one = WinogradScheme(1, 1, 1, tile, 1, 1, False)
     tiles = Tiling(workload, one, lanes=1).tiles
 
@@ -150,7 +168,7 @@ def _strips(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget
 ) -> Iterator[WinogradScheme]:
     """Vary how much of the image one task takes."""
-    lanes = target.dot_unit(workload.numerics).lanes
+    lanes = _unit_of(workload, target).lanes
     blocks = Tiling(workload, scheme, lanes).blocks
     for strip in (*(size for size in (1, 2, 4, 8, 16, 32) if size < blocks), blocks):
         for oc_split in (False, True):
@@ -167,20 +185,24 @@ def argument_shapes(
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
+    The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks; of
+    integers ``(points, O / reg_oc, I / 2, 2 reg_oc)``, pairs of input channels side by side.
     """
     tiling = Tiling(turned(workload), scheme, lanes=1)
+    group = tiling.domain.group
     weights = (
         tiling.points,
         tiling.oc_blocks,
-        ceil_div(tiling.workload.in_channels, scheme.ic_bn) * scheme.ic_bn,
-        scheme.reg_oc,
+        ceil_div(tiling.workload.in_channels, scheme.ic_bn) * scheme.ic_bn // group,
+        scheme.reg_oc * group,
     )
-    return convolution_arguments(workload, scheme, weights)
+    return convolution_arguments(workload, scheme, weights, tiling.domain.numerics.weights)
 
 
-def weight_layout(workload: Conv2dWorkload, scheme: WinogradScheme) -> WinogradLayout:
-    """What `pack_weights` makes, of a convolution over images."""
+def weight_layout(workload: Conv2dWorkload, scheme: WinogradScheme) -> WinogradLayout | None:
+    """What `pack_weights` makes, of a convolution over images; None of integers."""
+    if domain_of(workload).is_exact:
+        return None
     return WinogradLayout(scheme.tile, workload.stride, scheme.ic_bn, scheme.reg_oc)
 
 
@@ -197,6 +219,8 @@ def pack_weights(
     with the elements of a `weight_matrix` are exact, and are zero if they are too small to be
     normal. Of what is made, such numbers are zero to whoever reads them.
     """
+    if domain_of(workload).is_exact:
+        return _pack_integers(weights, workload, scheme)
     along = turned(workload)
     if along is not workload:
         weights = weights.reshape(len(weights), along.kernel[0], -1, 1).swapaxes(1, 2)
@@ -220,6 +244,19 @@ def pack_weights(
     return packed
 
 
+def _pack_integers(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
+) -> NDArray[np.generic]:
+    """Transform and pack weights of integers: see `argument_shapes`."""
+    shape, dtype = argument_shapes(workload, scheme)[1]
+    points, blocks, pairs, _ = shape
+    outs, ins, *_ = weights.shape
+    pad = ((0, blocks * scheme.reg_oc - outs), (0, 2 * pairs - ins), (0, 0), (0, 0))
+    made = transformed_weights(np.pad(weights, pad))
+    split = made.reshape(points, blocks, scheme.reg_oc, pairs, 2).transpose(0, 1, 3, 2, 4)
+    return np.ascontiguousarray(split, dtype).reshape(shape)
+
+
 def lower(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
@@ -239,14 +276,17 @@ def lower(
     With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
     strip of one group: every thread reads its own part of the weights, once.
     """
-    along, lanes = turned(workload), target.dot_unit(workload.numerics).lanes
+    along, lanes = turned(workload), _unit_of(workload, target).lanes
     tiling = Tiling(along, scheme, lanes, threads)
     emit = _emit_split if scheme.oc_split else _emit_strips
 
     def body(data: Any, weights: Any, *rest: Any) -> None:
         if along is not workload:
             data, rest = frames_as_rows(data), tuple(map(frames_as_rows, rest))
-        emit(Emitter(tiling, target, data, weights, rest, rows_are_frames=along is not workload))
+        is_turned = along is not workload
+        emitter = Emitter(tiling, target, data, weights, rest, rows_are_frames=is_turned)
+        with emitter.arithmetic():
+            emit(emitter)
 
     return build_convolution(argument_shapes(workload, scheme), body)
 
@@ -284,7 +324,7 @@ def estimate(
 ) -> float:
     """Return analytic seconds: products and transforms of the busiest thread, and memory."""
     workload = turned(workload)
-    tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
+    tiling = Tiling(workload, scheme, _unit_of(workload, target).lanes, threads)
     products, outputs, inputs = _work(tiling, target)
     if scheme.oc_split:  # two parallel loops, of equal tasks the first
         before = (inputs + tiling.input_bytes * SHARE_CYCLES) / threads
@@ -318,9 +358,10 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     """Cycles of all products, all output and all input transforms, on one thread."""
     scheme = tiling.scheme
     vectors = scheme.reg_oc // tiling.lanes
-    steps = tiling.chunks * tiling.lanes
-    numerics = tiling.workload.numerics
-    unit, size = target.dot_unit(numerics), steps * scheme.reg_oc * bytes_of(numerics.weights)
+    steps = tiling.chunks * tiling.chunk_steps
+    numerics, group = tiling.domain.numerics, tiling.domain.group
+    size = steps * group * scheme.reg_oc * bytes_of(numerics.weights)
+    unit = target.dot_unit(numerics)
     step = step_cycles(vectors, scheme.reg_n, unit, target, size)
     step = max(step, STEP_CYCLES)
     product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES

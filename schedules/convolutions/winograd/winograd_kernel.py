@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.convolutions.dot_products.dot_instructions import (
+    add_products,
+    load_data,
+    load_weights,
+)
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
+from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
+from neocpu.schedules.tir.wrapping import wrapping_arithmetic
 from neocpu.schedules.vocabulary.frame_reads import place_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -32,10 +40,21 @@ class Emitter:
         self.tiling = tiling
         self._rows_are_frames = rows_are_frames
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
+        self.domain = tiling.domain
         self._data, self._weights, self._output = data, weights, rest[-1]
         self._prefetches = tiling.weight_bytes > target.l2 // 2
-        self._by_lane = target.dot_unit(tiling.workload.numerics).by_lane
-        self._readers = buffer_readers(tiling.workload.epilogue, rest[:-1])
+        self._unit = target.dot_unit(self.domain.numerics)
+        pads = tiling.workload.pads_with_zero_point
+        self._border = rest[0] if pads else None
+        self._readers = buffer_readers(tiling.workload.epilogue, rest[int(pads) : -1])
+
+    def arithmetic(self) -> Any:
+        """Return the frame that everything else stands in."""
+        frames = ExitStack()
+        if self.domain.is_exact:
+            frames.enter_context(wrapping_arithmetic(self.lanes))
+            frames.enter_context(opaque_numbers())
+        return frames
 
     def transformed(self, blocks: int) -> Any:
         """Allocate the transformed input of ``blocks`` register tiles.
@@ -45,15 +64,15 @@ class Emitter:
         two, which would map them to the same lines of the caches, from between those.
         """
         t = self.tiling
-        shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, self.lanes)
-        return T.alloc_buffer(shape, self.workload.numerics.data, layout=None)
+        shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, t.width)
+        return T.alloc_buffer(shape, self.domain.numerics.data, layout=None)
 
     def sums(self) -> Any:
         """Allocate a task's sums, vectors by point: they are written one after the other."""
         t = self.tiling
         vectors = t.group * t.strip_blocks * self.scheme.reg_n * self.scheme.reg_oc // self.lanes
         shape = (t.points, vectors + 1, self.lanes)
-        return T.alloc_buffer(shape, self.workload.numerics.sum, layout=None)
+        return T.alloc_buffer(shape, self.domain.numerics.sum, layout=None)
 
     def input(self, chunk: Any, first: Any, count: Any, result: Any, at: Any) -> None:
         """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
@@ -63,24 +82,30 @@ class Emitter:
         each = self.workload.image_channels
         with T.serial(count) as block, T.serial(reg_n) as j:
             image, row, column = t.place(T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1)))
-            image, channel, exists = place_of(self.workload, image, chunk * self.lanes, each)
+            image, channel, exists = place_of(self.workload, image, chunk * t.width, each)
             channels = tirx.floordiv(channel, self.scheme.ic_bn)
-            lane = span(tirx.floormod(channel, self.scheme.ic_bn), self.lanes)
+            lane = span(tirx.floormod(channel, self.scheme.ic_bn), t.width)
             y = T.Bind(t.first(0, row, down.step) - top)
             x = T.Bind(t.first(1, column, across.step) - left)
             place = T.Bind((at + block) * t.chunks + chunk)
 
             def store(i: Any, k: Any, value: Any, place: Any = place, j: Any = j) -> None:
                 vector = (i * across.span + k) * reg_n + j
-                T.buffer_store(result, value, [place, vector, span(0, self.lanes)])
+                T.buffer_store(result, value, [place, vector, span(0, t.width)])
 
             def pixel(i: Any, k: Any, corner: Any = (image, channels, y, x, lane)) -> Any:
                 image, channels, y, x, lane = corner
                 below, beside = self.workload.dilation
                 image, y = self._row(image, y + i * below, self.workload.height)
-                return self._data[image, channels, y, x + k * beside, lane]
+                return self._widened(self._data[image, channels, y, x + k * beside, lane])
 
-            self._input_tile(pixel, (y, x), exists, store)
+            self._input_tile(pixel, (y, x), exists, store, lane)
+
+    def _widened(self, pixels: Any) -> Any:
+        """Return a vector of input channels as it is transformed."""
+        if not self.domain.is_exact:
+            return pixels
+        return pixels.astype(f"{self.domain.numerics.data}x{self.tiling.width}")
 
     def _row(self, image: Any, row: Any, height: int) -> tuple[Any, Any]:
         """Image and row as the buffers have them."""
@@ -92,14 +117,14 @@ class Emitter:
         corner: tuple[Any, Any],
         exists: tuple[Any, ...],
         store: Callable[..., None],
+        lane: Any,
     ) -> None:
         """Transform the tile whose first pixel is at ``corner``, which may lie in the padding.
 
         So may all of its image, unless the conditions ``exists`` hold.
         """
         down, across = self.tiling.filters
-        numerics = self.workload.numerics
-        columns = self._vectors(numerics.data, down.span, across.span)
+        columns = self._inputs(down.span, across.span)
 
         def transform_columns(pixel: Callable[..., Any], store: Callable[..., None]) -> None:
             with T.serial(across.span) as k:
@@ -127,19 +152,22 @@ class Emitter:
                 with T.Then():
                     transform(pixel)
                 with T.Else():
-                    transform(self._reader(self._padded_patch(pixel, exists, *corner)))
+                    transform(self._reader(self._padded_patch(pixel, exists, *corner, lane)))
         if not down.is_identity and not across.is_identity:
             transform_rows(self._reader(columns))
 
     def _padded_patch(
-        self, pixel: Callable[..., Any], exists: tuple[Any, ...], y: Any, x: Any
+        self, pixel: Callable[..., Any], exists: tuple[Any, ...], y: Any, x: Any, lane: Any
     ) -> Any:
-        """Copy the pixels a tile reads, zeros outside the image."""
+        """Copy the pixels a tile reads, zeros or the zero point outside the image."""
         w, (down, across) = self.workload, self.tiling.filters
-        patch = self._vectors(w.numerics.data, down.span, across.span)
+        patch = self._inputs(down.span, across.span)
         write = self._writer(patch)
+        outside = splat(tirx.const(0, self.domain.numerics.data), self.tiling.width)
+        if self._border is not None:
+            outside = T.Bind(self._widened(self._border[lane]))
         with T.serial(down.span) as i, T.serial(across.span) as k:
-            write(i, k, self._zero(w.numerics.data))
+            write(i, k, outside)
         top, left = w.padding[:2]
         rows, above = _overlap(down.span, w.dilation[0], w.height, y, top)
         if exists:
@@ -150,20 +178,23 @@ class Emitter:
         return patch
 
     def _reader(self, vectors: Any) -> Callable[..., Any]:
-        return lambda *index: vectors[(*index, span(0, self.lanes))]
+        return lambda *index: vectors[(*index, span(0, int(vectors.shape[-1])))]
 
     def _writer(self, vectors: Any) -> Callable[..., None]:
         def write(i: Any, k: Any, value: Any) -> None:
-            T.buffer_store(vectors, value, [i, k, span(0, self.lanes)])
+            T.buffer_store(vectors, value, [i, k, span(0, int(vectors.shape[-1]))])
 
         return write
 
-    def _vectors(self, dtype: str, *shape: int) -> Any:
-        """Allocate vectors on the stack."""
-        return T.alloc_buffer((*shape, self.lanes), dtype, scope="local", layout=None)
+    def _inputs(self, *shape: int) -> Any:
+        """Allocate vectors of input channels on the stack."""
+        kind = self.domain.numerics.data
+        return T.alloc_buffer((*shape, self.tiling.width), kind, scope="local", layout=None)
 
-    def _zero(self, dtype: str) -> Any:
-        return splat(tirx.const(0, dtype), self.lanes)
+    def _sums(self, *shape: int) -> Any:
+        """Allocate vectors of sums on the stack."""
+        kind = self.domain.numerics.sum
+        return T.alloc_buffer((*shape, self.lanes), kind, scope="local", layout=None)
 
     def _inside(self, y: Any, x: Any) -> list[Any]:
         """Conditions that a tile's pixels all lie in the image; none if those of every tile do."""
@@ -185,40 +216,63 @@ class Emitter:
         places = [(j, v) for j in range(scheme.reg_n) for v in range(vectors)]
         first, blocks = self._group(group)
         with T.serial(self.tiling.points) as p, T.serial(blocks) as g, T.serial(count) as block:
-            numerics = self.workload.numerics
-            acc = self._vectors(numerics.sum, scheme.reg_n, vectors)
+            acc = self._sums(scheme.reg_n, vectors)
+            zero = splat(tirx.const(0, self.domain.numerics.sum), lanes)
             for j, v in places:
-                T.buffer_store(acc, self._zero(numerics.sum), [j, v, every])
+                T.buffer_store(acc, zero, [j, v, every])
             is_last = g + 1 == blocks
             coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
 
+            group, steps = self.domain.group, self.tiling.chunk_steps
+            width = lanes * group
+
             def multiply(chunk: Any, k: Any) -> None:
-                step = chunk * lanes + k
+                step = chunk * steps + k
                 taps = [
-                    T.Bind(self._weights[p, first + g, step, span(v * lanes, lanes)])
+                    self._tap(self._weights[p, first + g, step, span(v * width, width)])
                     for v in range(vectors)
                 ]
                 for j in range(scheme.reg_n):
                     place = (at + block) * self.tiling.chunks + chunk
-                    pixel = transformed[place, p * scheme.reg_n + j, k]
-                    pixels = T.Bind(splat(pixel, lanes))
+                    channels = span(k * group, group)
+                    pixels = self._spread(transformed[place, p * scheme.reg_n + j, channels])
                     for v, tap in enumerate(taps):
-                        T.buffer_store(acc, acc[j, v, every] + pixels * tap, [j, v, every])
+                        total = self._multiplied(acc[j, v, every], pixels, tap)
+                        T.buffer_store(acc, total, [j, v, every])
 
-            if self._by_lane:
+            if self._unit.by_lane:
                 with T.serial(self.tiling.chunks) as chunk:
                     if self._prefetches:
-                        self._prefetch(coming, block, chunk * lanes)
-                    for k in range(lanes):
+                        self._prefetch(coming, block, chunk * steps)
+                    for k in range(steps):
                         multiply(chunk, k)
             else:
-                with T.serial(self.tiling.chunks) as chunk, T.serial(lanes) as k:
+                # Sums of integers LLVM puts in another order where it unrolls, and spills them.
+                count = opaque_number(steps) if self.domain.is_exact else steps
+                with T.serial(self.tiling.chunks) as chunk, T.serial(count) as k:
                     if self._prefetches:
-                        self._prefetch(coming, block, chunk * lanes + k)
+                        self._prefetch(coming, block, chunk * steps + k)
                     multiply(chunk, k)
             for j, v in places:
                 vector = self._sum(g, block * scheme.reg_n + j, v)
                 T.buffer_store(sums, acc[j, v, every], [p, vector, every])
+
+    def _tap(self, vector: Any) -> Any:
+        """Bind a vector of weights."""
+        return load_weights([vector], self._unit) if self.domain.is_exact else T.Bind(vector)
+
+    def _spread(self, channels: Any) -> Any:
+        """Bind the input channels of a step in all lanes."""
+        if not self.domain.is_exact:
+            return T.Bind(splat(channels, self.lanes))
+        word = tirx.reinterpret("int32", channels)
+        return load_data([word], self.domain.numerics.data, self._unit)
+
+    def _multiplied(self, sums: Any, pixels: Any, tap: Any) -> Any:
+        """Return a vector of sums with the products of a step added."""
+        if not self.domain.is_exact:
+            return sums + pixels * tap
+        return add_products(sums, pixels, tap, self._unit)
 
     def _group(self, group: Any) -> tuple[Any, Any]:
         """First block of output channels of a group, and how many it has."""
@@ -237,14 +291,14 @@ class Emitter:
         Where so few tiles share the weights that a step would have to ask for more, the processor's
         own prefetching of the one stream does better.
         """
-        steps = self.tiling.chunks * self.lanes
+        steps = self.tiling.chunks * self.tiling.chunk_steps
         vectors = self.scheme.reg_oc // self.lanes
         each = ceil_div(vectors, self.tiling.strip_blocks)
         if each > 2:
             return
         turn = tirx.floormod(block, vectors) if each == 1 else block * each
         for extra in range(each):
-            ahead = ((turn + extra) * steps + step) * self.lanes
+            ahead = ((turn + extra) * steps + step) * self.lanes * self.domain.group
             T.evaluate(prefetch_to_l2(self._weights, [*coming, 0, ahead]))
 
     def output(self, group: Any, first: Any, count: Any, sums: Any) -> None:
@@ -273,9 +327,8 @@ class Emitter:
         image, channel, y, x = at
         chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
         lane = T.Bind(tirx.floormod(channel, self.scheme.oc_bn))
-        total = self.workload.numerics.sum
-        columns = self._vectors(total, down.tile, across.span)
-        result = self._vectors(total, 1, across.tile)
+        columns = self._sums(down.tile, across.span)
+        result = self._sums(1, across.tile)
         write, write_result = self._writer(columns), self._writer(result)
         with T.serial(across.span) as k:
             values = [product(i * across.span + k) for i in range(down.span)]
@@ -284,7 +337,7 @@ class Emitter:
         with T.serial(_written(down.tile, w.dilation[0], w.out_height, y)) as i:
             row = [self._reader(columns)(i, k) for k in range(across.span)]
             for k, value in enumerate(across.output(row)):
-                write_result(0, k, value)
+                write_result(0, k, self.domain.finished(value))
             written = _written(across.tile, w.dilation[1], w.out_width, x)
             with T.serial(written) as k, T.vectorized(self.lanes) as o:
                 found, row_of = self._row(image, y + i * w.dilation[0], w.out_height)

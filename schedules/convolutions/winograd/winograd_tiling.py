@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import gcd
 from typing import Any
 
 from tvm import tirx
@@ -11,7 +12,8 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.task_cuts import finer_cut
-from neocpu.schedules.convolutions.winograd.filters import Filter, filters
+from neocpu.schedules.convolutions.winograd.domain import Domain, domain_of
+from neocpu.schedules.convolutions.winograd.filters import Filter
 from neocpu.schedules.tir.builder import part_start
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
@@ -36,9 +38,11 @@ class Tiling:
     Attributes
     ----------
     lanes : int
-        Channels of one vector.
+        Output channels of one vector of sums.
     threads : int
         Threads the strips are shared between.
+    domain : Domain
+        What transformed data and weights are made of.
     filters : tuple of Filter
         F(m, r) down the image and across it.
     tiles : int
@@ -54,13 +58,15 @@ class Tiling:
     lanes: int
     threads: int = 1
     # Fields, for estimates ask for them dozens of times each.
+    domain: Domain = field(init=False, repr=False, compare=False)
     filters: tuple[Filter, Filter] = field(init=False, repr=False, compare=False)
     tiles: int = field(init=False, repr=False, compare=False)
     strips: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         w, scheme = self.workload, self.scheme
-        object.__setattr__(self, "filters", filters(scheme.tile, w.kernel, w.stride))
+        object.__setattr__(self, "domain", domain_of(w))
+        object.__setattr__(self, "filters", self.domain.filters(scheme.tile, w.kernel, w.stride))
         object.__setattr__(self, "tiles", w.batch * self.rows * self.columns)
         strips = ceil_div(self.blocks, scheme.strip)
         if scheme.oc_split:
@@ -111,9 +117,19 @@ class Tiling:
         return down.span * across.span
 
     @property
+    def width(self) -> int:
+        """Input channels of one vector: as many as it holds, or as blocks of the layout allow."""
+        return gcd(self.scheme.ic_bn, self.lanes * self.domain.group)
+
+    @property
     def chunks(self) -> int:
         """Vectors of input channels."""
-        return ceil_div(self.workload.in_channels, self.lanes)
+        return ceil_div(self.workload.in_channels, self.width)
+
+    @property
+    def chunk_steps(self) -> int:
+        """Steps of a product that a vector of input channels makes."""
+        return self.width // self.domain.group
 
     @property
     def oc_vectors(self) -> int:
@@ -205,17 +221,17 @@ class Tiling:
         return self._sum_bytes(self.strips)
 
     def _sum_bytes(self, strips: int) -> int:
-        each = self.points * self.scheme.reg_oc * bytes_of(self.workload.numerics.sum)
+        each = self.points * self.scheme.reg_oc * bytes_of(self.domain.numerics.sum)
         return ceil_div(self.blocks, strips) * self.scheme.reg_n * each
 
     @property
     def weight_bytes(self) -> int:
         """Transformed weights."""
-        each = self.points * self.chunks * self.lanes * bytes_of(self.workload.numerics.weights)
+        each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.weights)
         return self.oc_blocks * self.scheme.reg_oc * each
 
     def _input_bytes(self, blocks: int) -> int:
-        each = self.points * self.chunks * self.lanes * bytes_of(self.workload.numerics.data)
+        each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.data)
         return blocks * self.scheme.reg_n * each
 
     def strip_start(self, strip: Any) -> Any:

@@ -5,10 +5,8 @@ from dataclasses import replace
 import needs
 import numpy as np
 import pytest
-import tvm_ffi
+from any_integers import in_any_integers
 from kernel_harness import build, call
-from tvm import tirx
-from tvm.ir import Call
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import (
@@ -21,7 +19,7 @@ from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import DotScheme
-from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
+from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 ZEN4 = parse_target("llvm -mcpu=znver4")
@@ -59,39 +57,6 @@ WORKLOADS = [
     Conv2dWorkload(1, 160, 7, 5, 160, (1, 1), groups=10, numerics=INTEGERS, epilogue=RESIDUAL),
     Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
 ]
-
-
-def multiplied(one):
-    """Return VPMADDUBSW or VPMADDWD in generic arithmetic, the former without saturating."""
-    _, first, second = one.args
-    lanes, kind = one.ty.dtype.lanes, one.ty.dtype
-    total = tirx.const(0, kind)
-    for k in range(2):
-        factors = (tirx.Shuffle([each], list(range(k, 2 * lanes, 2))) for each in (first, second))
-        a, b = (each.astype(kind) for each in factors)
-        total = a * b if k == 0 else total + a * b
-    return total
-
-
-def in_any_integers(func, target):
-    """Return a kernel with its instruction spelt out: for hosts that lack it."""
-    if not missing_on_host(target):
-        return func
-
-    def spelt_out(one):
-        if getattr(one.op, "name", "") != "tirx.call_llvm_pure_intrin" or len(one.args) < 3:
-            return one
-        if len(one.args) == 3:
-            return multiplied(one)
-        _, sums, pixels, taps = one.args
-        for k in range(4):
-            lanes = range(k, 4 * sums.ty.dtype.lanes, 4)
-            factors = (tirx.Shuffle([each], list(lanes)) for each in (pixels, taps))
-            a, b = (each.astype(sums.ty.dtype) for each in factors)
-            sums = sums + a * b
-        return sums
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (Call, spelt_out)))
 
 
 def check(workload, scheme, threads=1, target=ZEN4):

@@ -91,8 +91,11 @@ def test_templates_take_no_other_numerics(workload, numerics, cpu):
     other, target = replace(workload, numerics=numerics), parse_target(cpu)
     assert str(other) != str(workload)
     for template in registry.TEMPLATES.values():
-        if template.workload is Conv2dWorkload and template.name != "conv2d_dot":
-            assert not template.applies(other, target)
+        if template.workload is not Conv2dWorkload or template.name == "conv2d_dot":
+            continue
+        if template.name == "conv2d_winograd" and numerics == U8S8:  # exact: test_exact_winograd.py
+            continue
+        assert not template.applies(other, target)
 
 
 def test_small_weights_are_said_once():

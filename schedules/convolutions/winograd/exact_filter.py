@@ -1,0 +1,105 @@
+"""F(4, 3) in integers: transforms without fractions, of 16 bits, and what undoes their factor.
+
+The points are 0, 1, -1, 2, -1/2 and infinity. The matrices are scaled so that all elements are
+whole, and a tile's results are ``30 * 30 = 900`` times the convolution's sums: the fewest twos that
+six points can have, for these are two of each class modulo 2. See `exactness` for what that means::
+
+    B^T = [2 3 -4 -3 2 0; 0 -2 -5 -1 2 0; 0 2 1 -5 2 0; 0 -1 -2 1 2 0; 0 2 -1 -2 1 0; 0 2 3 -4 -3 2]
+    G   = [15 0 0; -5 -5 -5; 5 -5 5; 1 2 4; -4 2 -1; 0 0 15]
+    A^T = [1 1 1 1 8 0; 0 1 -1 2 -4 0; 0 1 1 4 2 0; 0 1 -1 8 -1 1]
+
+In two dimensions transformed data of 0 to 255 are at most 24990 in size, and weights of -128 to 127
+at most 28800: 16 bits hold both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.winograd.exactness import LOST_BITS
+from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors
+from neocpu.schedules.tir.wrapping import Wrapping
+
+TILE: Final = 4
+"""Outputs of a tile along a dimension."""
+KERNEL: Final = (3, 3)
+_KERNEL_MATRIX: Final = ((15, 0, 0), (-5, -5, -5), (5, -5, 5), (1, 2, 4), (-4, 2, -1), (0, 0, 15))
+FACTOR: Final = 30 * 30
+"""What a tile's results in two dimensions are multiples by."""
+_INVERSE: Final = pow(FACTOR >> LOST_BITS, -1, 1 << 32)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactFilter(Filter):
+    """F(4, 3) of stride 1, with 30 times its results."""
+
+    def kernel_matrix(self) -> NDArray[np.float64]:
+        """Return ``G``, of shape ``(6, 3)``."""
+        return np.array(_KERNEL_MATRIX, np.float64)
+
+    def input(self, pixels: Vectors, keep: Keep = T.Bind) -> list[Any]:
+        """Return the components of ``B^T pixels``; ``keep`` names intermediate values."""
+        p = pixels
+        a, b = keep(p[4] - p[2]), keep(p[3] - p[1])
+        a2, b2 = keep(a + a), keep(b + b)
+        c = keep(a2 - b2)
+        ends = keep(p[0] - p[2]), keep(p[5] - p[3])
+        return [
+            keep(c - b + (ends[0] + ends[0])),
+            keep(a2 - b - _times(p[1] + p[2], 3)),
+            keep(c + _times(p[2] - p[3], 3)),
+            keep(a2 + b),
+            keep(a - b2),
+            keep((ends[1] + ends[1]) - (a2 + b2) - a),
+        ]
+
+    def output(self, values: Vectors, keep: Keep = T.Bind) -> list[Any]:
+        """Return ``A^T values``, four, of vectors modulo 2^32; ``keep`` names what is between."""
+        v = [Wrapping(each) if isinstance(each, Expr) else each for each in values]
+
+        def named(value: Any) -> Any:
+            return Wrapping(keep(value.value)) if isinstance(value, Wrapping) else keep(value)
+
+        total, difference = named(v[1] + v[2]), named(v[1] - v[2])
+        one, other = named(v[3] - v[4] * 2), named(v[3] * 2 + v[4])
+        found = [
+            v[0] + total + v[3] + v[4] * 8,
+            difference + one * 2,
+            total + other * 2,
+            difference + (v[3] * 8 - v[4]) + v[5],
+        ]
+        return [keep(each.value if isinstance(each, Wrapping) else each) for each in found]
+
+
+FILTERS: Final = (ExactFilter(TILE, KERNEL[0], 1), ExactFilter(TILE, KERNEL[1], 1))
+"""Along rows and columns."""
+
+
+def without_factor(sums: Any) -> Any:
+    """Return a vector of `FACTOR` times the convolution's sums, modulo 2^32, as these."""
+    bits = T.broadcast(tirx.const(LOST_BITS, "int32"), int(sums.ty.dtype.lanes))
+    return tirx.shift_right((Wrapping(sums) * _INVERSE).value, bits)
+
+
+def transformed_weights(weights: NDArray[Any]) -> NDArray[np.int16]:
+    """Return OIHW weights of int8 transformed, of shape ``(points, O, I)``.
+
+    Every sum is a whole number below 2^24, which float32 adds up exactly.
+    """
+    outs, ins, *_ = weights.shape
+    matrix = np.kron(*(each.kernel_matrix() for each in FILTERS)).astype(np.float32)
+    taps = weights.reshape(outs * ins, -1).astype(np.float32)
+    found: NDArray[np.int16] = (matrix @ taps.T).astype(np.int16).reshape(-1, outs, ins)
+    return found
+
+
+def _times(value: Any, factor: int) -> Any:
+    """Return a multiple: of vectors of TVM's, whose constants are vectors too."""
+    return value * (tirx.const(factor, value.ty.dtype) if isinstance(value, Expr) else factor)

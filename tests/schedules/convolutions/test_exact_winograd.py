@@ -1,0 +1,260 @@
+"""Winograd's convolution of integers: bit for bit direct convolution, wherever that is proved."""
+
+import random
+from dataclasses import replace
+
+import needs
+import numpy as np
+import pytest
+from any_integers import in_any_integers
+from kernel_harness import build, call, compile_for
+
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.conv2d_reference import (
+    conv2d,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
+from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
+from neocpu.schedules.convolutions.winograd import exact_filter
+from neocpu.schedules.convolutions.winograd.exact_filter import (
+    FACTOR,
+    FILTERS,
+    transformed_weights,
+)
+from neocpu.schedules.convolutions.winograd.exactness import is_exact, largest_sum, largest_sum_of
+from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from tests.hot_loops.dot_loops import hot_loop
+
+ZEN4 = parse_target("llvm -mcpu=znver4")
+ALDER_LAKE = parse_target("llvm -mcpu=alderlake")
+HASWELL = parse_target("llvm -mcpu=haswell")
+SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
+TARGETS = [ZEN4, HASWELL, SKYLAKE, ALDER_LAKE]
+
+INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+TO_FLOAT = replace(INTEGERS, output="float32")
+SIGNED = replace(INTEGERS, output="int8")
+ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
+SCALED = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
+PLAIN = (*SCALED, EpilogueOp("quantise", (0.0,)))
+RESIDUAL = (
+    *(*SCALED, EpilogueOp("add"), EpilogueOp("relu")),
+    EpilogueOp("quantise", (0.0,)),
+)
+ZERO_POINT = (*SCALED, EpilogueOp("quantise", (101.0,)))
+PAD = (1, 1, 1, 1)
+MOST_CHANNELS = 1827
+
+WORKLOADS = [
+    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
+    Conv2dWorkload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
+    Conv2dWorkload(
+        3, 41, 5, 13, 37, (3, 3), padding=(2, 0, 1, 3), numerics=ASYMMETRIC, epilogue=PLAIN
+    ),
+    Conv2dWorkload(1, 130, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),  # one pixel
+    Conv2dWorkload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(
+        1, 32, 9, 10, 32, (3, 3), padding=(2, 3, 2, 3), dilation=(2, 3), numerics=INTEGERS
+    ),
+    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+]
+WORKLOADS[6] = replace(WORKLOADS[6], epilogue=PLAIN)
+
+
+def check(workload, scheme, threads=1, target=ZEN4, operands=None):
+    """Hold a kernel to the reference, which is direct convolution."""
+    operands = operands or random_operands(workload, 1)
+    weights = template.pack_weights(operands.weights, workload, scheme)
+    arguments = kernel_arguments(workload, scheme, operands, weights)
+    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
+    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    kernel = build(in_any_integers(template.lower(workload, scheme, target, threads), target))
+    expected = conv2d(workload, operands)
+    for unwritten in (1, 2):  # where nothing is written, either shows
+        (got,) = call(kernel, arguments, [np.full(shape, unwritten, dtype)])
+        assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))
+        assert np.array_equal(scheme.out_layout.unpack(got, workload.out_channels), expected)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@needs.one_in(2)
+def test_is_exact(workload, target):
+    assert template.applies(workload, target)
+    schemes = template.space(workload, target)
+    assert len(set(schemes)) == len(schemes) > 0
+    check(workload, schemes[0], target=target)
+    check(workload, schemes[-1], threads=3, target=target)
+
+
+def drawn(seed):
+    """Draw a convolution and a scheme of it, both of which mostly divide nothing."""
+    rng = random.Random(seed)
+    lanes = 16
+    image, padding = ([rng.randint(1, 15) for _ in range(2)], [rng.randint(0, 4) for _ in range(4)])
+    image = [max(size, 3 - sum(padding[axis::2])) for axis, size in enumerate(image)]
+    workload = Conv2dWorkload(
+        *(rng.randint(1, 3), rng.choice([16, 17, 31, 64, 97, 131]), *image, rng.randint(16, 70)),
+        *((3, 3), (1, 1), tuple(padding)),
+        numerics=rng.choice([INTEGERS, ASYMMETRIC, TO_FLOAT]),
+    )
+    steps = SCALED if workload.numerics == TO_FLOAT else rng.choice([PLAIN, RESIDUAL, ZERO_POINT])
+    scheme = WinogradScheme(
+        *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7), 4),
+        *(lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
+    )
+    return replace(workload, epilogue=steps), scheme, rng.randint(1, 3)
+
+
+@pytest.mark.parametrize("seed", range(32))
+@needs.one_in(4)
+def test_drawn_convolutions_are_exact(seed):
+    workload, scheme, threads = drawn(seed)
+    for target in (ZEN4, HASWELL):
+        assert template.applies(workload, target)
+        check(workload, scheme, threads, target)
+
+
+def extreme(channels, weight, datum=255):
+    """Return a convolution whose sums are as large as any, and its operands."""
+    workload = Conv2dWorkload(
+        1, channels, 5, 5, 16, (3, 3), padding=PAD, numerics=TO_FLOAT, epilogue=SCALED
+    )
+    operands = random_operands(workload, 1)
+    data = np.full_like(operands.data, datum)
+    weights = np.full_like(operands.weights, weight)
+    weights[1::2] = 127 if weight < 0 else -127  # and as large of the other sign
+    bias, scale = (np.zeros_like(operands.epilogue[0]), np.ones_like(operands.epilogue[1]))
+    return workload, replace(operands, data=data, weights=weights, epilogue=(bias, scale))
+
+
+@pytest.mark.parametrize("target", [ZEN4, HASWELL], ids=lambda target: target.mcpu)
+@pytest.mark.parametrize("channels", [16, 101, 1024, MOST_CHANNELS])
+@pytest.mark.parametrize("weight", [-128, 127, -127])
+@needs.one_in(2)
+def test_sums_as_large_as_they_get(channels, weight, target):
+    workload, operands = extreme(channels, weight)
+    assert template.applies(workload, target)
+    check(workload, template.space(workload, target)[0], target=target, operands=operands)
+
+
+def test_the_bound_is_sharp():
+    """One channel more is not proved, and is wrong."""
+    workload, operands = extreme(MOST_CHANNELS + 1, -128)
+    scheme = template.space(extreme(MOST_CHANNELS, -128)[0], ZEN4)[0]
+    assert not template.applies(workload, ZEN4)
+    assert not is_exact(largest_sum(operands.weights))
+    with pytest.raises(AssertionError, match="largest error"):
+        check(workload, scheme, operands=operands)
+
+
+def test_the_proof_follows_weights():
+    """255 times the larger of an output channel's positive and negative weights."""
+    weights = np.zeros((3, 5, 3, 3), np.int8)
+    weights[0, :2] = 1
+    weights[1, 0, 0] = (-128, 127, -128)
+    weights[2, 3] = -2
+    assert largest_sum(weights) == 255 * 256
+    every = np.full((1, MOST_CHANNELS, 3, 3), -128, np.int8)
+    assert largest_sum(every) == largest_sum_of(MOST_CHANNELS * 9) < 1 << 29
+    assert is_exact(largest_sum(every))
+    assert is_exact((1 << 29) - 1)
+    assert not is_exact(1 << 29)
+
+
+def test_matrices_make_900_times_the_sums():
+    rng = np.random.default_rng(1)
+    given, taps = rng.integers(0, 256, (6, 6)), rng.integers(-128, 128, (3, 3))
+    b, g, a = (FILTERS[0].input_matrix(), FILTERS[0].kernel_matrix(), FILTERS[0].output_matrix())
+    got = a @ ((g @ taps @ g.T) * (b @ given @ b.T)) @ a.T
+    windows = np.lib.stride_tricks.sliding_window_view(given, (3, 3))
+    assert np.array_equal(got, FACTOR * np.einsum("yxij,ij->yx", windows, taps))
+
+
+def test_16_bits_hold_what_is_transformed():
+    b, g = FILTERS[0].input_matrix(), FILTERS[0].kernel_matrix()
+    data, weights = np.kron(b, b), np.kron(g, g)
+    positive, negative = np.maximum(data, 0).sum(axis=1), np.minimum(data, 0).sum(axis=1)
+    assert (255 * positive.max(), 255 * negative.min()) == (24990, -24990)
+    assert 128 * np.abs(weights).sum(axis=1).max() == 28800
+    every = np.full((1, 1, 3, 3), -128, np.int8)
+    assert np.abs(transformed_weights(every).astype(int)).max() == 28800
+
+
+@pytest.mark.parametrize("wrong", ["inverse", "matrix"])
+def test_a_wrong_constant_is_found(monkeypatch, wrong):
+    if wrong == "inverse":
+        # The lowest bit whose product with a multiple of four is not beyond 32 bits is the last
+        # that counts: that of an odd sum alone.
+        monkeypatch.setattr(exact_filter, "_INVERSE", exact_filter._INVERSE ^ 1 << 29)
+    else:
+        matrix = [list(row) for row in exact_filter._KERNEL_MATRIX]
+        matrix[4][2] = 1
+        monkeypatch.setattr(exact_filter, "_KERNEL_MATRIX", matrix)
+    workload = WORKLOADS[4]
+    with pytest.raises(AssertionError, match="largest error"):
+        check(workload, template.space(workload, HASWELL)[0], target=HASWELL)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stride": (2, 2)},
+        {"kernel": (5, 5)},
+        {"groups": 2, "in_channels": 64, "out_channels": 64},
+        {"in_channels": 3},
+        {"in_channels": MOST_CHANNELS + 1},
+        {"numerics": replace(INTEGERS, data="int8")},
+    ],
+    ids=str,
+)
+def test_leaves_the_rest_to_others(change):
+    assert template.applies(replace(WORKLOADS[0], epilogue=()), ZEN4)
+    assert not template.applies(replace(WORKLOADS[0], epilogue=(), **change), ZEN4)
+
+
+def test_needs_an_instruction():
+    for target in ("nehalem", "-mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"):
+        cpu = parse_target(f"llvm -mcpu={target}" if "=" not in target else f"llvm {target}")
+        assert not template.applies(WORKLOADS[0], cpu)
+
+
+def test_folds_between_any_blocks_of_whole_vectors():
+    workload = WORKLOADS[0]
+    scheme = template.space(workload, ZEN4)[0]
+    folded = registry.fold(workload, scheme, DataLayout(48), DataLayout(32), ZEN4)
+    assert folded == replace(scheme, ic_bn=48, oc_bn=32)
+    check(workload, folded)
+    assert registry.fold(workload, scheme, DataLayout(8), DataLayout(16), ZEN4) is None
+
+
+def test_errs_as_direct_and_is_packed_by_nobody_else():
+    scheme = template.space(WORKLOADS[0], ZEN4)[0]
+    assert registry.error_bound(scheme, WORKLOADS[0]) == 1.0
+    assert registry.weight_layout(WORKLOADS[0], scheme) is None
+
+
+@pytest.mark.parametrize(("target", "instruction"), [(ZEN4, "vpdpwssd"), (HASWELL, "vpmaddwd")])
+@pytest.mark.parametrize(("channels", "pixels"), [(64, 56), (256, 14)])
+def test_hot_loop_is_products_and_their_loads(target, instruction, channels, pixels):
+    """Whole steps of a register tile, of whose sums none leaves its register."""
+    workload = replace(
+        Conv2dWorkload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD),
+        numerics=INTEGERS,
+        epilogue=PLAIN,
+    )
+    scheme = template.space(workload, target)[0]
+    loop = hot_loop(compile_for(template.lower(workload, scheme, target), target), instruction)
+    vectors = scheme.reg_oc // target.lanes("int32")
+    steps, rest = divmod(loop.dots, scheme.reg_n * vectors)
+    assert steps >= 1
+    assert rest == 0
+    assert loop.loads <= steps * (scheme.reg_n + vectors)
+    assert not loop.spills
