@@ -23,7 +23,7 @@ from neocpu.schedules.convolutions.strassen import conv2d_strassen
 from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.operators import join_template, layout_transform
-from neocpu.schedules.vocabulary.accuracy import Admission
+from neocpu.schedules.vocabulary.accuracy import Admission, SumBound
 from neocpu.schedules.vocabulary.frame_reads import in_whole_blocks, weights_of
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
 from neocpu.schedules.vocabulary.scheme import Scheme, register_scheme, unregister_scheme
@@ -212,6 +212,12 @@ def error_bound(scheme: Scheme, workload: Workload) -> float:
     if not isinstance(workload, Conv2dWorkload):
         return 1.0
     return conv_template(scheme).error_factor(scheme, workload)
+
+
+def proof(scheme: Scheme, workload: Conv2dWorkload) -> SumBound | None:
+    """Return why ``scheme`` loses nothing of integers; None where that needs no proof."""
+    found = conv_template(scheme).proof
+    return None if found is None else found(in_whole_blocks(workload, scheme))
 
 
 def admitted(

@@ -37,6 +37,31 @@ class Admission:
         return self.name
 
 
+@dataclass(frozen=True, slots=True)
+class SumBound:
+    """Why an algorithm of integers is exact that would not be of larger sums.
+
+    Attributes
+    ----------
+    largest : int
+        The largest sum in size that any data make.
+    limit : int
+        What comes out exactly is below it in size.
+    """
+
+    largest: int
+    limit: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the results are those of direct convolution, to the bit."""
+        return self.largest < self.limit
+
+    def to_json(self) -> dict[str, int]:
+        """JSON form."""
+        return {"largest_sum": self.largest, "limit": self.limit}
+
+
 EVERY_TILE: Final = Admission("with Winograd tiles of any size", 25.0)
 # Those of up to four pixels of 3x3 kernels; F(5x5) and F(6x6) err two to four times as much.
 SMALL_TILES: Final = Admission("with small Winograd tiles alone", 6.0)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.layout import DataLayout, WeightLayout
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -87,6 +88,9 @@ class ConvTemplate(Template):
     error_factor : callable
         ``error_factor(scheme, workload)``: what it errs at most, norm-wise, as a multiple of direct
         summation's error.
+    proof : callable or None
+        ``proof(workload)``: why it computes a convolution of integers as direct summation does, to
+        the bit; None where that needs no proof.
     split_sums : callable or None
         ``split_sums(workload, scheme)``: the scheme that adds products up part by part, if the
         template can.
@@ -104,6 +108,7 @@ class ConvTemplate(Template):
     ) = None
     fold_penalty: float = 1.0
     error_factor: Callable[[Any, Conv2dWorkload], float] = errs_as_direct
+    proof: Callable[[Conv2dWorkload], SumBound | None] | None = None
     split_sums: Callable[[Conv2dWorkload, Any], Scheme] | None = None
     prologues: bool = False
     spread: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None

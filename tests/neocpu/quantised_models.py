@@ -97,6 +97,19 @@ def network_in_groups(seed: int = 0) -> onnx.ModelProto:
     return _model(nodes, weights.arrays)
 
 
+def wide_network() -> onnx.ModelProto:
+    """Return a residual block of two 3x3 convolutions of whole vectors of channels."""
+    weights, nodes, same = Weights(), [], {"pads": [1, 1, 1, 1]}
+    for x, y, ins in (("x", "stem", 3), ("stem", "first", 32), ("first", "second", 32)):
+        inputs = [x, weights.add(f"w_{y}", 32, ins, 3, 3), weights.add(f"b_{y}", 32)]
+        nodes.append(helper.make_node("Conv", inputs, [f"{y}_sum"], name=f"conv_{y}", **same))
+        if y != "second":
+            nodes.append(helper.make_node("Relu", [f"{y}_sum"], [y]))
+    nodes.append(helper.make_node("Add", ["second_sum", "stem"], ["sum"]))
+    nodes.append(helper.make_node("Relu", ["sum"], ["y"]))
+    return _model(nodes, weights.arrays)
+
+
 def sliced_network() -> onnx.ModelProto:
     """Return a convolution, slices of its channels, their concatenation and a convolution."""
     weights = Weights()

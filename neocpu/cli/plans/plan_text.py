@@ -61,6 +61,22 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     return f"{accuracy['name']}: at most {accuracy['bound']:.3g} norm-wise promised{each}"
 
 
+def proof_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return why convolutions by Winograd lose nothing of integers."""
+    proofs = [op["proof"] for op in plan["ops"] if "proof" in op]
+    if not proofs:
+        return []
+    largest, limit = (max(int(proof[key]) for proof in proofs) for key in ("largest_sum", "limit"))
+    made = plural(len(proofs), "convolution")
+    return [
+        (
+            "exact",
+            f"{made} by Winograd in integers: no weights make sums above {largest:,}, and all "
+            f"below {limit:,} are exact",
+        )
+    ]
+
+
 def rounding_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what no kernel has taken in: rounding to integers, and why, and changes of types."""
     alone = Counter(

@@ -27,6 +27,7 @@ from neocpu.relax_utils import (
     pair_of,
 )
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -132,6 +133,11 @@ class ConvOp(LayoutOp):
         """Return the template's."""
         assert choice.scheme is not None
         return registry.error_bound(choice.scheme, self.form(choice).workload)
+
+    def proof(self, choice: Choice) -> SumBound | None:
+        """Return the template's."""
+        assert choice.scheme is not None
+        return registry.proof(choice.scheme, self.form(choice).workload)
 
     @property
     def flops(self) -> int:

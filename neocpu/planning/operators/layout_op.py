@@ -24,6 +24,7 @@ from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.weight_origin import Unpacked
 from neocpu.relax_utils import Expr
+from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -185,6 +186,10 @@ class LayoutOp:
     def error_factor(self, choice: Choice) -> float:
         """Return what it errs at most, as a multiple of direct summation in float32."""
         return 1.0
+
+    def proof(self, choice: Choice) -> SumBound | None:
+        """Return why ``choice`` loses nothing of integers; None where that needs no proof."""
+        return None
 
     @property
     def flops(self) -> int:

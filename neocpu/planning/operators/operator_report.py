@@ -17,6 +17,7 @@ from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.operators.product_op import ProductOp
 from neocpu.planning.precision import Precision
+from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import Scheme
@@ -57,6 +58,8 @@ class OperatorReport:
         Of a convolution: element types of all that it reads, adds up and stores.
     day : str
         When what the cost is from was measured; empty of estimates.
+    proof : SumBound or None
+        Why it loses nothing of integers, where that needs a proof.
     alternatives : tuple of Alternative
         The next best ways to run it.
     tensors : frozenset of str
@@ -81,6 +84,7 @@ class OperatorReport:
     numerics: Numerics | None = None
     day: str = ""
     alternatives: tuple[Alternative, ...] = ()
+    proof: SumBound | None = None
 
     def to_json(self, takes: float | None, total: float) -> dict[str, Any]:
         """JSON form; costs are in microseconds.
@@ -105,6 +109,7 @@ class OperatorReport:
             "out_layout": self.out_layout,
             "precision": self.precision,
             **({} if numerics is None or numerics.is_uniform else numerics.to_json()),
+            **({} if self.proof is None else {"proof": self.proof.to_json()}),
             "cost_us": self.seconds * MICRO,
             "cost_source": self.cost_source,
             **({"cost_day": self.day} if self.day else {}),
@@ -164,6 +169,7 @@ def report_of_op(
         op.numerics(choice),
         choice.day,
         alternatives,
+        op.proof(choice),
     )
 
 

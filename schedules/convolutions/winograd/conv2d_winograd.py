@@ -22,7 +22,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import filters as winograd
-from neocpu.schedules.convolutions.winograd.domain import domain_of, is_proved
+from neocpu.schedules.convolutions.winograd.domain import domain_of, proof
 from neocpu.schedules.convolutions.winograd.exact_filter import transformed_weights
 from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
@@ -80,9 +80,10 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """
     workload = turned(workload)
     domain, unit = domain_of(workload), _unit(workload, target)
+    bound = proof(workload)
     return (
         unit is not None
-        and (is_proved(workload) if domain.is_exact else workload.numerics.reads_float32)
+        and (workload.numerics.reads_float32 if bound is None else bound.holds)
         and bool(domain.tiles(workload.kernel, workload.stride))
         and (workload.dilation == (1, 1) or workload.stride == (1, 1))
         and workload.groups == 1
@@ -406,4 +407,5 @@ TEMPLATE = ConvTemplate(
     fold_penalty=FOLD_PENALTY,
     spread=space,
     error_factor=error_factor,
+    proof=proof,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import exact_filter, exactness, filters
 from neocpu.schedules.convolutions.winograd.filters import Filter
+from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
@@ -62,7 +64,8 @@ def domain_of(workload: Conv2dWorkload) -> Domain:
     return INTEGERS if is_bytewise else Domain(numerics, is_exact=False)
 
 
-def is_proved(workload: Conv2dWorkload) -> bool:
-    """Whether integers come out exactly, whatever the weights are."""
-    products = workload.in_channels * workload.kernel[0] * workload.kernel[1]
-    return exactness.is_exact(exactness.largest_sum_of(products))
+def proof(workload: Conv2dWorkload) -> SumBound | None:
+    """Return why a convolution of integers is exact, or is not; None of floats, which round."""
+    if not domain_of(workload).is_exact:
+        return None
+    return exactness.bound_of_any(workload.in_channels * math.prod(workload.kernel))

@@ -21,6 +21,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.schedules.vocabulary.accuracy import SumBound
+
 LARGEST_DATUM: Final = 255
 LARGEST_WEIGHT: Final = 128
 LOST_BITS: Final = 2
@@ -29,18 +31,13 @@ LIMIT: Final = 1 << (31 - LOST_BITS)
 """What sums in size must be below."""
 
 
-def largest_sum(weights: NDArray[Any]) -> int:
-    """Return the largest sum in size that any data make with OIHW weights of integers."""
+def bound_of_weights(weights: NDArray[Any]) -> SumBound:
+    """Return what sums of OIHW weights of integers are within, whatever the data."""
     flat = weights.reshape(len(weights), -1).astype(np.int64)
     positive, negative = np.maximum(flat, 0).sum(axis=1), np.maximum(-flat, 0).sum(axis=1)
-    return LARGEST_DATUM * int(np.maximum(positive, negative).max())
+    return SumBound(LARGEST_DATUM * int(np.maximum(positive, negative).max()), LIMIT)
 
 
-def largest_sum_of(products: int) -> int:
-    """Return the largest sum in size of so many products of any 8-bit integers."""
-    return LARGEST_DATUM * LARGEST_WEIGHT * products
-
-
-def is_exact(largest: int) -> bool:
-    """Whether sums that are no larger in size come out as they are."""
-    return largest < LIMIT
+def bound_of_any(products: int) -> SumBound:
+    """Return what sums of so many products are within, whatever the data and the weights."""
+    return SumBound(LARGEST_DATUM * LARGEST_WEIGHT * products, LIMIT)

@@ -23,7 +23,8 @@ from neocpu.schedules.convolutions.winograd.exact_filter import (
     FILTERS,
     transformed_weights,
 )
-from neocpu.schedules.convolutions.winograd.exactness import is_exact, largest_sum, largest_sum_of
+from neocpu.schedules.convolutions.winograd.exactness import LIMIT, bound_of_any, bound_of_weights
+from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
@@ -94,6 +95,10 @@ def test_is_exact(workload, target):
     check(workload, schemes[-1], threads=3, target=target)
 
 
+def scheme_of(workload, target=ZEN4):
+    return template.space(workload, target)[0]
+
+
 def drawn(seed):
     """Draw a convolution and a scheme of it, both of which mostly divide nothing."""
     rng = random.Random(seed)
@@ -150,7 +155,7 @@ def test_the_bound_is_sharp():
     workload, operands = extreme(MOST_CHANNELS + 1, -128)
     scheme = template.space(extreme(MOST_CHANNELS, -128)[0], ZEN4)[0]
     assert not template.applies(workload, ZEN4)
-    assert not is_exact(largest_sum(operands.weights))
+    assert not bound_of_weights(operands.weights).holds
     with pytest.raises(AssertionError, match="largest error"):
         check(workload, scheme, operands=operands)
 
@@ -161,12 +166,14 @@ def test_the_proof_follows_weights():
     weights[0, :2] = 1
     weights[1, 0, 0] = (-128, 127, -128)
     weights[2, 3] = -2
-    assert largest_sum(weights) == 255 * 256
+    assert bound_of_weights(weights).largest == 255 * 256
     every = np.full((1, MOST_CHANNELS, 3, 3), -128, np.int8)
-    assert largest_sum(every) == largest_sum_of(MOST_CHANNELS * 9) < 1 << 29
-    assert is_exact(largest_sum(every))
-    assert is_exact((1 << 29) - 1)
-    assert not is_exact(1 << 29)
+    assert bound_of_weights(every) == bound_of_any(MOST_CHANNELS * 9)
+    assert bound_of_weights(every).holds
+    assert registry.proof(scheme_of(WORKLOADS[0]), WORKLOADS[0]).largest == 255 * 128 * 9 * 40
+    assert LIMIT == 1 << 29
+    assert SumBound(LIMIT - 1, LIMIT).holds
+    assert not SumBound(LIMIT, LIMIT).holds
 
 
 def test_matrices_make_900_times_the_sums():

@@ -1,0 +1,46 @@
+"""Networks of integers by Winograd's algorithm: to the bit what direct convolution makes."""
+
+import needs
+import numpy as np
+import pytest
+from onnxruntime.quantization import QuantType
+
+import neocpu
+from neocpu.cli.plans.plan_text import proof_fields
+from tests.neocpu.quantised_models import image, quantised, wide_network
+
+AVX2 = "llvm -mcpu=haswell"
+
+
+def outputs(model, algorithms):
+    """Return what a model makes of two batches, and its plan."""
+    with neocpu.compile(
+        model, precision="int8", target=AVX2, algorithms=algorithms, threads=2
+    ) as compiled:
+        module = compiled.module()
+        return [np.array(module(image(seed))) for seed in (10, 11)], compiled.plan
+
+
+@needs.instruction_set("avx2")
+@pytest.mark.parametrize("activations", [QuantType.QUInt8, QuantType.QInt8])
+def test_is_direct_convolution_to_the_bit(activations):
+    """Of a block with a residual, and with zero points where images end."""
+    model = quantised(wide_network(), activations=activations, per_channel=True)
+    direct, _ = outputs(model, ["dot", "direct"])
+    exact, plan = outputs(model, ["dot", "winograd"])
+    made = [op for op in plan["ops"] if op["kind"] == "conv2d"]
+    by_winograd = [op for op in made if op["scheme"]["template"] == "conv2d_winograd"]
+    assert len(by_winograd) == 2
+    assert all(map(np.array_equal, direct, exact))
+    bound = {"largest_sum": 255 * 128 * 9 * 32, "limit": 1 << 29}
+    assert [op.get("proof") for op in made] == [None, bound, bound]
+    ((name, text),) = proof_fields(plan)
+    assert name == "exact"
+    assert text.startswith("2 convolutions by Winograd in integers: no weights make sums above 9,4")
+
+
+def test_other_plans_prove_nothing():
+    with neocpu.compile(
+        quantised(wide_network()), precision="int8", target=AVX2, algorithms=["dot"], verify=False
+    ) as compiled:
+        assert proof_fields(compiled.plan) == []
