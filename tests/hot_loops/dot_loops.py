@@ -100,9 +100,10 @@ class HotLoop:
 
 @cache
 def compiled(workload: Conv2dWorkload, cpu: str) -> tuple[Scheme, HotLoop]:
-    """Return the scheme with the best estimate, and its hot loop, for one of `TARGETS`."""
+    """Return the direct scheme with the best estimate, and its hot loop, for one of `TARGETS`."""
     target, instruction = TARGETS[cpu]
-    scheme = registry.schemes(workload, target)[0]
+    every = registry.schemes(workload, target)
+    scheme = next(scheme for scheme in every if scheme.template == "conv2d_dot")
     return scheme, hot_loop(
         compile_for(registry.lower(workload, scheme, target), target), instruction
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.bug import Bug
 
 _CONV = "tests/schedules/convolutions/test_conv2d_"
+_EXACT_WINOGRAD = "tests/schedules/convolutions/test_exact_winograd.py"
 _OPERATORS = "tests/schedules/operators/test_"
 _RANKING = "tests/schedules/operators/ranking/test_"
 
@@ -85,6 +86,20 @@ BUGS = (
         "conditions.append(position + reach <= length)",
         "conditions.append(position + reach <= length + 1)",
         (f"{_CONV}winograd.py",),
+    ),
+    Bug(
+        "winograd of integers: zeros around images for the zero point",
+        "schedules/convolutions/winograd/winograd_kernel.py",
+        "        if self._border is not None:\n",
+        "        if self._border is not None and self.lanes == 0:\n",
+        (_EXACT_WINOGRAD,),
+    ),
+    Bug(
+        "winograd of integers: a bound twice as high as it may be",
+        "schedules/convolutions/winograd/exactness.py",
+        "1 << (31 - LOST_BITS)",
+        "1 << (32 - LOST_BITS)",
+        (_EXACT_WINOGRAD,),
     ),
     Bug(
         "depthwise: a row of taps too many",

@@ -23,7 +23,7 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import filters as winograd
 from neocpu.schedules.convolutions.winograd.domain import domain_of, proof
-from neocpu.schedules.convolutions.winograd.exact_filter import transformed_weights
+from neocpu.schedules.convolutions.winograd.exact_filter import packed_weights
 from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import cold_weights, fork_seconds, with_memory
@@ -69,6 +69,9 @@ ADDITION_CYCLES, POINT_CYCLES = 0.95, 0.8
 SHARE_CYCLES = 0.1
 # A step at least: where sums are just as many as hide an addition, one that waits delays them all.
 STEP_CYCLES = 4.6
+# Of integers: each vector of weights, which wide register tiles read again for few tiles. At 14 and
+# 28 pixels two by 7 to 10 tiles were 1.05 to 1.2 times as fast as four by 4 or 5 on a Zen 4.
+WEIGHT_CYCLES = 0.3
 # Storing a vector of sums.
 STORE_CYCLES = 1
 
@@ -141,12 +144,12 @@ def _ranked(
     workload: Conv2dWorkload, target: CpuTarget, threads: int
 ) -> list[tuple[float, WinogradScheme]]:
     """Schemes with one vector of channels at both ends, best first, with their estimates."""
-    lanes = _unit_of(workload, target).lanes
-    found = []
-    for tile in domain_of(workload).tiles(workload.kernel, workload.stride):
+    lanes, domain = _unit_of(workload, target).lanes, domain_of(workload)
+    ic_bn, found = lanes * domain.group, []
+    for tile in domain.tiles(workload.kernel, workload.stride):
         for vectors in range(1, MAX_VECTORS + 1):
             for reg_n in _tile_counts(workload, tile, vectors, target):
-                scheme = WinogradScheme(lanes, lanes, reg_n, tile, vectors * lanes, 1, False)
+                scheme = WinogradScheme(ic_bn, lanes, reg_n, tile, vectors * lanes, 1, False)
                 for candidate in _strips(workload, scheme, target):
                     seconds = estimate(workload, candidate, target, threads)
                     found.append((seconds, candidate))
@@ -226,7 +229,7 @@ def pack_weights(
     normal. Of what is made, such numbers are zero to whoever reads them.
     """
     if domain_of(workload).is_exact:
-        return _pack_integers(weights, workload, scheme)
+        return packed_weights(weights, argument_shapes(workload, scheme)[1][0])
     along = turned(workload)
     if along is not workload:
         weights = weights.reshape(len(weights), along.kernel[0], -1, 1).swapaxes(1, 2)
@@ -248,19 +251,6 @@ def pack_weights(
                     sums += np.multiply(taps[tap], row[tap], out=products)
                 point[...] = sums
     return packed
-
-
-def _pack_integers(
-    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
-) -> NDArray[np.generic]:
-    """Transform and pack weights of integers: see `argument_shapes`."""
-    shape, dtype = argument_shapes(workload, scheme)[1]
-    points, blocks, pairs, _ = shape
-    outs, ins, *_ = weights.shape
-    pad = ((0, blocks * scheme.reg_oc - outs), (0, 2 * pairs - ins), (0, 0), (0, 0))
-    made = transformed_weights(np.pad(weights, pad))
-    split = made.reshape(points, blocks, scheme.reg_oc, pairs, 2).transpose(0, 1, 3, 2, 4)
-    return np.ascontiguousarray(split, dtype).reshape(shape)
 
 
 def lower(
@@ -369,7 +359,7 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     size = steps * group * scheme.reg_oc * bytes_of(numerics.weights)
     unit = target.dot_unit(numerics)
     step = step_cycles(vectors, scheme.reg_n, unit, target, size)
-    step = max(step, STEP_CYCLES)
+    step = max(step, STEP_CYCLES) + WEIGHT_CYCLES * vectors * tiling.domain.is_exact
     product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES
     inputs, outputs = _transform_cycles(*tiling.filters)
     down, across = tiling.filters

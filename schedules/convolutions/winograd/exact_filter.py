@@ -100,6 +100,19 @@ def transformed_weights(weights: NDArray[Any]) -> NDArray[np.int16]:
     return found
 
 
+def packed_weights(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int16]:
+    """Transform and pack OIHW weights of int8, as ``(points, O / reg_oc, I / 2, 2 reg_oc)``.
+
+    Pairs of input channels lie side by side. What ``shape`` has beyond the weights is zero.
+    """
+    points, blocks, pairs, width = shape
+    outs, ins, *_ = weights.shape
+    pad = ((0, blocks * width // 2 - outs), (0, 2 * pairs - ins), (0, 0), (0, 0))
+    made = transformed_weights(np.pad(weights, pad))
+    split = made.reshape(points, blocks, width // 2, pairs, 2).transpose(0, 1, 3, 2, 4)
+    return np.ascontiguousarray(split).reshape(shape)
+
+
 def _times(value: Any, factor: int) -> Any:
     """Return a multiple: of vectors of TVM's, whose constants are vectors too."""
     return value * (tirx.const(factor, value.ty.dtype) if isinstance(value, Expr) else factor)
