@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.winograd.exactness import LOST_BITS
+from neocpu.schedules.convolutions.winograd.exactness import LOST_BITS, bound_of_weights
 from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors
 from neocpu.schedules.tir.wrapping import Wrapping
 
@@ -105,6 +105,7 @@ def packed_weights(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.
 
     Pairs of input channels lie side by side. What ``shape`` has beyond the weights is zero.
     """
+    assert bound_of_weights(weights).holds, "their sums need a proof"
     points, blocks, pairs, width = shape
     outs, ins, *_ = weights.shape
     pad = ((0, blocks * width // 2 - outs), (0, 2 * pairs - ins), (0, 0), (0, 0))

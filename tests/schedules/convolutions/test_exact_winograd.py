@@ -17,7 +17,7 @@ from neocpu.schedules.convolutions.conv2d_reference import (
     wrong_answer,
 )
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
-from neocpu.schedules.convolutions.winograd import exact_filter
+from neocpu.schedules.convolutions.winograd import exact_filter, exactness
 from neocpu.schedules.convolutions.winograd.exact_filter import (
     FACTOR,
     FILTERS,
@@ -150,12 +150,16 @@ def test_sums_as_large_as_they_get(channels, weight, target):
     check(workload, template.space(workload, target)[0], target=target, operands=operands)
 
 
-def test_the_bound_is_sharp():
+def test_the_bound_is_sharp(monkeypatch):
     """One channel more is not proved, and is wrong."""
     workload, operands = extreme(MOST_CHANNELS + 1, -128)
-    scheme = template.space(extreme(MOST_CHANNELS, -128)[0], ZEN4)[0]
+    scheme = scheme_of(extreme(MOST_CHANNELS, -128)[0])
     assert not template.applies(workload, ZEN4)
     assert not bound_of_weights(operands.weights).holds
+    with pytest.raises(AssertionError, match="need a proof"):
+        template.pack_weights(operands.weights, workload, scheme)
+    monkeypatch.setattr(exactness, "LIMIT", 2 * LIMIT)
+    assert template.applies(workload, ZEN4)
     with pytest.raises(AssertionError, match="largest error"):
         check(workload, scheme, operands=operands)
 
