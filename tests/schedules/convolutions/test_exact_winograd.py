@@ -237,6 +237,22 @@ def test_needs_an_instruction():
         assert not template.applies(WORKLOADS[0], cpu)
 
 
+@pytest.mark.parametrize(
+    ("channels", "pixels", "cpu", "chosen"),
+    [
+        (64, 56, ZEN4, "conv2d_winograd"),
+        (128, 28, ZEN4, "conv2d_winograd"),
+        (256, 56, ZEN4, "conv2d_winograd"),
+        (512, 7, ZEN4, "conv2d_dot"),  # eight times the weights, for four tiles
+        (256, 14, HASWELL, "conv2d_winograd"),
+    ],
+)
+def test_estimates_choose_as_measurements_do(channels, pixels, cpu, chosen):
+    workload = Conv2dWorkload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD)
+    workload = replace(workload, numerics=INTEGERS, epilogue=PLAIN)
+    assert registry.schemes(workload, cpu)[0].template == chosen
+
+
 def test_folds_between_any_blocks_of_whole_vectors():
     workload = WORKLOADS[0]
     scheme = template.space(workload, ZEN4)[0]
