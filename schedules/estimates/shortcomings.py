@@ -47,8 +47,8 @@ LEFT_OVER: Final = 0.05
 """Of a kernel's cycles, what may be spent on elements one by one."""
 WORTH: Final = 10_000.0
 """Cycles of a kernel from which on it matters: some microseconds, as little as a fork takes."""
-WORTH_THREADS: Final = 30_000.0
-"""Cycles from which on a kernel should have a parallel loop."""
+WORTH_THREADS: Final = 50_000.0
+"""Cycles from which on a kernel should have a parallel loop: below, a fork takes a part of it."""
 A_MAP: Final = 0.5
 """Of the largest tensor that a kernel writes, what a workspace as large as a map has."""
 
