@@ -327,8 +327,8 @@ def _inner_start(stage: Stage, widest: int) -> int | None:
 def _parallel_outer(
     sch: Schedule, loops: list[Any], extents: tuple[int, ...], parallel: bool
 ) -> None:
-    """Run the fewest leading loops that make enough tasks in parallel."""
-    if not parallel or not loops:
+    """Run the fewest leading loops that make enough tasks in parallel; one task is no reason."""
+    if not parallel or math.prod(extents[: len(loops)]) == 1:
         return
     count = 1
     while count < len(loops) and math.prod(extents[:count]) < ENOUGH_TASKS:

@@ -254,6 +254,12 @@ def test_runtime_calls_are_left_as_they_are():
     assert scheduled.attrs["tirx.is_scheduled"]
 
 
+def test_one_task_is_not_launched():
+    """Flattened, all that a dense layer reads is one loop."""
+    function, _ = fuse(lambda op, x: op.reshape(op.add(x, x), (1, 25088)), (1, 512, 7, 7))
+    assert "T.parallel(" not in schedule_function(function, HOST).script()
+
+
 def test_dynamic_shapes_are_left_as_they_are():
     n = te.var("n")
     x = te.placeholder((n, 16), name="x")
