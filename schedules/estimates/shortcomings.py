@@ -234,6 +234,7 @@ def _workspace(function: tirx.PrimFunc) -> float:
     if isinstance(function.body, s_tir.SBlockRealize) and function.body.block.alloc_buffers:
         compact = tvm.transform.Sequential(
             [
+                s_tir.transform.LowerInitBlock(),
                 s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
                 s_tir.transform.ConvertBlocksToOpaque(),
                 s_tir.transform.CompactBufferAllocation(),

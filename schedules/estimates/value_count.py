@@ -76,7 +76,7 @@ class Nest:
     def largest(self) -> float:
         """See `LoopWork`; loops of the same extents are one."""
         sizes = [math.prod(each) for each in zip(*self.extents, strict=True)]
-        return max(sizes) / fmean(sizes) if sizes else 1.0
+        return max(sizes) / fmean(sizes) if any(sizes) else 1.0
 
 
 class ValueCount:

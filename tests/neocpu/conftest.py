@@ -1,7 +1,8 @@
 """What tests share: toy models that are compiled once."""
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,26 @@ PLAIN = {"x86_64": "llvm -mcpu=x86-64", "aarch64": "llvm -mcpu=generic"}[os.unam
 def code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generate all code anew, in tests of how that is done."""
     monkeypatch.setenv("NEOCPU_CACHE_DIR", "off")
+
+
+SLOW_KERNELS = ("neocpu.building.parallel_codegen", "neocpu.building.kernel_report")
+"""Loggers of what is warned of where kernels are not as they should be."""
+
+
+@pytest.fixture(autouse=True)
+def no_slow_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Refuse code that is warned of, but in tests that look at warnings: users only read of it."""
+    records: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in SLOW_KERNELS]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield
+    for logger in loggers:
+        logger.removeHandler(handler)
+    if "caplog" not in request.fixturenames:
+        assert not records
 
 
 @dataclass(frozen=True)

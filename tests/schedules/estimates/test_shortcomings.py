@@ -81,6 +81,15 @@ def test_workspaces_as_large_as_a_map_are_seen_as_tvm_makes_them():
     assert known.WORKSPACE not in lacking(te.create_prim_func([x, y])), "a row of it at a time"
 
 
+def test_reductions_as_they_stand_are_looked_through():
+    """Their first values are still a part of their blocks."""
+    x = te.placeholder((512, 384), name="x")
+    k = te.reduce_axis((0, 384), name="k")
+    total = te.compute((512,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    y = te.compute((512,), lambda i: tirx.sqrt(total[i]), name="y")
+    assert known.ONE_THREAD in lacking(te.create_prim_func([x, y]), scheduled=False)
+
+
 @pytest.mark.parametrize(
     ("made", "kind", "detail", "has_reason"),
     [

@@ -20,7 +20,10 @@ from neocpu.schedules.estimates.kernel_work import (
     work_seconds,
 )
 from neocpu.schedules.estimates.work_count import count_work
+from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
@@ -142,3 +145,12 @@ def test_convolutions_go_through_images_unless_each_thread_has_its_channels(temp
         scheme = WinogradScheme(LANES, LANES, 4, 4, 2 * LANES, 4, split)
     nests = count_work(template.lower(workload, scheme, TARGET, 8), TARGET)
     assert min(nest.images for nest in nests if nest.forks) == (1 if split else 4)
+
+
+def test_shares_of_runs_that_no_task_has_both_of_are_counted():
+    """Of 16 tasks, those with the end of one run have nothing of another's."""
+    form = Format(DataLayout(1), "float32")
+    shapes = [(4, count, 7, 6) for count in (20, 16, 16)]
+    (nest,) = count_work(lower_concat(shapes, 1, TARGET, form), TARGET)
+    assert nest.tasks == 16
+    assert nest.largest >= 1
