@@ -65,7 +65,7 @@ REASONS: Final[Mapping[tuple[str, str], str]] = {
     (ONE_THREAD, ENDED_BY_DATA): _IN_TURN,
 }
 """Why a kernel has to lack what it lacks, by the kind of a shortcoming and its detail."""
-NO_VECTOR_FORM: Final = "no vector form of these functions"
+NO_VECTOR_FORM: Final = "these functions have no vector form"
 _TILED: Final = frozenset({"conv2d", "dense", "attention", "product", "lstm", "gru", "rnn"})
 
 

@@ -327,7 +327,7 @@ def _lacks(plan: Mapping[str, Any]) -> dict[str, str]:
     return {
         one["kernel"]: "; ".join(
             f"{lack['kind']} ({lack['detail']}), about {lack['cost_us']:.0f} µs"
-            + (f", for {lack['reason']}" if lack["reason"] else "")
+            + (f", because {lack['reason']}" if lack["reason"] else "")
             for lack in one["lacks"]
         )
         for one in plan.get("kernels", ())
