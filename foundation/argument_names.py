@@ -41,7 +41,9 @@ _KIND: Final = r"[^\s={}]+=\w+"
 _WORD: Final = r"(?!(?:is|of|or|and|needs|names|llvm)\b)[a-z]+\d*(?:-[a-z]+)*\b(?!=)"
 _WORDED: Final = (
     *("accuracy", "goal", "key", "nms", "opt", "precision", "solver", "strategy", "target"),
+    "tracker",
 )
+_PLACE: Final = r"[A-Z]{2,}(?::[A-Z]{2,})?"
 _VERB: Final = "are|does|is|lists|makes|measures|names|needs|says"
 
 _OPTION: Final = re.compile(
@@ -49,7 +51,7 @@ _OPTION: Final = re.compile(
     rf"|(?<![\w-])--shape (?:(?P<shape>{_SHAPE})|(?P<value>{_VALUE}))"
     rf"|(?<![\w-])--output (?P<output>{_KIND})"
     r"|(?<![\w-])(?P<texted>--(?:input|resize|nms)) (?P<text>[^\s:=]+[:=x][^\s,;]*[^\s,;:])"
-    rf"|(?<![\w-])(?P<worded>--(?:{'|'.join(_WORDED)})) (?P<word>{_WORD})"
+    rf"|(?<![\w-])(?P<worded>--(?:{'|'.join(_WORDED)})) (?P<word>{_WORD}|{_PLACE})"
     r"|(?<![\w-])(?P<quoted>--[a-z-]+) (?=['\"\d]|nan\b)"
     rf"|(?<![\w-])(?P<subject>--[a-z][a-z-]*) (?=(?:{_VERB})\b)"
     r"|(?<![\w-])(?P<bare>--[a-z][a-z-]*)"

@@ -44,7 +44,7 @@ COMMANDS_ONLY = {
         ("--search-seconds with --solver dp", "search_seconds= with solver='dp'"),
         ("--max-weights 1.0 kB is too small", "max_weights=1.0 kB is too small"),
         ("no server of --key zen is left", "no server of key='zen' is left"),
-        ("--key needs --tracker HOST:PORT", "key needs tracker= HOST:PORT"),
+        ("--key needs --tracker HOST:PORT", "key needs tracker='HOST:PORT'"),
         ("compile with --target host, or", "compile with target='host', or"),
         ("--shape names an input 'y'", "shapes names an input 'y'"),
         ("--resize makes 2x2 of --db", "resize makes 2x2 of databases="),

@@ -102,7 +102,9 @@ def test_kernels_of_small_networks_lack_nothing(monkeypatch, tmp_path, make, pre
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # to quantise the larger ones, on a busy machine
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize(
+    "precision", ["fp32", "bf16", pytest.param("int8", marks=needs.everything())]
+)
 @pytest.mark.parametrize("name", needs.repeated(MODELS, set(MODELS) - {"mobilenet_v3_large"}))
 def test_kernels_of_networks_lack_nothing(monkeypatch, tmp_path, name, precision):
     model = build(name)

@@ -25,8 +25,8 @@ IMAGES = {
 REPEATED = {
     *("densenet121", "densenet161", "densenet169", "densenet201", "efficientnet_b0"),
     *("inception_v3", "mobilenet_v1", "mobilenet_v2", "resnet34", "resnet50", "resnet101"),
-    *("resnet152", "resnext50_32x4d", "squeezenet1_0", "ssd_resnet50", "unet"),
-    *("vgg11", "vgg13", "vgg16", "vgg19", "yolov3_tiny"),
+    *("resnet152", "resnext50_32x4d", "shufflenet_v2_x1_0", "squeezenet1_0", "ssd_resnet50"),
+    *("unet", "vgg11", "vgg13", "vgg16", "vgg19", "yolov3_tiny"),
 }
 
 

@@ -22,9 +22,9 @@ def test_a_fleet():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((None, "pi4", None), "key= needs tracker="),
-        ((None, None, 2), "parallel= needs tracker="),
-        (("127.0.0.1:9190", None, None), "tracker= needs key="),
+        ((None, "pi4", None), "key needs tracker='HOST:PORT'"),
+        ((None, None, 2), "parallel needs tracker='HOST:PORT'"),
+        (("127.0.0.1:9190", None, None), "tracker needs key='KEY'"),
         (("127.0.0.1", "pi4", None), "is not HOST:PORT"),
         (("127.0.0.1:9190", "pi4", 0), "parallel= must be 1 or more"),
     ],

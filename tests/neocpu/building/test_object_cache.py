@@ -149,6 +149,7 @@ def test_two_processes_at_once_compile_the_same(folder, tmp_path):
     assert all(len(path.name) == 64 for path in folder.iterdir())
 
 
+@pytest.mark.usefixtures("caplog")  # of the function compiled without its schedule, it warns
 def test_what_does_not_compile_is_not_kept(folder, monkeypatch):
     real = parallel_codegen._do
 

@@ -16,6 +16,7 @@ from neocpu.models.network_builder import NetworkBuilder
 from neocpu.runtime import binding
 from neocpu.runtime.module import load
 from neocpu.tensor_spec import random_inputs
+from tests import needs
 from tests.neocpu import quantised_models, test_launches
 from tests.neocpu.recurrent_layers import layer
 from wheels.backend import CORE, compile_core
@@ -63,7 +64,7 @@ def assert_same_in_any_order(compiled, path, orderly):
 
 
 @pytest.mark.parametrize("threads", [2, 64])
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", needs.repeated(NETWORKS, {"efficientnet_b0", "unet"}))
 def test_networks(network, threads, orderly, tmp_path):
     compiled = neocpu.compile(
         network, shapes={"input": NETWORKS[network]}, threads=threads, verify=False
