@@ -117,7 +117,8 @@ def _emit_leaky(x: Any, slope: Any) -> Any:
 
 
 def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):  # of large numbers, whose sigmoid is 0
+        return 1 / (1 + np.exp(-x))
 
 
 def _leaky(x: Any, slope: Any) -> Any:

@@ -129,8 +129,8 @@ def _run(lines: list[str], folder: Path) -> str:
         needs.skip(needs.linker("aarch64"))
     if any("avx2" in line for line in lines):
         needs.skip(needs.linker("x86_64"))
-    for program in ("curl", "make"):
-        if any(line.startswith((program, "neocpu serve")) for line in lines):
+    for program, users in (("curl", ("curl", "neocpu serve")), ("make", ("make ",))):
+        if any(user in line for user in users for line in lines):
             needs.program(program)
     programs = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
     done = subprocess.run(

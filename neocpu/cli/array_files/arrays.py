@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
@@ -88,12 +88,24 @@ def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """
     # Not np.savez: it takes the names as keyword arguments, and an output may be called "file".
     size = sum(array.nbytes for array in arrays.values())
-    with replacing(path, size) as stream, zipfile.ZipFile(stream, "w") as archive:
+    with replacing(path, size) as stream, zipfile.ZipFile(_forwards(stream, path), "w") as archive:
         for name, array in arrays.items():
             # .npy files know no bfloat16, but for uint16 of the same bits.
             held = array.view(BITS) if array.dtype == array_dtype(BFLOAT16) else array
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, held, allow_pickle=False)
+
+
+def _forwards(stream: BinaryIO, path: Path) -> Any:
+    """Return a stream that nobody may ask where it is, if it is a device's, which does not know."""
+    return stream if path.is_file() or not path.exists() else _Forwards(stream)
+
+
+class _Forwards:
+    """What `zipfile` writes from its beginning to its end."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.write, self.flush = stream.write, stream.flush
 
 
 def _unpacked(archive: zipfile.ZipFile, name: str, spec: TensorSpec) -> AnyArray:

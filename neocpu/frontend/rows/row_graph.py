@@ -26,6 +26,10 @@ MOST_CONTENTS = 64
 """Elements of an integer tensor that are followed one by one: a shape has a few."""
 
 
+_DO_NOT_FIT = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, IndexError)
+"""What ONNX raises of a node that cannot be: its own error is none of the others."""
+
+
 class RowGraph:
     """The nodes, constants and values of the graph that is written.
 
@@ -166,7 +170,7 @@ class RowGraph:
             found = onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=self._opsets
             )
-        except (RuntimeError, ValueError, IndexError) as error:
+        except _DO_NOT_FIT as error:
             raise RowError("its shapes do not fit each other") from error
         self.nodes.append(node)
         made = [_from_type(name, found.get(name)) if name else _shapeless("") for name in names]

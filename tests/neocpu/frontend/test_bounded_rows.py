@@ -121,6 +121,14 @@ def test_what_mixes_rows_is_refused(op, constants, attrs, reason):
     assert reason in message
 
 
+def test_a_node_that_cannot_be_is_refused():
+    """ONNX infers a shape for what reads it, whatever it reads."""
+    gather = helper.make_node("Gather", ["selected", "first"], ["picked"], "culprit", axis=2)
+    nodes = [gather, helper.make_node("Shape", ["picked"], ["y"])]
+    with pytest.raises(UnsupportedError, match="'culprit' .its shapes do not fit each other"):
+        load_model(select_model(nodes, ["y"], {"first": ints(0)}))
+
+
 def test_all_rows_of_a_slice_are_not_a_range():
     node = helper.make_node("Slice", ["selected", "from", "to"], ["y"])
     model = select_model([node], ["y"], {"from": ints(0, 1), "to": ints(2**40, 3)})

@@ -48,7 +48,8 @@ def in_child(work):
 
 def run(script: str, path: object) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script, str(path)],
+        # Python warns of forks beside threads, which these are.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + script, str(path)],
         capture_output=True,
         text=True,
         timeout=100,

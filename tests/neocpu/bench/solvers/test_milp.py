@@ -78,6 +78,7 @@ def test_an_interruption_does_not_wait_for_it():
     def interrupt(*_):
         raise KeyboardInterrupt
 
+    others = psutil.Process().children()  # another test's server of processes may go on
     before = signal.signal(signal.SIGUSR1, interrupt)
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGUSR1))
     try:
@@ -87,7 +88,7 @@ def test_an_interruption_does_not_wait_for_it():
     finally:
         timer.cancel()
         signal.signal(signal.SIGUSR1, before)
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= set(others)
 
 
 def test_a_killed_process_did_not_finish(monkeypatch):

@@ -130,7 +130,7 @@ static int read_array(int fd, const char *path) {
 
 /* Read all that the runtime may, of what the table of kernels names, and call nothing. */
 static void follow(const nc_code *code) {
-  static volatile uint64_t sum;
+  static volatile uint64_t sum __attribute__((unused));
   nc_code_kernel(code, "");
   for (uint64_t i = 0; i < code->table->count; ++i) {
     const nc_kernel *kernel = &code->table->kernels[i];
