@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.errors import UnsupportedError, UsageError, did_you_mean
 from neocpu.schedules.convolutions import (
     conv2d_direct,
     conv2d_nchw,
     conv2d_pointwise,
 )
+from neocpu.schedules.convolutions.bfloat16_weights import evenly_rounded
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
 from neocpu.schedules.convolutions.strassen import conv2d_strassen
@@ -255,6 +257,19 @@ def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 
 def argument_shapes(workload: Workload, scheme: Scheme) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Return ``(shape, dtype)`` of each argument of `lower`'s function, in order."""
     return template(scheme).argument_shapes(_blocked(workload, scheme), scheme)
+
+
+def given_weights(
+    weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
+) -> NDArray[np.generic]:
+    """Return a model's OIHW weights as `pack_weights` takes them.
+
+    Those of float32 are rounded to bfloat16 for templates that multiply it.
+    """
+    stored = workload.numerics.weights
+    if stored != BFLOAT16 or weights.dtype != np.float32 or conv_template(scheme).keeps_weights:
+        return weights
+    return evenly_rounded(weights)
 
 
 def pack_weights(

@@ -26,6 +26,8 @@ Array: TypeAlias = NDArray[Any]
 # Largest error, in units of the output's root mean square, that float32 rounding explains: sums in
 # another order, and for Winograd the size of its transforms' coefficients too.
 TOLERANCE, WINOGRAD_TOLERANCE = 1e-4, 1e-3
+# That of Winograd's convolution of bfloat16, whose integers have 9 bits and more.
+SCALED_TOLERANCE = 3e-2
 # Integers of sums that were rounded before that may be off by a step, of all.
 ROUNDED = 0.01
 # What storing a number in bfloat16 changes it by at most, as a part of it.
@@ -213,7 +215,12 @@ def _windows(workload: Conv2dWorkload, data: Array, border: int) -> Array:
 
 
 def wrong_answer(
-    scheme: Scheme, output: Array, expected: Array, *, may_round: bool = False
+    scheme: Scheme,
+    output: Array,
+    expected: Array,
+    *,
+    reads: str = "float32",
+    may_round: bool = False,
 ) -> str | None:
     """Say by how much a kernel's output is wrong, or None if rounding explains the difference.
 
@@ -227,6 +234,8 @@ def wrong_answer(
         As the kernel wrote it, in the scheme's layout. Its padded lanes may hold anything finite.
     expected : array
         ``(N, O, OH, OW)``.
+    reads : str
+        The data's element type.
     may_round : bool
         Whether integers are of sums that were rounded already: few are then off by one.
     """
@@ -239,7 +248,9 @@ def wrong_answer(
             return None
         wrong = int(np.count_nonzero(far))
         return f"wrong answer: {wrong} of {got.size} integers differ" if wrong else None
-    tolerance = WINOGRAD_TOLERANCE if isinstance(scheme, WinogradScheme) else TOLERANCE
+    tolerance = TOLERANCE
+    if isinstance(scheme, WinogradScheme):
+        tolerance = SCALED_TOLERANCE if reads == BFLOAT16 else WINOGRAD_TOLERANCE
     stored = 0.0
     if got.dtype.name == BFLOAT16:
         got, stored = from_bits(got), BFLOAT16_ROUNDING

@@ -94,6 +94,9 @@ class ConvTemplate(Template):
     split_sums : callable or None
         ``split_sums(workload, scheme)``: the scheme that adds products up part by part, if the
         template can.
+    keeps_weights : bool
+        Whether ``pack_weights`` takes weights of float32 as they are where the workload has them in
+        bfloat16.
     prologues : bool
         Whether it applies steps to what it reads.
     spread : callable or None
@@ -110,5 +113,6 @@ class ConvTemplate(Template):
     error_factor: Callable[[Any, Conv2dWorkload], float] = errs_as_direct
     proof: Callable[[Conv2dWorkload], SumBound | None] | None = None
     split_sums: Callable[[Conv2dWorkload, Any], Scheme] | None = None
+    keeps_weights: bool = False
     prologues: bool = False
     spread: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None

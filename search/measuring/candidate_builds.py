@@ -120,5 +120,6 @@ def checked(run: Callable[[Sequence[Array]], Array], request: Request) -> str | 
         np.full(shape, np.nan if DTYPES[dtype].is_float else 0, array_dtype(dtype)),
     ]
     expected = conv2d(workload, operands)
-    may_round = workload.numerics.reads_float32
-    return wrong_answer(scheme, run(arrays), expected, may_round=may_round)
+    numerics = workload.numerics
+    may_round = numerics.reads_float32
+    return wrong_answer(scheme, run(arrays), expected, reads=numerics.data, may_round=may_round)

@@ -322,10 +322,10 @@ BUGS = (
     ),
     Bug(
         "planning: errors of weights in bfloat16 add up",
-        "neocpu/planning/bfloat16_forms.py",
+        "schedules/convolutions/bfloat16_weights.py",
         "helps = (error * total > 0)",
         "helps = (error * total < 0)",
-        ("tests/neocpu/planning/test_bfloat16_forms.py",),
+        ("tests/schedules/convolutions/test_bfloat16_weights.py",),
     ),
     Bug(
         "streams: each has the memory to itself",

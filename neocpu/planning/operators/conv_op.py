@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.frame_calls import CONVOLUTION, frame_workload
@@ -102,7 +103,7 @@ class ConvOp(LayoutOp):
         first = {form.types: form for form in reversed([form for form in found if form])}
         forms = tuple(reversed(first.values()))
         reading = tuple(f for f in forms if not f.workload.numerics.reads_float32)
-        if precision in (Precision.INT8, Precision.BF16) and reading:
+        if precision is Precision.INT8 and reading:
             return replace(self, forms=reading, in_float=False)
         return replace(self, forms=forms)
 
@@ -114,7 +115,10 @@ class ConvOp(LayoutOp):
         """
         in_float = ((self.workload, self.finite_weights),) if self.in_float else ()
         forms = (form for form in self.forms if not form.workload.numerics.reads_float32)
-        return (*in_float, *((form.workload, True) for form in forms))
+        return (*in_float, *((form.workload, self._is_finite(form)) for form in forms))
+
+    def _is_finite(self, form: ConvForm) -> bool:
+        return self.finite_weights or DTYPES[form.workload.numerics.data].is_integer
 
     @property
     def rounds(self) -> bool:
@@ -164,8 +168,9 @@ class ConvOp(LayoutOp):
             (workload, scheme),
             lambda: registry.lower(workload, scheme, emitter.target, emitter.threads),
         )
-        packed = registry.pack_weights(form.weights, workload, scheme)
-        origin = Unpacked.known(form.weights, registry.weight_layout(workload, scheme))
+        weights = registry.given_weights(form.weights, workload, scheme)
+        packed = registry.pack_weights(weights, workload, scheme)
+        origin = Unpacked.known(weights, registry.weight_layout(workload, scheme))
         args = [reads[0], emitter.weight(packed, origin=origin)]
         if workload.pads_with_zero_point:
             border = np.full(scheme.in_layout.block, form.zero, workload.numerics.data)

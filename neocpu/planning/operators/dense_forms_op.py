@@ -161,8 +161,9 @@ class FormedDenseOp(DenseOp):
         )
         shapes = [shape for shape, _ in registry.argument_shapes(workload, scheme)]
         args = [self._data(emitter, shapes[0])]
-        packed = registry.pack_weights(form.weights, workload, scheme)
-        origin = Unpacked.known(form.weights, registry.weight_layout(workload, scheme))
+        weights = registry.given_weights(form.weights, workload, scheme)
+        packed = registry.pack_weights(weights, workload, scheme)
+        origin = Unpacked.known(weights, registry.weight_layout(workload, scheme))
         args.append(emitter.weight(packed, origin=origin))
         for operand in form.operands:
             if isinstance(operand, Var):

@@ -58,10 +58,10 @@ class ConvForm:
     def on(self, target: CpuTarget) -> ConvForm | None:
         """Return it as a CPU's templates know it; None if none computes it there."""
         numerics = self.workload.numerics
-        unit = target.find_dot_unit(numerics)
-        if unit is None or not registry.is_computed(self.workload, target):
+        if not registry.is_computed(self.workload, target):
             return None
-        known = replace(numerics, int16_sums=unit.int16_sums)
+        unit = target.find_dot_unit(numerics)
+        known = replace(numerics, int16_sums=0 if unit is None else unit.int16_sums)
         return replace(self, workload=replace(self.workload, numerics=known))
 
     @property

@@ -22,6 +22,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import filters as winograd
+from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.domain import domain_of, proof
 from neocpu.schedules.convolutions.winograd.exact_filter import packed_weights
 from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
@@ -79,14 +80,17 @@ STORE_CYCLES = 1
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the template computes ``workload``: dense, with vectors of channels.
 
-    Of float32, or of bytes where the CPU multiplies 16-bit integers and the proof holds.
+    Of float32, or where the CPU multiplies 16-bit integers of bfloat16, and of bytes if the proof
+    holds.
     """
-    workload = turned(workload)
+    given, workload = workload, turned(workload)
     domain, unit = domain_of(workload), _unit(workload, target)
     bound = proof(workload)
     return (
         unit is not None
-        and (workload.numerics.reads_float32 if bound is None else bound.holds)
+        and (workload.numerics.reads_float32 or domain.is_of_integers)
+        and (bound is None or bound.holds)
+        and not (domain.is_scaled and given.frames)
         and bool(domain.tiles(workload.kernel, workload.stride))
         and (workload.dilation == (1, 1) or workload.stride == (1, 1))
         and workload.groups == 1
@@ -110,8 +114,9 @@ def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
     Of many channels the two come closer: direct summation has more terms, by as many as taps.
     """
     workload = turned(workload)
-    if domain_of(workload).is_exact:
-        return 1.0
+    domain = domain_of(workload)
+    if domain.is_of_integers:
+        return scaled_integers.ERROR_FACTOR if domain.is_scaled else 1.0
     return winograd.error_factor(scheme.tile, workload.kernel, workload.stride)
 
 
@@ -177,8 +182,8 @@ def _strips(
     """Vary how much of the image one task takes."""
     lanes = _unit_of(workload, target).lanes
     blocks = Tiling(workload, scheme, lanes).blocks
-    is_exact = domain_of(workload).is_exact
-    shared = MAX_SHARED_L2_OF_INTEGERS * target.l2 if is_exact else MAX_SHARED_BYTES
+    of_integers = domain_of(workload).is_of_integers
+    shared = MAX_SHARED_L2_OF_INTEGERS * target.l2 if of_integers else MAX_SHARED_BYTES
     for strip in (*(size for size in (1, 2, 4, 8, 16, 32) if size < blocks), blocks):
         for oc_split in (False, True):
             candidate = replace(scheme, strip=strip, oc_split=oc_split)
@@ -195,22 +200,20 @@ def argument_shapes(
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks; of
-    integers ``(points, O / reg_oc, I / 2, 2 reg_oc)``, pairs of input channels side by side.
+    integers ``(points, O / reg_oc, I / 2, 2 reg_oc)``, pairs of input channels side by side, and
+    one row more where they stand for floats: their scales.
     """
     tiling = Tiling(turned(workload), scheme, lanes=1)
     group = tiling.domain.group
-    weights = (
-        tiling.points,
-        tiling.oc_blocks,
-        ceil_div(tiling.workload.in_channels, scheme.ic_bn) * scheme.ic_bn // group,
-        scheme.reg_oc * group,
-    )
+    padded = ceil_div(tiling.workload.in_channels, scheme.ic_bn) * scheme.ic_bn
+    rows = padded // group + tiling.domain.is_scaled
+    weights = (tiling.points, tiling.oc_blocks, rows, scheme.reg_oc * group)
     return convolution_arguments(workload, scheme, weights, tiling.domain.numerics.weights)
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: WinogradScheme) -> WinogradLayout | None:
     """What `pack_weights` makes, of a convolution over images; None of integers."""
-    if domain_of(workload).is_exact:
+    if domain_of(workload).is_of_integers:
         return None
     return WinogradLayout(scheme.tile, workload.stride, scheme.ic_bn, scheme.reg_oc)
 
@@ -228,8 +231,12 @@ def pack_weights(
     with the elements of a `weight_matrix` are exact, and are zero if they are too small to be
     normal. Of what is made, such numbers are zero to whoever reads them.
     """
-    if domain_of(workload).is_exact:
-        return packed_weights(weights, argument_shapes(workload, scheme)[1][0])
+    domain = domain_of(workload)
+    if domain.is_of_integers:
+        shape = argument_shapes(workload, scheme)[1][0]
+        if domain.is_exact:
+            return packed_weights(weights, shape)
+        return scaled_integers.packed_weights(weights, shape, scheme.tile, workload.kernel)
     along = turned(workload)
     if along is not workload:
         weights = weights.reshape(len(weights), along.kernel[0], -1, 1).swapaxes(1, 2)
@@ -293,26 +300,32 @@ def _emit_strips(emitter: Emitter) -> None:
         first = T.Bind(tiling.strip_start(strip))
         count = T.Bind(tiling.strip_start(strip + 1) - first)
         transformed, sums = emitter.transformed(tiling.strip_blocks), emitter.sums()
+        extents = emitter.extents(tiling.strip_blocks)
+        if extents is not None:
+            emitter.measure(first, count, extents, 0)
         with T.serial(tiling.chunks) as chunk:
-            emitter.input(chunk, first, count, transformed, 0)
+            emitter.input(chunk, first, count, transformed, 0, extents)
         with T.serial(tiling.groups) as group:
             emitter.products(group, count, transformed, 0, sums)
-            emitter.output(group, first, count, sums)
+            emitter.output(group, first, count, sums, extents, 0)
 
 
 def _emit_split(emitter: Emitter) -> None:
     tiling = emitter.tiling
-    transformed = emitter.transformed(tiling.blocks)
+    transformed, extents = emitter.transformed(tiling.blocks), emitter.extents(tiling.blocks)
+    if extents is not None:
+        with T.parallel(tiling.blocks) as block:
+            emitter.measure(block, 1, extents, block)
     with T.parallel(tiling.chunks * tiling.blocks) as task:
         chunk, block = tirx.floordiv(task, tiling.blocks), tirx.floormod(task, tiling.blocks)
-        emitter.input(chunk, block, 1, transformed, block)
+        emitter.input(chunk, block, 1, transformed, block, extents)
     with T.parallel(tiling.tasks) as task:
         group, strip = tirx.floordiv(task, tiling.strips), tirx.floormod(task, tiling.strips)
         first = T.Bind(tiling.strip_start(strip))
         count = T.Bind(tiling.strip_start(strip + 1) - first)
         sums = emitter.sums()
         emitter.products(group, count, transformed, first, sums)
-        emitter.output(group, first, count, sums)
+        emitter.output(group, first, count, sums, extents, first)
 
 
 def estimate(
@@ -359,7 +372,7 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     size = steps * group * scheme.reg_oc * bytes_of(numerics.weights)
     unit = target.dot_unit(numerics)
     step = step_cycles(vectors, scheme.reg_n, unit, target, size)
-    step = max(step, STEP_CYCLES) + WEIGHT_CYCLES * vectors * tiling.domain.is_exact
+    step = max(step, STEP_CYCLES) + WEIGHT_CYCLES * vectors * tiling.domain.is_of_integers
     product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES
     inputs, outputs = _transform_cycles(*tiling.filters)
     down, across = tiling.filters
@@ -398,4 +411,5 @@ TEMPLATE = ConvTemplate(
     spread=space,
     error_factor=error_factor,
     proof=proof,
+    keeps_weights=True,
 )

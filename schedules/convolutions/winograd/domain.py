@@ -1,4 +1,4 @@
-"""What a Winograd convolution computes in: float32, or integers that lose nothing."""
+"""What a Winograd convolution computes in: float32, or integers, exact ones or scaled."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.convolutions.winograd import exact_filter, exactness, filters
+from neocpu.schedules.convolutions.winograd import (
+    exact_filter,
+    exactness,
+    filters,
+    scaled_integers,
+)
 from neocpu.schedules.convolutions.winograd.filters import Filter
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """Element types of transformed data, weights and their sums, and the transforms.
 
@@ -22,12 +28,26 @@ class Domain:
     ----------
     numerics : Numerics
         Of what is multiplied and added up.
+    pixels : str
+        Element type of data while they are transformed.
+    results : str
+        That of sums while they are transformed back.
     is_exact : bool
-        Whether it is of integers, by `exact_filter`.
+        Whether integers stand for themselves, by `exact_filter`.
+    is_scaled : bool
+        Whether they stand for floats, by `scaled_integers`.
     """
 
     numerics: Numerics
-    is_exact: bool
+    pixels: str
+    results: str
+    is_exact: bool = False
+    is_scaled: bool = False
+
+    @property
+    def is_of_integers(self) -> bool:
+        """Whether integers are multiplied."""
+        return self.is_exact or self.is_scaled
 
     @property
     def group(self) -> int:
@@ -36,32 +56,41 @@ class Domain:
 
     def tiles(self, kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
         """Return the tiles offered for a kernel; none for one that has no transform."""
-        if not self.is_exact:
-            return filters.tiles_of(kernel, stride)
-        return (exact_filter.TILE,) if (kernel, stride) == (exact_filter.KERNEL, (1, 1)) else ()
+        if self.is_exact:
+            return (exact_filter.TILE,) if (kernel, stride) == (exact_filter.KERNEL, (1, 1)) else ()
+        if self.is_scaled:
+            return scaled_integers.tiles(kernel, stride)
+        return filters.tiles_of(kernel, stride)
 
     def filters(
         self, tile: int, kernel: tuple[int, int], stride: tuple[int, int]
     ) -> tuple[Filter, Filter]:
         """Return the filters along rows and columns."""
-        if not self.is_exact:
-            return filters.filters(tile, kernel, stride)
-        assert tile in self.tiles(kernel, stride), (tile, kernel, stride)
-        return exact_filter.FILTERS
+        if self.is_exact:
+            assert tile in self.tiles(kernel, stride), (tile, kernel, stride)
+            return exact_filter.FILTERS
+        if self.is_scaled:
+            return scaled_integers.filters(tile, kernel)
+        return filters.filters(tile, kernel, stride)
 
     def finished(self, sums: Any) -> Any:
         """Return a vector of what the output transform makes as the convolution's sums."""
         return exact_filter.without_factor(sums) if self.is_exact else sums
 
 
-INTEGERS: Final = Domain(Numerics("int16", "int16", "int32", "int32"), is_exact=True)
+_SHORT: Final = Numerics("int16", "int16", "int32", "int32")
+INTEGERS: Final = Domain(numerics=_SHORT, pixels="int16", results="int32", is_exact=True)
+SCALED: Final = Domain(numerics=_SHORT, pixels="float32", results="float32", is_scaled=True)
 
 
 def domain_of(workload: Conv2dWorkload) -> Domain:
     """Return what a convolution is computed in."""
     numerics = workload.numerics
-    is_bytewise = (numerics.data, numerics.weights) == ("uint8", "int8")
-    return INTEGERS if is_bytewise else Domain(numerics, is_exact=False)
+    if (numerics.data, numerics.weights) == ("uint8", "int8"):
+        return INTEGERS
+    if (numerics.data, numerics.weights) == (BFLOAT16, BFLOAT16):
+        return SCALED
+    return Domain(numerics=numerics, pixels=numerics.data, results=numerics.sum)
 
 
 def proof(workload: Conv2dWorkload) -> SumBound | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from tvm import tirx
@@ -14,8 +14,10 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     load_data,
     load_weights,
 )
+from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
+from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.tir.wrapping import wrapping_arithmetic
@@ -41,7 +43,7 @@ class Emitter:
         self._rows_are_frames = rows_are_frames
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self.domain = tiling.domain
-        self._data, self._weights, self._output = data, weights, rest[-1]
+        self._data, self._weights, self._output = bits_of(data), weights, bits_of(rest[-1])
         self._prefetches = tiling.weight_bytes > target.l2 // 2
         self._unit = target.dot_unit(self.domain.numerics)
         pads = tiling.workload.pads_with_zero_point
@@ -51,9 +53,11 @@ class Emitter:
     def arithmetic(self) -> Any:
         """Return the frame that everything else stands in."""
         frames = ExitStack()
-        if self.domain.is_exact:
+        if self.domain.is_of_integers:
             frames.enter_context(wrapping_arithmetic(self.lanes))
             frames.enter_context(opaque_numbers())
+        if self.domain.is_scaled:
+            frames.enter_context(scaled_integers.functions(self.tiling.width))
         return frames
 
     def transformed(self, blocks: int) -> Any:
@@ -71,41 +75,110 @@ class Emitter:
         """Allocate a task's sums, vectors by point: they are written one after the other."""
         t = self.tiling
         vectors = t.group * t.strip_blocks * self.scheme.reg_n * self.scheme.reg_oc // self.lanes
-        shape = (t.points, vectors + 1, self.lanes)
-        return T.alloc_buffer(shape, self.domain.numerics.sum, layout=None)
+        # Of a sum in parts, what is stored is of floats.
+        kind = self.domain.results if t.parts > 1 else self.domain.numerics.sum
+        return T.alloc_buffer((t.points, vectors + 1, self.lanes), kind, layout=None)
 
-    def input(self, chunk: Any, first: Any, count: Any, result: Any, at: Any) -> None:
+    def extents(self, blocks: int) -> Any:
+        """Allocate what `measure` finds of the tiles of ``blocks`` register tiles, if anything."""
+        if not self.domain.is_scaled:
+            return None
+        return T.alloc_buffer((blocks * self.scheme.reg_n,), self.domain.results, layout=None)
+
+    def measure(self, first: Any, count: Any, extents: Any, at: Any) -> None:
+        """Find what the pixels of register tiles ``first…`` extend over, for ``extents[at…]``.
+
+        The bits of bfloat16 are in order: as int16 those of numbers that are not negative, as
+        uint16 those of the others, NaN after all numbers.
+        """
+        t, reg_n, width = self.tiling, self.scheme.reg_n, self.tiling.width
+        with T.serial(count) as block, T.serial(reg_n) as j:
+            tile = T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1))
+            high = T.alloc_buffer((width,), "int16", scope="local", layout=None)
+            low = T.alloc_buffer((width,), "uint16", scope="local", layout=None)
+            every = [span(0, width)]
+            for each in (high, low):
+                T.buffer_store(each, splat(tirx.const(0, str(each.dtype)), width), every)
+            with T.serial(t.chunks) as chunk:
+                bits, (y, x), _, _ = self._pixels(tile, chunk)
+                (rows, above), (columns, before) = self._existing(y, x)
+                mask = self._mask(chunk)
+                with T.serial(rows) as i, T.serial(columns) as k:
+                    found = T.Bind(tirx.bitwise_and(bits(above + i, before + k), mask))
+                    signed = tirx.reinterpret(f"int16x{width}", found)
+                    T.buffer_store(high, T.max(high[tuple(every)], signed), every)
+                    T.buffer_store(low, T.max(low[tuple(every)], found), every)
+            found = scaled_integers.extent(high[tuple(every)], low[tuple(every)])
+            T.buffer_store(extents, found, [(at + block) * reg_n + j])
+
+    def _mask(self, chunk: Any) -> Any:
+        """Bind the bits that count of a vector of channels: what pads a block may be anything."""
+        width, channels = self.tiling.width, self.workload.in_channels
+        every = splat(tirx.const(0xFFFF, "uint16"), width)
+        if channels % width == 0:
+            return every
+        lanes = T.Ramp(0, 1, width)
+        counts = lanes < splat(channels - chunk * width, width)
+        return T.Bind(T.Select(counts, every, splat(tirx.const(0, "uint16"), width)))
+
+    def input(self, chunk: Any, first: Any, count: Any, result: Any, at: Any, extents: Any) -> None:
         """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
         t, reg_n = self.tiling, self.scheme.reg_n
-        down, across = t.filters
-        top, left = self.workload.padding[:2]
-        each = self.workload.image_channels
+        across = t.filters[1]
         with T.serial(count) as block, T.serial(reg_n) as j:
-            image, row, column = t.place(T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1)))
-            image, channel, exists = place_of(self.workload, image, chunk * t.width, each)
-            channels = tirx.floordiv(channel, self.scheme.ic_bn)
-            lane = span(tirx.floormod(channel, self.scheme.ic_bn), t.width)
-            y = T.Bind(t.first(0, row, down.step) - top)
-            x = T.Bind(t.first(1, column, across.step) - left)
+            tile = T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1))
+            stored, corner, exists, lane = self._pixels(tile, chunk)
             place = T.Bind((at + block) * t.chunks + chunk)
+            scale = None
+            if self.domain.is_scaled:
+                size = scaled_integers.steps(
+                    self.scheme.tile, self.workload.kernel, self.workload.in_channels
+                )
+                scale = T.Bind(T.float32(size) / extents[(at + block) * reg_n + j])
 
-            def store(i: Any, k: Any, value: Any, place: Any = place, j: Any = j) -> None:
+            def store(
+                i: Any, k: Any, value: Any, place: Any = place, j: Any = j, scale: Any = scale
+            ) -> None:
+                if scale is not None:
+                    value = scaled_integers.rounded(value, scale)
                 vector = (i * across.span + k) * reg_n + j
                 T.buffer_store(result, value, [place, vector, span(0, t.width)])
 
-            def pixel(i: Any, k: Any, corner: Any = (image, channels, y, x, lane)) -> Any:
-                image, channels, y, x, lane = corner
-                below, beside = self.workload.dilation
-                image, y = self._row(image, y + i * below, self.workload.height)
-                return self._widened(self._data[image, channels, y, x + k * beside, lane])
+            def pixel(i: Any, k: Any, stored: Callable[..., Any] = stored) -> Any:
+                return self._widened(stored(i, k))
 
-            self._input_tile(pixel, (y, x), exists, store, lane)
+            self._input_tile(pixel, corner, exists, store, lane)
+
+    def _pixels(self, tile: Any, chunk: Any) -> tuple[Any, tuple[Any, Any], tuple[Any, ...], Any]:
+        """Return what reads a tile's pixels as they are stored, and where the first is.
+
+        Also the conditions that its image exists, and the lanes of the vector of channels.
+        """
+        t, (down, across) = self.tiling, self.tiling.filters
+        image, row, column = t.place(tile)
+        each = self.workload.image_channels
+        image, channel, exists = place_of(self.workload, image, chunk * t.width, each)
+        channels = tirx.floordiv(channel, self.scheme.ic_bn)
+        lane = span(tirx.floormod(channel, self.scheme.ic_bn), t.width)
+        top, left = self.workload.padding[:2]
+        y = T.Bind(t.first(0, row, down.step) - top)
+        x = T.Bind(t.first(1, column, across.step) - left)
+
+        def pixel(i: Any, k: Any, corner: Any = (image, channels, y, x, lane)) -> Any:
+            image, channels, y, x, lane = corner
+            below, beside = self.workload.dilation
+            image, y = self._row(image, y + i * below, self.workload.height)
+            return self._data[image, channels, y, x + k * beside, lane]
+
+        return pixel, (y, x), exists, lane
 
     def _widened(self, pixels: Any) -> Any:
         """Return a vector of input channels as it is transformed."""
+        if self.domain.is_scaled:
+            return T.Bind(scaled_integers.widened(pixels))
         if not self.domain.is_exact:
             return pixels
-        return pixels.astype(f"{self.domain.numerics.data}x{self.tiling.width}")
+        return pixels.astype(f"{self.domain.pixels}x{self.tiling.width}")
 
     def _row(self, image: Any, row: Any, height: int) -> tuple[Any, Any]:
         """Image and row as the buffers have them."""
@@ -160,22 +233,27 @@ class Emitter:
         self, pixel: Callable[..., Any], exists: tuple[Any, ...], y: Any, x: Any, lane: Any
     ) -> Any:
         """Copy the pixels a tile reads, zeros or the zero point outside the image."""
-        w, (down, across) = self.workload, self.tiling.filters
+        down, across = self.tiling.filters
         patch = self._inputs(down.span, across.span)
         write = self._writer(patch)
-        outside = splat(tirx.const(0, self.domain.numerics.data), self.tiling.width)
+        outside = splat(tirx.const(0, self.domain.pixels), self.tiling.width)
         if self._border is not None:
             outside = T.Bind(self._widened(self._border[lane]))
         with T.serial(down.span) as i, T.serial(across.span) as k:
             write(i, k, outside)
-        top, left = w.padding[:2]
-        rows, above = _overlap(down.span, w.dilation[0], w.height, y, top)
+        (rows, above), (columns, before) = self._existing(y, x)
         if exists:
             rows = T.Select(tirx.all(*exists), rows, 0)
-        columns, before = _overlap(across.span, w.dilation[1], w.width, x, left)
         with T.serial(rows) as i, T.serial(columns) as k:
             write(above + i, before + k, pixel(above + i, before + k))
         return patch
+
+    def _existing(self, y: Any, x: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        """How many rows and columns of a tile the image has, and how many it lacks before."""
+        w, (down, across) = self.workload, self.tiling.filters
+        top, left = w.padding[:2]
+        rows = _overlap(down.span, w.dilation[0], w.height, y, top)
+        return rows, _overlap(across.span, w.dilation[1], w.width, x, left)
 
     def _reader(self, vectors: Any) -> Callable[..., Any]:
         return lambda *index: vectors[(*index, span(0, int(vectors.shape[-1])))]
@@ -188,12 +266,11 @@ class Emitter:
 
     def _inputs(self, *shape: int) -> Any:
         """Allocate vectors of input channels on the stack."""
-        kind = self.domain.numerics.data
+        kind = self.domain.pixels
         return T.alloc_buffer((*shape, self.tiling.width), kind, scope="local", layout=None)
 
-    def _sums(self, *shape: int) -> Any:
+    def _sums(self, kind: str, *shape: int) -> Any:
         """Allocate vectors of sums on the stack."""
-        kind = self.domain.numerics.sum
         return T.alloc_buffer((*shape, self.lanes), kind, scope="local", layout=None)
 
     def _inside(self, y: Any, x: Any) -> list[Any]:
@@ -215,8 +292,14 @@ class Emitter:
         vectors = scheme.reg_oc // lanes
         places = [(j, v) for j in range(scheme.reg_n) for v in range(vectors)]
         first, blocks = self._group(group)
-        with T.serial(self.tiling.points) as p, T.serial(blocks) as g, T.serial(count) as block:
-            acc = self._sums(scheme.reg_n, vectors)
+        every_part = T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
+        with (
+            T.serial(self.tiling.points) as p,
+            T.serial(blocks) as g,
+            T.serial(count) as block,
+            every_part as part,
+        ):
+            acc = self._sums(self.domain.numerics.sum, scheme.reg_n, vectors)
             zero = splat(tirx.const(0, self.domain.numerics.sum), lanes)
             for j, v in places:
                 T.buffer_store(acc, zero, [j, v, every])
@@ -240,6 +323,7 @@ class Emitter:
                         total = self._multiplied(acc[j, v, every], pixels, tap)
                         T.buffer_store(acc, total, [j, v, every])
 
+            start, chunks = self._part(part)
             if self._unit.by_lane:
                 with T.serial(self.tiling.chunks) as chunk:
                     if self._prefetches:
@@ -248,29 +332,67 @@ class Emitter:
                         multiply(chunk, k)
             else:
                 # Sums of integers LLVM puts in another order where it unrolls, and spills them.
-                count = opaque_number(steps) if self.domain.is_exact else steps
-                with T.serial(self.tiling.chunks) as chunk, T.serial(count) as k:
+                count = opaque_number(steps) if self.domain.is_of_integers else steps
+                with T.serial(chunks) as chunk, T.serial(count) as k:
                     if self._prefetches:
-                        self._prefetch(coming, block, chunk * steps + k)
-                    multiply(chunk, k)
-            for j, v in places:
-                vector = self._sum(g, block * scheme.reg_n + j, v)
-                T.buffer_store(sums, acc[j, v, every], [p, vector, every])
+                        self._prefetch(coming, block, (start + chunk) * steps + k)
+                    multiply(start + chunk, k)
+
+            numbers = [self._sum(g, block * scheme.reg_n + j, v) for j, v in places]
+            self._store_sums(acc, places, sums, [(p, number) for number in numbers], part)
+
+    def _store_sums(
+        self,
+        acc: Any,
+        places: Sequence[tuple[int, int]],
+        sums: Any,
+        stored: Sequence[tuple[Any, Any]],
+        part: Any,
+    ) -> None:
+        """Store a register tile's sums; those of further parts are added to what is there."""
+        every, kind = span(0, self.lanes), f"{sums.dtype}x{self.lanes}"
+
+        def store(*, added: bool) -> None:
+            for place, (p, vector) in zip(places, stored, strict=True):
+                total = acc[(*place, every)]
+                if part is not None:
+                    total = total.astype(kind)
+                if added:
+                    total = sums[p, vector, every] + total
+                T.buffer_store(sums, total, [p, vector, every])
+
+        if part is None:
+            store(added=False)
+            return
+        with T.If(part == 0):
+            with T.Then():
+                store(added=False)
+            with T.Else():
+                store(added=True)
+
+    def _part(self, part: Any) -> tuple[Any, Any]:
+        """First vector of input channels of a part of the sums, and how many it has."""
+        t = self.tiling
+        if part is None:
+            return 0, t.chunks
+        start = T.Bind(part * t.part_chunks)
+        return start, _within(t.part_chunks, t.chunks, start)
 
     def _tap(self, vector: Any) -> Any:
         """Bind a vector of weights."""
-        return load_weights([vector], self._unit) if self.domain.is_exact else T.Bind(vector)
+        is_plain = not self.domain.is_of_integers
+        return T.Bind(vector) if is_plain else load_weights([vector], self._unit)
 
     def _spread(self, channels: Any) -> Any:
         """Bind the input channels of a step in all lanes."""
-        if not self.domain.is_exact:
+        if not self.domain.is_of_integers:
             return T.Bind(splat(channels, self.lanes))
         word = tirx.reinterpret("int32", channels)
         return load_data([word], self.domain.numerics.data, self._unit)
 
     def _multiplied(self, sums: Any, pixels: Any, tap: Any) -> Any:
         """Return a vector of sums with the products of a step added."""
-        if not self.domain.is_exact:
+        if not self.domain.is_of_integers:
             return sums + pixels * tap
         return add_products(sums, pixels, tap, self._unit)
 
@@ -301,7 +423,7 @@ class Emitter:
             ahead = ((turn + extra) * steps + step) * self.lanes * self.domain.group
             T.evaluate(prefetch_to_l2(self._weights, [*coming, 0, ahead]))
 
-    def output(self, group: Any, first: Any, count: Any, sums: Any) -> None:
+    def output(self, group: Any, first: Any, count: Any, sums: Any, extents: Any, at: Any) -> None:
         """Transform the sums of register tiles ``first…`` back and store them."""
         scheme, vectors = self.scheme, self.scheme.reg_oc // self.lanes
         down, across = self.tiling.filters
@@ -312,23 +434,35 @@ class Emitter:
             y = T.Bind(self.tiling.first(0, row, down.tile))
             x = T.Bind(self.tiling.first(1, column, across.tile))
             before = T.Bind((oc_first + g) * vectors)
+            scale = None if extents is None else T.Bind(extents[at * scheme.reg_n + i])
             with T.serial(_within(vectors, self.tiling.oc_vectors, before)) as v:
-                self._output_tile(
-                    lambda p: sums[p, self._sum(g, i, v), span(0, self.lanes)],
-                    (image, (before + v) * self.lanes, y, x),
-                )
+
+                def product(p: Any, g: Any = g, i: Any = i, v: Any = v) -> Any:
+                    found = sums[p, self._sum(g, i, v), span(0, self.lanes)]
+                    return found if extents is None else self._real(found, p, oc_first + g, v)
+
+                self._output_tile(product, (image, (before + v) * self.lanes, y, x), scale)
+
+    def _real(self, sums: Any, p: Any, block: Any, v: Any) -> Any:
+        """Return a vector of sums of integers as what they stand for, but for a tile's extent."""
+        kind, width = f"{self.domain.results}x{self.lanes}", self.lanes * self.domain.group
+        last = int(self._weights.shape[2]) - 1
+        scales = self._weights[p, block, last, span(v * width, width)]
+        return sums.astype(kind) * tirx.reinterpret(kind, scales)
 
     def _tiles(self, start: Any, count: Any) -> Any:
         """Tiles of ``count`` register tiles from tile ``start``."""
         return T.min(count * self.scheme.reg_n, self.tiling.tiles - start)
 
-    def _output_tile(self, product: Callable[[Any], Any], at: tuple[Any, Any, Any, Any]) -> None:
+    def _output_tile(
+        self, product: Callable[[Any], Any], at: tuple[Any, Any, Any, Any], scale: Any
+    ) -> None:
         w, (down, across) = self.workload, self.tiling.filters
         image, channel, y, x = at
         chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
         lane = T.Bind(tirx.floormod(channel, self.scheme.oc_bn))
-        columns = self._sums(down.tile, across.span)
-        result = self._sums(1, across.tile)
+        columns = self._sums(self.domain.results, down.tile, across.span)
+        result = self._sums(self.domain.results, 1, across.tile)
         write, write_result = self._writer(columns), self._writer(result)
         with T.serial(across.span) as k:
             values = [product(i * across.span + k) for i in range(down.span)]
@@ -337,7 +471,10 @@ class Emitter:
         with T.serial(_written(down.tile, w.dilation[0], w.out_height, y)) as i:
             row = [self._reader(columns)(i, k) for k in range(across.span)]
             for k, value in enumerate(across.output(row)):
-                write_result(0, k, self.domain.finished(value))
+                value = self.domain.finished(value)
+                if scale is not None:
+                    value = value * splat(scale, self.lanes)
+                write_result(0, k, value)
             written = _written(across.tile, w.dilation[1], w.out_width, x)
             with T.serial(written) as k, T.vectorized(self.lanes) as o:
                 found, row_of = self._row(image, y + i * w.dilation[0], w.out_height)

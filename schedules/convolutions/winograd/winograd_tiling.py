@@ -12,6 +12,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.task_cuts import finer_cut
+from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.domain import Domain, domain_of
 from neocpu.schedules.convolutions.winograd.filters import Filter
 from neocpu.schedules.tir.builder import part_start
@@ -125,6 +126,16 @@ class Tiling:
     def chunks(self) -> int:
         """Vectors of input channels."""
         return ceil_div(self.workload.in_channels, self.width)
+
+    @property
+    def parts(self) -> int:
+        """Parts in which sums over input channels are made, of `part_chunks` each but the last."""
+        return ceil_div(self.chunks, self.part_chunks)
+
+    @property
+    def part_chunks(self) -> int:
+        """Vectors of input channels whose products are added up together."""
+        return scaled_integers.PART // self.width if self.domain.is_scaled else self.chunks
 
     @property
     def chunk_steps(self) -> int:

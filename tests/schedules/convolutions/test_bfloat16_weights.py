@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from neocpu.foundation.bfloat16 import from_bits, round_to_bits
-from neocpu.planning.bfloat16_forms import evenly_rounded
+from neocpu.schedules.convolutions.bfloat16_weights import evenly_rounded
 
 
 def rounded(weights):

@@ -1,0 +1,244 @@
+"""Winograd's convolution of bfloat16 by products of 16-bit integers that stand for floats.
+
+Data are transformed in float32 and scaled to integers tile by tile: a tile's pixels, of all
+channels, lie within its extent, the distance of its largest from its smallest, so that what is made
+of them lies within `_reach` times that. Weights have a scale for each of a tile's points and each
+output channel, so small that no sum leaves 32 bits, whatever the data are. Long sums are made in
+parts of `PART` channels, of which each is added up in float32: for longer parts the weights would
+keep less than 9 bits.
+
+Direct convolution of bfloat16 rounds the weights to 8 bits. This does not, and errs less than it
+does of 64 channels, and about as much of 128 and more.
+
+An infinite or NaN pixel makes NaN of the tiles that read it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors
+from neocpu.schedules.tir.builder import llvm_definition
+
+TILES: Final = (2, 3, 4)
+"""Outputs of a tile along a dimension: of longer ones the transforms' sums need more bits."""
+_TAPS: Final = (1, 3)
+PART: Final = 128
+"""Input channels whose products are added up as integers, at most: whole vectors."""
+ERROR_FACTOR: Final = 1.5
+"""What it errs at most as a multiple of direct convolution of bfloat16. It is no direct sum."""
+
+_LARGEST: Final = (1 << 15) - 1
+# Where transformed data have as many steps as this, of sums of so many products, data and weights
+# lose about as much. Data of layers spread less than weights do for the largest of each.
+_BALANCE: Final = 2.0**35.5
+_TOO_SMALL: Final = 2.0**-100
+_NAME: Final = "neocpu_winograd"
+# Adding it leaves whole numbers in the lowest bits, of both signs.
+_ROUNDER: Final = 1.5 * 2.0**23
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledFilter(Filter):
+    """F(m, r) of stride 1, of whose transformed data none exceeds the largest pixel in size."""
+
+    def kernel_matrix(self) -> NDArray[np.float64]:
+        """Return ``G``, of shape ``(span, taps)``."""
+        return Filter.kernel_matrix(self) * self._gains()[:, None]
+
+    def input(self, pixels: Vectors, keep: Keep = T.Bind) -> list[Any]:
+        """Return the components of ``B^T pixels``; ``keep`` names intermediate values."""
+        made = Filter.input(self, pixels, keep)
+        if self.is_identity:
+            return made
+        return [_times(each, 1 / gain) for each, gain in zip(made, self._gains(), strict=True)]
+
+    def _gains(self) -> NDArray[np.float64]:
+        """Return by how much each component may exceed the largest pixel."""
+        plain = Filter(self.tile, self.taps, self.stride)
+        gains: NDArray[np.float64] = np.abs(plain.input_matrix()).sum(axis=1)
+        return gains
+
+
+def tiles(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
+    """Return the tiles offered for a kernel; none for one that has no transform."""
+    is_known = all(taps in _TAPS for taps in kernel) and max(kernel) > 1
+    return TILES if is_known and stride == (1, 1) else ()
+
+
+@lru_cache(maxsize=64)
+def filters(tile: int, kernel: tuple[int, int]) -> tuple[ScaledFilter, ScaledFilter]:
+    """Return the filters along rows and columns: a dimension of one tap has tiles of one pixel."""
+    down, across = (ScaledFilter(tile if taps > 1 else 1, taps, 1) for taps in kernel)
+    return down, across
+
+
+def steps(tile: int, kernel: tuple[int, int], channels: int) -> float:
+    """Return what a tile's extent is multiplied with to find how large its integers may get.
+
+    It is the numerator of their scale: ``steps / extent``.
+    """
+    return _largest(channels) / _reach(tile, kernel)
+
+
+def _largest(channels: int) -> float:
+    """Return the largest transformed datum of so many channels."""
+    return min(_LARGEST, math.sqrt(_BALANCE / min(channels, PART)))
+
+
+@lru_cache(maxsize=64)
+def _reach(tile: int, kernel: tuple[int, int]) -> float:
+    """Return how far transformed data reach, in units of half their tile's extent.
+
+    A point adds pixels up with weights of both signs. All pixels at one end of what they lie
+    within, where the weights are positive, and at the other where they are not, are the most.
+    """
+    down, across = filters(tile, kernel)
+    weights = np.kron(down.input_matrix(), across.input_matrix())
+    positive, negative = np.maximum(weights, 0).sum(axis=1), np.maximum(-weights, 0).sum(axis=1)
+    return 2 * float(np.maximum(positive, negative).max())
+
+
+def packed_weights(
+    weights: NDArray[np.generic], shape: tuple[int, ...], tile: int, kernel: tuple[int, int]
+) -> NDArray[np.int16]:
+    """Transform, scale and pack OIHW weights of float32.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        ``(points, O / reg_oc, I / 2 + 1, 2 reg_oc)``: pairs of input channels lie side by side, and
+        what follows the last are bits of float32: what integers of each output channel stand for.
+    """
+    points, blocks, rows, width = shape
+    outs, ins, *_ = weights.shape
+    padded, channels = blocks * width // 2, 2 * (rows - 1)
+    matrix = np.kron(*(each.kernel_matrix() for each in filters(tile, kernel)))
+    made = np.zeros((points, padded, channels), np.int16)
+    scales = np.ones((points, padded), np.float32)
+    largest = _largest(ins)
+    starts = range(0, channels, PART)
+    for out in range(outs):
+        taps = np.asarray(weights[out], np.float64).reshape(ins, -1)
+        values = matrix @ taps.T
+        size = np.abs(values)
+        # What rounding adds to the integers' sums is no more than a half of each.
+        sums = np.stack([size[:, at : at + PART].sum(axis=1) for at in starts]).max(axis=0)
+        room = (2**31 - 1) / (largest + 1) - PART / 2
+        scale = np.maximum(sums / room, size.max(axis=1) / _LARGEST)
+        scale = np.where(scale > 0, scale, 1)
+        made[:, out, :ins] = np.rint(values / scale[:, None])
+        scales[:, out] = scale / steps(tile, kernel, ins)
+    found = np.empty(shape, np.int16)
+    pairs = made.reshape(points, blocks, width // 2, rows - 1, 2).transpose(0, 1, 3, 2, 4)
+    found[:, :, :-1] = pairs.reshape(points, blocks, rows - 1, width)
+    found[:, :, -1] = scales.reshape(points, blocks, width // 2).view(np.int16)
+    return found
+
+
+def functions(width: int) -> Any:
+    """Return the frame in which the functions below are known, of vectors of so many channels."""
+    half = width // 2
+    bits, words = f"<{width} x i16>", f"<{half} x i32>"
+    floats, both = f"<{width} x float>", f"<{width} x i32>"
+
+    def all_of(kind: str, value: str, count: int) -> str:
+        return "<" + ", ".join([f"{kind} {value}"] * count) + ">"
+
+    def lanes(start: int, count: int) -> str:
+        return "<" + ", ".join(f"i32 {start + lane}" for lane in range(count)) + ">"
+
+    rounder = all_of("float", _hexadecimal(_ROUNDER), width)
+    attributes = "alwaysinline nounwind memory(none)"
+    return llvm_definition(f"""
+declare i16 @llvm.vector.reduce.smax.v{width}i16({bits})
+declare i16 @llvm.vector.reduce.umax.v{width}i16({bits})
+
+define {floats} @{_NAME}_widened_{width}({bits} %bits) {attributes} {{
+  %words = bitcast {bits} %bits to {words}
+  %even = shl {words} %words, {all_of("i32", "16", half)}
+  %odd = and {words} %words, {all_of("i32", "-65536", half)}
+  %all = shufflevector {words} %even, {words} %odd, <{width} x i32> {lanes(0, width)}
+  %result = bitcast {both} %all to {floats}
+  ret {floats} %result
+}}
+
+define {bits} @{_NAME}_rounded_{width}({floats} %values, float %scale) {attributes} {{
+  %one = insertelement {floats} poison, float %scale, i32 0
+  %scales = shufflevector {floats} %one, {floats} poison, <{width} x i32> zeroinitializer
+  %scaled = fmul contract {floats} %values, %scales
+  %moved = fadd contract {floats} %scaled, {rounder}
+  %all = bitcast {floats} %moved to {both}
+  %first = shufflevector {both} %all, {both} poison, <{half} x i32> {lanes(0, half)}
+  %second = shufflevector {both} %all, {both} poison, <{half} x i32> {lanes(half, half)}
+  %even = and {words} %first, {all_of("i32", "65535", half)}
+  %odd = shl {words} %second, {all_of("i32", "16", half)}
+  %words = or {words} %even, %odd
+  %result = bitcast {words} %words to {bits}
+  ret {bits} %result
+}}
+
+define float @{_NAME}_extent_{width}({bits} %high, {bits} %low) {attributes} {{
+  %largest = call i16 @llvm.vector.reduce.smax.v{width}i16({bits} %high)
+  %smallest = call i16 @llvm.vector.reduce.umax.v{width}i16({bits} %low)
+  %is_negative = icmp slt i16 %smallest, 0
+  %size = and i16 %smallest, 32767
+  %below = select i1 %is_negative, i16 %size, i16 0
+  %up = zext i16 %largest to i32
+  %down = zext i16 %below to i32
+  %up_bits = shl i32 %up, 16
+  %down_bits = shl i32 %down, 16
+  %up_float = bitcast i32 %up_bits to float
+  %down_float = bitcast i32 %down_bits to float
+  %up_half = fmul float %up_float, 0.5
+  %down_half = fmul float %down_float, 0.5
+  %sum = fadd float %up_half, %down_half
+  %extent = fadd float %sum, {_hexadecimal(_TOO_SMALL)}
+  %nothing = fsub float %extent, %extent
+  %result = fadd float %nothing, %extent
+  ret float %result
+}}
+""")
+
+
+def widened(bits: Any) -> Any:
+    """Return a vector of bfloat16's bits as float32: the even lanes, and then the odd ones."""
+    width = int(bits.ty.dtype.lanes)
+    return tirx.call_extern(f"float32x{width}", f"{_NAME}_widened_{width}", bits)
+
+
+def rounded(values: Any, scale: Any) -> Any:
+    """Return what `widened` made, times ``scale``, as integers in the order of its bits."""
+    width = int(values.ty.dtype.lanes)
+    return tirx.call_extern(f"int16x{width}", f"{_NAME}_rounded_{width}", values, scale)
+
+
+def extent(high: Any, low: Any) -> Any:
+    """Return half of what a tile's pixels, and 0, extend over; NaN if that is not finite.
+
+    Parameters
+    ----------
+    high, low : expression
+        Vectors of the largest bits, of int16 the one and of uint16 the other.
+    """
+    width = int(high.ty.dtype.lanes)
+    return tirx.call_extern("float32", f"{_NAME}_extent_{width}", high, low)
+
+
+def _times(value: Any, factor: float) -> Any:
+    """Return a multiple: of vectors of TVM's, whose constants are vectors too."""
+    return value * (tirx.const(factor, value.ty.dtype) if isinstance(value, Expr) else factor)
+
+
+def _hexadecimal(value: float) -> str:
+    """Return a float32 as LLVM's text has it."""
+    return f"0x{int(np.float64(value).view(np.uint64)):016X}"

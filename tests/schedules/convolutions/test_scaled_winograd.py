@@ -1,0 +1,280 @@
+"""Winograd's convolution of bfloat16 in 16-bit integers: as near float32 as direct convolution."""
+
+import random
+from dataclasses import replace
+
+import ml_dtypes
+import needs
+import numpy as np
+import pytest
+from any_integers import in_any_integers
+from kernel_harness import build, call, compile_for
+
+from neocpu.foundation.bfloat16 import from_bits, round_to_bits
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.conv2d_reference import (
+    conv2d,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
+from neocpu.schedules.convolutions.dot_products import conv2d_dot
+from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
+from neocpu.schedules.convolutions.winograd import scaled_integers
+from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from tests.hot_loops.dot_loops import hot_loop
+
+ZEN4 = parse_target("llvm -mcpu=znver4")
+HASWELL = parse_target("llvm -mcpu=haswell")
+SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
+ICE_LAKE = parse_target("llvm -mcpu=icelake-server")
+TARGETS = [ZEN4, HASWELL, SKYLAKE, ICE_LAKE]
+
+HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+TO_FLOAT = replace(HALVES, output="float32")
+PAD = (1, 1, 1, 1)
+BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
+RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
+# Largest error, norm-wise, of one operator: what `--precision bf16` promises.
+PROMISED = 2.0**-8
+
+WORKLOADS = [
+    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS, RELU)),
+    Conv2dWorkload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
+    Conv2dWorkload(3, 41, 5, 13, 37, (3, 3), padding=(2, 0, 1, 3), numerics=TO_FLOAT),
+    Conv2dWorkload(1, 300, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=RESIDUAL),  # one pixel
+    Conv2dWorkload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
+    Conv2dWorkload(
+        1, 32, 9, 10, 32, (3, 3), padding=(2, 3, 2, 3), dilation=(2, 3), numerics=HALVES
+    ),
+    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
+    Conv2dWorkload(1, 129, 8, 11, 48, (3, 1), padding=(1, 0, 1, 0), numerics=HALVES),
+    Conv2dWorkload(2, 128, 5, 9, 130, (1, 3), padding=(0, 1, 0, 1), numerics=HALVES),
+]
+
+
+def operands_of(workload, seed=1):
+    """Return random operands, of which the weights are float32."""
+    weights = random_operands(replace(workload, numerics=Numerics.uniform("float32")), seed).weights
+    return replace(random_operands(workload, seed), weights=weights)
+
+
+def output(workload, scheme, operands, threads=1, target=ZEN4, module=template):
+    """Return what a template's kernel makes on this host, as float32 in NCHW."""
+    weights = registry.given_weights(operands.weights, workload, scheme)
+    packed = module.pack_weights(weights, workload, scheme)
+    arguments = kernel_arguments(workload, scheme, operands, packed)
+    *shapes, (shape, dtype) = module.argument_shapes(workload, scheme)
+    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    func = in_any_integers(module.lower(workload, scheme, target, threads), target)
+    (got,) = call(build(func), arguments, [np.full(shape, np.nan, kind)])
+    return scheme.out_layout.unpack(got, workload.out_channels).astype(np.float32)
+
+
+def error(got, expected):
+    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
+
+
+def check(workload, scheme, threads=1, target=ZEN4):
+    operands = operands_of(workload)
+    got = output(workload, scheme, operands, threads, target)
+    assert error(got, conv2d(workload, operands)) <= PROMISED, (str(workload), str(scheme))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@needs.one_in(2)
+def test_errs_less_than_promised(workload, target):
+    assert template.applies(workload, target)
+    schemes = template.space(workload, target)
+    assert len(set(schemes)) == len(schemes) > 0
+    check(workload, schemes[0], target=target)
+    check(workload, schemes[-1], threads=3, target=target)
+
+
+def drawn(seed):
+    """Draw a convolution and a scheme of it, both of which mostly divide nothing."""
+    rng = random.Random(seed)
+    lanes = 16
+    image, padding = ([rng.randint(1, 15) for _ in range(2)], [rng.randint(0, 4) for _ in range(4)])
+    image = [max(size, 3 - sum(padding[axis::2])) for axis, size in enumerate(image)]
+    workload = Conv2dWorkload(
+        *(rng.randint(1, 3), rng.choice([16, 17, 31, 64, 97, 131]), *image, rng.randint(16, 70)),
+        *((3, 3), (1, 1), tuple(padding)),
+        numerics=rng.choice([HALVES, TO_FLOAT]),
+        epilogue=rng.choice([(), (BIAS,), RESIDUAL]),
+    )
+    scheme = WinogradScheme(
+        *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7)),
+        *(rng.randint(2, 4), lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
+    )
+    return workload, scheme, rng.randint(1, 3)
+
+
+@pytest.mark.parametrize("seed", range(32))
+@needs.one_in(4)
+def test_drawn_convolutions(seed):
+    workload, scheme, threads = drawn(seed)
+    for target in (ZEN4, HASWELL):
+        check(workload, scheme, threads, target)
+
+
+@pytest.mark.parametrize("channels", [16, 64, 128, 256, 512])
+@pytest.mark.parametrize("tile", [2, 3, 4])
+@needs.one_in(2)
+def test_errs_as_direct_convolution_does(channels, tile):
+    """Of data as layers make them, half of them zero, and of weights as training begins with."""
+    workload = Conv2dWorkload(1, channels, 12, 12, 48, (3, 3), padding=PAD, numerics=HALVES)
+    operands = operands_of(workload)
+    operands = replace(operands, data=np.maximum(operands.data, 0))
+    expected = conv2d(workload, operands)
+    direct = conv2d_dot.space(workload, ZEN4)[0]
+    scheme = replace(template.space(workload, ZEN4)[0], tile=tile)
+    got = output(workload, scheme, operands)
+    other = output(workload, direct, operands, target=HASWELL, module=conv2d_dot)
+    assert error(got, expected) <= 1.1 * error(other, expected)
+
+
+@pytest.mark.parametrize("size", [2.0**-80, 2.0**-20, 2.0**20, 2.0**100])
+def test_data_of_any_size(size):
+    """What pads their blocks is no part of them: here it is 7."""
+    workload = replace(WORKLOADS[0], epilogue=())
+    operands = operands_of(workload)
+    data = (operands.data.astype(np.float32) * np.float32(size)).astype(operands.data.dtype)
+    scheme = template.space(workload, ZEN4)[0]
+    got = output(workload, scheme, replace(operands, data=data))
+    expected = conv2d(workload, operands) * np.float64(size)
+    assert error(got.astype(np.float64), expected) <= PROMISED
+
+
+def test_of_zeros_the_bias_is_left():
+    workload = replace(WORKLOADS[0], epilogue=(BIAS,))
+    operands = operands_of(workload)
+    operands = replace(operands, data=np.zeros_like(operands.data))
+    got = output(workload, template.space(workload, ZEN4)[0], operands)
+    bias = from_bits(round_to_bits(operands.epilogue[0]))
+    np.testing.assert_array_equal(got, np.broadcast_to(bias[:, None, None], got.shape))
+
+
+@pytest.mark.parametrize("target", [ZEN4, HASWELL], ids=lambda target: target.mcpu)
+@pytest.mark.parametrize("channels", [16, 101, 128, 1030])
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("sign", [1, -1])
+@needs.one_in(3)
+def test_no_sum_leaves_32_bits(sign, tile, channels, target):
+    """All products of one sign, and data at the ends of what they extend over."""
+    workload = Conv2dWorkload(1, channels, 8, 8, 16, (3, 3), padding=PAD, numerics=TO_FLOAT)
+    operands = operands_of(workload)
+    signs = np.sign(operands.data.astype(np.float32))
+    for data in (np.ones_like(signs), signs, np.abs(signs), -np.abs(signs)):
+        extreme = replace(
+            operands,
+            data=data.astype(operands.data.dtype),
+            weights=np.full_like(operands.weights, sign),
+        )
+        scheme = replace(template.space(workload, target)[0], tile=tile)
+        got = output(workload, scheme, extreme, target=target)
+        expected = conv2d(workload, extreme)
+        assert np.abs(got - expected).max() <= PROMISED * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan], ids=str)
+@pytest.mark.parametrize("split", [False, True])
+def test_what_is_not_finite_keeps_to_its_tiles(value, split):
+    workload = Conv2dWorkload(1, 40, 16, 16, 32, (3, 3), padding=PAD, numerics=HALVES)
+    scheme = WinogradScheme(32, 32, 3, 4, 32, 2, split)
+    operands = operands_of(workload)
+    clean = output(workload, scheme, operands)
+    operands.data[0, 33, 6, 6] = value
+    got = output(workload, scheme, operands, threads=2)
+    assert np.isnan(got[:, :, 4:8, 4:8]).all()
+    tiles = np.zeros((16, 16), bool)
+    tiles[4:8, 4:8] = True
+    np.testing.assert_array_equal(got[:, :, ~tiles], clean[:, :, ~tiles])
+
+
+def test_infinite_weights_are_left_to_others():
+    workload = WORKLOADS[0]
+    assert registry.error_bound(template.space(workload, ZEN4)[0], workload) > 1.25
+
+
+def test_weights_are_not_rounded_to_8_bits():
+    workload = WORKLOADS[0]
+    operands, scheme = operands_of(workload), template.space(workload, ZEN4)[0]
+    given = registry.given_weights(operands.weights, workload, scheme)
+    assert given is operands.weights
+    direct = conv2d_dot.space(workload, ZEN4)[0]
+    assert registry.given_weights(operands.weights, workload, direct).dtype == ml_dtypes.bfloat16
+
+
+def test_sums_are_made_in_parts_of_whole_vectors():
+    workload = replace(WORKLOADS[0], in_channels=300)
+    for block, parts in ((32, 3), (48, 3), (16, 3)):
+        tiling = Tiling(workload, WinogradScheme(block, 16, 4, 4, 32, 1, False), 16)
+        assert tiling.parts == parts
+        assert tiling.part_chunks * tiling.width == scaled_integers.PART
+
+
+def test_a_tolerance_of_its_own():
+    """Tuning takes it for right, and not what is wrong."""
+    workload = replace(WORKLOADS[0], epilogue=())
+    operands, scheme = operands_of(workload), template.space(workload, ZEN4)[0]
+    expected = conv2d(workload, operands)
+    packed = scheme.out_layout.pack(output(workload, scheme, operands))
+    assert wrong_answer(scheme, packed, expected, reads="bfloat16") is None
+    assert wrong_answer(scheme, packed, expected) is not None
+    moved = packed + np.float32(0.05) * np.sqrt(np.mean(expected**2))
+    assert wrong_answer(scheme, moved, expected, reads="bfloat16") is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stride": (2, 2)},
+        {"kernel": (5, 5)},
+        {"groups": 2, "in_channels": 64, "out_channels": 64},
+        {"in_channels": 3},
+        {"numerics": replace(HALVES, weights="float32")},
+    ],
+    ids=str,
+)
+def test_leaves_the_rest_to_others(change):
+    assert template.applies(replace(WORKLOADS[0], epilogue=()), ZEN4)
+    assert not template.applies(replace(WORKLOADS[0], epilogue=(), **change), ZEN4)
+
+
+def test_needs_an_instruction():
+    for target in ("nehalem", "-mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"):
+        cpu = parse_target(f"llvm -mcpu={target}" if "=" not in target else f"llvm {target}")
+        assert not template.applies(WORKLOADS[0], cpu)
+
+
+@pytest.mark.parametrize(("channels", "pixels"), [(64, 56), (128, 28), (256, 14), (512, 7)])
+def test_estimates_choose_as_measurements_do(channels, pixels):
+    workload = Conv2dWorkload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD)
+    workload = replace(workload, numerics=HALVES, epilogue=(BIAS, RELU))
+    assert registry.schemes(workload, ZEN4)[0].template == "conv2d_winograd"
+
+
+@pytest.mark.parametrize(("target", "instruction"), [(ZEN4, "vpdpwssd"), (HASWELL, "vpmaddwd")])
+@pytest.mark.parametrize(("channels", "pixels"), [(64, 56), (256, 14)])
+def test_hot_loop_is_products_and_their_loads(target, instruction, channels, pixels):
+    """Whole steps of a register tile, of whose sums none leaves its register."""
+    workload = replace(
+        Conv2dWorkload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD),
+        numerics=HALVES,
+        epilogue=(BIAS, RELU),
+    )
+    scheme = template.space(workload, target)[0]
+    loop = hot_loop(compile_for(template.lower(workload, scheme, target), target), instruction)
+    vectors = scheme.reg_oc // target.lanes("int32")
+    steps, rest = divmod(loop.dots, scheme.reg_n * vectors)
+    assert steps >= 1
+    assert rest == 0
+    assert loop.loads <= steps * (scheme.reg_n + vectors)
+    assert not loop.spills
