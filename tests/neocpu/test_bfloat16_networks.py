@@ -38,7 +38,22 @@ def test_outputs_err_as_bfloat16_does():
     assert plan["accuracy"] == {"name": "bfloat16", "bound": 2.0**-8}
     assert plan["verification"]["kept"]
     assert plan["missed"] == []
-    assert {op["precision"] for op in of_kind(plan, "conv2d")} == {"bf16"}
+    assert "bf16" in {op["precision"] for op in of_kind(plan, "conv2d")}
+
+
+@pytest.mark.parametrize("name", needs.repeated(["resnet18", "vgg11", "unet"], {"vgg11", "unet"}))
+def test_is_predicted_to_be_no_slower_than_float32(name):
+    """Each convolution may be computed in float32: with small tiles of many channels it pays."""
+    seconds = {}
+    for precision in ("bf16", "fp32"):
+        with neocpu.compile(
+            build(name, image=(64, 64)),
+            target="llvm -mcpu=znver4",
+            precision=precision,
+            verify=False,
+        ) as compiled:
+            seconds[precision] = compiled.plan["search"]["cost_us"]
+    assert seconds["bf16"] <= seconds["fp32"]
 
 
 def test_neighbours_agree_on_bfloat16():
@@ -48,7 +63,7 @@ def test_neighbours_agree_on_bfloat16():
     block = of_kind(plan, "conv2d")[1:3]
     assert all("bfloat16" in op["in_layout"] for op in block)
     assert "bfloat16" in block[0]["out_layout"]
-    assert sum(t["from"] == "NCHW" for t in plan["transforms"]) == 1, "the image"
+    assert sum(t["from"] == "NCHW" for t in plan["transforms"]) <= 1, "the image"
 
 
 def test_weights_take_half():
@@ -70,7 +85,8 @@ def test_depthwise_convolutions_stay_in_float32():
         x = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
         found, plan = compiled.module()(x), compiled.plan
     kinds = {(op["scheme"]["template"], op["precision"]) for op in of_kind(plan, "conv2d")}
-    assert kinds == {("conv2d_dot", "bf16"), ("conv2d_depthwise", "fp32")}
+    assert kinds >= {("conv2d_dot", "bf16"), ("conv2d_depthwise", "fp32")}
+    assert ("conv2d_depthwise", "bf16") not in kinds
     expected = run_onnxruntime(model, x)
     assert np.linalg.norm(found - expected) <= 0.05 * np.linalg.norm(expected)
 
