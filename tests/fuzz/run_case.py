@@ -79,6 +79,8 @@ def _doubted(case: Case, data: bytes, message: str, stage: Callable[[str], None]
 def _computed(case: Case, compiled: Any, stage: Callable[[str], None]) -> Outcome:
     stage("run")
     with compiled.module() as module:
+        if strangers := {spec.name for spec in module.inputs} - set(case.feeds):
+            return Outcome("unchecked", f"no data for {min(strangers)}", "run")
         try:
             actual = module.run(dict(case.feeds))
             strange = module.run(_extreme(case.feeds)) if case.extreme else None

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from neocpu.reference.runner import run_reference
+from tests.fuzz.case import Case
 from tests.fuzz.choices import Choices
 from tests.fuzz.generate import generate
 from tests.fuzz.make_case import make_case
@@ -61,6 +62,14 @@ def test_models_that_onnx_cannot_print_are_told_by_their_bytes() -> None:
     broken.raw_data += b"more"
     model.graph.initializer.append(broken)
     assert "broken" in printed(model)
+
+
+def test_what_there_are_no_data_for_is_not_checked(pool: Pool) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 7]>
+    fuzzed (bfloat16[1,1,1] x) => (float[1,1,1] y) <float[1,1,1] w = {1.5}>
+    { y = Conv <kernel_shape: ints = [1]> (x, w) }"""
+    outcome, _ = pool.run(Case(onnx.parser.parse_model(text), {}, "x is bfloat16"))
+    assert outcome.kind == "unchecked"
 
 
 def test_random_graphs_are_mostly_legal() -> None:
