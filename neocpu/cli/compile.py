@@ -121,7 +121,8 @@ Examples:
     show_default=True,
     help="Of a quantised model, or with --calibrate of any: compute in 8-bit integers where that "
     "is faster in the network (auto), wherever the CPU has instructions for it (int8), or nowhere "
-    "(fp32). Of any model: bfloat16 in convolutions and dense layers (bf16), which errs more.",
+    "(fp32). Of any model: bfloat16 in convolutions, dense layers and attention where that is "
+    "faster (bf16), which errs more.",
 )
 @processing_options.processing
 @calibration_options.calibrate(required=False)

@@ -17,7 +17,7 @@ class Precision(StrEnum):
     INT8
         Integers wherever a template reads them on this CPU, faster or not.
     BF16
-        bfloat16 in convolutions and dense layers, wherever there is a kernel, faster or not.
+        bfloat16 in convolutions, dense layers and attention, where that is faster.
     AUTO
         What is faster in the network, operator by operator; never bfloat16, which is less exact
         than the model says.
