@@ -138,7 +138,12 @@ def epilogue_value(
 
 
 def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
-    """Return ``value`` as `in_type` does, with zeros after the last channel if of floats.
+    """Return what `zero_beyond` does, as `in_type` has it."""
+    return in_type(zero_beyond(value, workload, block, index), workload.numerics.output)
+
+
+def zero_beyond(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
+    """Return ``value``, or zero after the last channel if floats are stored.
 
     There the weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution
     would add that to all of its channels.
@@ -150,12 +155,11 @@ def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[
     index : sequence
         As `epilogue_value` takes it.
     """
-    output = workload.numerics.output
-    if workload.out_channels % block and DTYPES[output].is_float:
+    if workload.out_channels % block and DTYPES[workload.numerics.output].is_float:
         _, chunk, _, _, lane = index
         zero = tirx.const(0.0, value.ty.dtype)
-        value = tirx.Select(chunk * block + lane < workload.out_channels, value, zero)
-    return in_type(value, output)
+        return tirx.Select(chunk * block + lane < workload.out_channels, value, zero)
+    return value
 
 
 def in_type(value: Any, dtype: str) -> Any:

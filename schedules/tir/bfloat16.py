@@ -16,6 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import NAME
 from neocpu.schedules.tir.builder import llvm_definition
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 
 BITS: Final = "uint16"
 
@@ -94,6 +95,14 @@ define {sums} @{_DOT}({sums} %sums, {words} %data, {words} %weights) alwaysinlin
 def add_dot(sums: Any, data: Any, weights: Any) -> Any:
     """Return ``sums`` with the products of pairs of bfloat16, in words of 32 bits, added."""
     return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, data, weights)
+
+
+def rounds_vectors(dtype: str, unit: DotUnit | None) -> bool:
+    """Whether what is stored in a type is rounded by `rounded_bits`, where ``unit`` multiplies it.
+
+    Who has an instruction for products of bfloat16 has one to round to it, in place of eight.
+    """
+    return dtype == NAME and unit is not None and bool(unit.intrinsic)
 
 
 def roundings(widths: Iterable[int]) -> Any:

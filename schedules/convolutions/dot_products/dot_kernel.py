@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -17,8 +17,19 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     missing_products,
 )
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
-from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
-from neocpu.schedules.tir.bfloat16 import bits_of, dot_products
+from neocpu.schedules.operators.epilogue import (
+    as_stored,
+    buffer_readers,
+    epilogue_value,
+    zero_beyond,
+)
+from neocpu.schedules.tir.bfloat16 import (
+    bits_of,
+    dot_products,
+    rounded_bits,
+    roundings,
+    rounds_vectors,
+)
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
@@ -44,6 +55,7 @@ class Emitter:
             )
         )
         self._every = span(0, self._unit.lanes)
+        self._rounds = rounds_vectors(self._workload.numerics.output, self._unit)
         self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
         self._each = int(data.shape[1])  # chunks of an image
         moved = self._unit.offset and tiling.copies
@@ -71,9 +83,12 @@ class Emitter:
     def _instructions(self) -> Any:
         """Return the frame that the products' instruction needs around it."""
         unit, is_float = self._unit, self._workload.numerics.sum == "float32"
+        frames = ExitStack()
         if unit.intrinsic and is_float:
-            return dot_products(unit.intrinsic, unit.lanes)
-        return nullcontext()
+            frames.enter_context(dot_products(unit.intrinsic, unit.lanes))
+        if self._rounds:
+            frames.enter_context(roundings({unit.lanes}))
+        return frames
 
     def _first_row(self, tile: Any) -> Any:
         """First row of a row of tiles."""
@@ -270,10 +285,18 @@ class Emitter:
         w, s = self._workload, self._scheme
         image, chunk, row, column, lane = at
         for r, j in product(range(s.reg_oh), range(s.reg_n)):
+            at = (image, chunk, row + r, column + j)
             with T.vectorized(self._unit.lanes) as o:
-                index = (image, chunk, row + r, column + j, lane + o)
+                index = (*at, lane + o)
                 value = epilogue_value(sums[r, j, v, o], w, self._readers, index)
-                T.buffer_store(self._output, as_stored(value, w, s.oc_bn, index), list(index))
+                if self._rounds:
+                    T.buffer_store(sums, zero_beyond(value, w, s.oc_bn, index), [r, j, v, o])
+                else:
+                    T.buffer_store(self._output, as_stored(value, w, s.oc_bn, index), list(index))
+            if self._rounds:
+                lanes = self._unit.lanes
+                bits = rounded_bits(sums[r, j, v, self._every], lanes)
+                T.buffer_store(self._output, bits, [*at, span(lane, lanes)])
 
 
 def _moved_back(number: Any, size: int, total: int) -> Any:

@@ -16,8 +16,13 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 )
 from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.operators.epilogue import as_stored, buffer_readers, epilogue_value
-from neocpu.schedules.tir.bfloat16 import bits_of
+from neocpu.schedules.operators.epilogue import (
+    as_stored,
+    buffer_readers,
+    epilogue_value,
+    zero_beyond,
+)
+from neocpu.schedules.tir.bfloat16 import bits_of, rounded_bits, roundings, rounds_vectors
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.tir.wrapping import wrapping_arithmetic
@@ -46,6 +51,8 @@ class Emitter:
         self._data, self._weights, self._output = bits_of(data), weights, bits_of(rest[-1])
         self._prefetches = tiling.weight_bytes > target.l2 // 2
         self._unit = target.dot_unit(self.domain.numerics)
+        numerics = tiling.workload.numerics
+        self._rounds = rounds_vectors(numerics.output, target.find_dot_unit(numerics))
         pads = tiling.workload.pads_with_zero_point
         self._border = rest[0] if pads else None
         self._readers = buffer_readers(tiling.workload.epilogue, rest[int(pads) : -1])
@@ -58,6 +65,8 @@ class Emitter:
             frames.enter_context(opaque_numbers())
         if self.domain.is_scaled:
             frames.enter_context(scaled_integers.functions(self.tiling.width))
+        if self._rounds:
+            frames.enter_context(roundings({self.lanes}))
         return frames
 
     def transformed(self, blocks: int) -> Any:
@@ -476,12 +485,24 @@ class Emitter:
                     value = value * splat(scale, self.lanes)
                 write_result(0, k, value)
             written = _written(across.tile, w.dilation[1], w.out_width, x)
-            with T.serial(written) as k, T.vectorized(self.lanes) as o:
+            with T.serial(written) as k:
                 found, row_of = self._row(image, y + i * w.dilation[0], w.out_height)
-                index = (found, chunk, row_of, x + k * w.dilation[1], lane + o)
-                value = epilogue_value(result[0, k, o], w, self._readers, index)
-                value = as_stored(value, w, self.scheme.oc_bn, index)
-                T.buffer_store(self._output, value, list(index))
+                self._store(result, k, (found, chunk, row_of, x + k * w.dilation[1], lane))
+
+    def _store(self, result: Any, k: Any, at: tuple[Any, ...]) -> None:
+        """Store a vector of results, after the epilogue."""
+        w, block = self.workload, self.scheme.oc_bn
+        *place, lane = at
+        with T.vectorized(self.lanes) as o:
+            index = (*place, lane + o)
+            value = epilogue_value(result[0, k, o], w, self._readers, index)
+            if self._rounds:
+                T.buffer_store(result, zero_beyond(value, w, block, index), [0, k, o])
+            else:
+                T.buffer_store(self._output, as_stored(value, w, block, index), list(index))
+        if self._rounds:
+            bits = rounded_bits(self._reader(result)(0, k), self.lanes)
+            T.buffer_store(self._output, bits, [*place, span(lane, self.lanes)])
 
 
 def frames_as_rows(buffer: Any) -> Any:

@@ -56,15 +56,15 @@ WORKLOADS = [
 ]
 
 
-def check(workload, scheme, threads=1, operands=None):
-    """Run a kernel on this host, which widens: of the operands' bits it errs by rounding alone."""
+def check(workload, scheme, threads=1, operands=None, target=HASWELL):
+    """Run a kernel, by default one that widens: of the operands' bits it errs by rounding alone."""
     operands = operands or random_operands(workload, 1)
     weights = template.pack_weights(operands.weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, weights)
     *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
     assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    func = template.lower(workload, scheme, HASWELL, threads)
+    func = template.lower(workload, scheme, target, threads)
     (got,) = call(build(func), arguments, [np.full(shape, np.nan, kind)])
     expected = conv2d(workload, operands)
     assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))
@@ -81,6 +81,19 @@ def test_errs_by_rounding_what_is_stored(workload):
     assert len(set(schemes)) == len(schemes) > 0
     check(workload, schemes[0])
     check(workload, schemes[-1], threads=3)
+
+
+@needs.instruction_set("avx512bf16")
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+@needs.one_in(2)
+def test_instructions_of_bfloat16(workload):
+    """Products and roundings."""
+    schemes = template.space(workload, ZEN4)
+    check(workload, schemes[0], target=ZEN4)
+    check(workload, schemes[-1], threads=3, target=ZEN4)
+    if workload.numerics == HALVES:
+        code = compile_for(template.lower(workload, schemes[0], ZEN4), ZEN4)
+        assert "vcvtneps2bf16" in code
 
 
 @pytest.mark.parametrize(
