@@ -16,9 +16,13 @@ from neocpu.foundation.errors import TargetError, UsageError
 from neocpu.foundation.instruction_sets import host_features
 from neocpu.frontend import load_model
 from neocpu.models import build
+from neocpu.planning.precision import Precision
+from neocpu.read_model import read_network
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target import host_target, parse_target
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
+
+HALF_OR_NOT = {"bfloat16", "float32"}
 
 
 def of_kind(plan, kind):
@@ -41,14 +45,21 @@ def test_outputs_err_as_bfloat16_does():
     assert "bf16" in {op["precision"] for op in of_kind(plan, "conv2d")}
 
 
+def test_every_convolution_may_stay_in_float32():
+    read = read_network(network())
+    chosen = read.computing(Precision.BF16, parse_target("llvm -mcpu=znver4"))
+    assert all({w.numerics.data for w, _ in c.ways} == HALF_OR_NOT for c in chosen.convs)
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "haswell"])
 @pytest.mark.parametrize("name", needs.repeated(["resnet18", "vgg11", "unet"], {"vgg11", "unet"}))
-def test_is_predicted_to_be_no_slower_than_float32(name):
-    """Each convolution may be computed in float32: with small tiles of many channels it pays."""
+def test_is_predicted_to_be_no_slower_than_float32(name, cpu):
+    """Of each convolution what is faster is taken, between the formats of its neighbours."""
     seconds = {}
     for precision in ("bf16", "fp32"):
         with neocpu.compile(
             build(name, image=(64, 64)),
-            target="llvm -mcpu=znver4",
+            target=f"llvm -mcpu={cpu}",
             precision=precision,
             verify=False,
         ) as compiled:

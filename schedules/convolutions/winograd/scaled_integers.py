@@ -147,47 +147,67 @@ def packed_weights(
 
 def functions(width: int) -> Any:
     """Return the frame in which the functions below are known, of vectors of so many channels."""
+    made = (_definition_of_widened, _definition_of_rounded, _definition_of_extent)
+    return llvm_definition("".join(definition(width) for definition in made))
+
+
+_ATTRIBUTES: Final = "alwaysinline nounwind memory(none)"
+
+
+def _all_of(kind: str, value: str, count: int) -> str:
+    """Return a vector constant of equal elements."""
+    return "<" + ", ".join([f"{kind} {value}"] * count) + ">"
+
+
+def _lanes(start: int, count: int) -> str:
+    return "<" + ", ".join(f"i32 {start + lane}" for lane in range(count)) + ">"
+
+
+def _definition_of_widened(width: int) -> str:
     half = width // 2
-    bits, words = f"<{width} x i16>", f"<{half} x i32>"
-    floats, both = f"<{width} x float>", f"<{width} x i32>"
-
-    def all_of(kind: str, value: str, count: int) -> str:
-        return "<" + ", ".join([f"{kind} {value}"] * count) + ">"
-
-    def lanes(start: int, count: int) -> str:
-        return "<" + ", ".join(f"i32 {start + lane}" for lane in range(count)) + ">"
-
-    rounder = all_of("float", _hexadecimal(_ROUNDER), width)
-    attributes = "alwaysinline nounwind memory(none)"
-    return llvm_definition(f"""
-declare i16 @llvm.vector.reduce.smax.v{width}i16({bits})
-declare i16 @llvm.vector.reduce.umax.v{width}i16({bits})
-
-define {floats} @{_NAME}_widened_{width}({bits} %bits) {attributes} {{
+    bits, words, both = f"<{width} x i16>", f"<{half} x i32>", f"<{width} x i32>"
+    return f"""
+define <{width} x float> @{_NAME}_widened_{width}({bits} %bits) {_ATTRIBUTES} {{
   %words = bitcast {bits} %bits to {words}
-  %even = shl {words} %words, {all_of("i32", "16", half)}
-  %odd = and {words} %words, {all_of("i32", "-65536", half)}
-  %all = shufflevector {words} %even, {words} %odd, <{width} x i32> {lanes(0, width)}
-  %result = bitcast {both} %all to {floats}
-  ret {floats} %result
+  %even = shl {words} %words, {_all_of("i32", "16", half)}
+  %odd = and {words} %words, {_all_of("i32", "-65536", half)}
+  %all = shufflevector {words} %even, {words} %odd, {both} {_lanes(0, width)}
+  %result = bitcast {both} %all to <{width} x float>
+  ret <{width} x float> %result
 }}
+"""
 
-define {bits} @{_NAME}_rounded_{width}({floats} %values, float %scale) {attributes} {{
+
+def _definition_of_rounded(width: int) -> str:
+    half = width // 2
+    bits, words, both = f"<{width} x i16>", f"<{half} x i32>", f"<{width} x i32>"
+    floats = f"<{width} x float>"
+    rounder = _all_of("float", _hexadecimal(_ROUNDER), width)
+    return f"""
+define {bits} @{_NAME}_rounded_{width}({floats} %values, float %scale) {_ATTRIBUTES} {{
   %one = insertelement {floats} poison, float %scale, i32 0
-  %scales = shufflevector {floats} %one, {floats} poison, <{width} x i32> zeroinitializer
+  %scales = shufflevector {floats} %one, {floats} poison, {both} zeroinitializer
   %scaled = fmul contract {floats} %values, %scales
   %moved = fadd contract {floats} %scaled, {rounder}
   %all = bitcast {floats} %moved to {both}
-  %first = shufflevector {both} %all, {both} poison, <{half} x i32> {lanes(0, half)}
-  %second = shufflevector {both} %all, {both} poison, <{half} x i32> {lanes(half, half)}
-  %even = and {words} %first, {all_of("i32", "65535", half)}
-  %odd = shl {words} %second, {all_of("i32", "16", half)}
+  %first = shufflevector {both} %all, {both} poison, {words} {_lanes(0, half)}
+  %second = shufflevector {both} %all, {both} poison, {words} {_lanes(half, half)}
+  %even = and {words} %first, {_all_of("i32", "65535", half)}
+  %odd = shl {words} %second, {_all_of("i32", "16", half)}
   %words = or {words} %even, %odd
   %result = bitcast {words} %words to {bits}
   ret {bits} %result
 }}
+"""
 
-define float @{_NAME}_extent_{width}({bits} %high, {bits} %low) {attributes} {{
+
+def _definition_of_extent(width: int) -> str:
+    bits = f"<{width} x i16>"
+    return f"""
+declare i16 @llvm.vector.reduce.smax.v{width}i16({bits})
+declare i16 @llvm.vector.reduce.umax.v{width}i16({bits})
+
+define float @{_NAME}_extent_{width}({bits} %high, {bits} %low) {_ATTRIBUTES} {{
   %largest = call i16 @llvm.vector.reduce.smax.v{width}i16({bits} %high)
   %smallest = call i16 @llvm.vector.reduce.umax.v{width}i16({bits} %low)
   %is_negative = icmp slt i16 %smallest, 0
@@ -207,7 +227,7 @@ define float @{_NAME}_extent_{width}({bits} %high, {bits} %low) {attributes} {{
   %result = fadd float %nothing, %extent
   ret float %result
 }}
-""")
+"""
 
 
 def widened(bits: Any) -> Any:
