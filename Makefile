@@ -64,7 +64,7 @@ build/neighbours/.ready: $(VENV)/.test tests/neighbours/neighbour_packages.py
 	$(BIN)/python -m tests.neighbours.neighbour_packages
 
 # With the system's own Python: nothing of this checkout is used, not even its .venv.
-fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SUITE=trixie WITH=torch TEST=no SEED=N
+fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SUITE=trixie WITH=torch TEST=no|tests/… SEED=N
 	$(PYTHON) -B -m tests.fresh --suite "$(SUITE)" --with "$(WITH)" --test "$(TEST)" --seed "$(SEED)"
 
 lint: $(VENV)/.test types ## check style and types

@@ -1,9 +1,10 @@
-"""The README's commands on a fresh machine: `make fresh [SUITE=…] [WITH=…] [TEST=no] [SEED=N]`.
+"""The README's commands on a fresh machine: `make fresh [SUITE=…] [WITH=…] [TEST=…] [SEED=N]`.
 
 A minimal Debian with what the README asks for is made in a temporary folder, HEAD is cloned into
 it, and an ordinary user with an empty home runs `make demo` and `make test` there, the tests in
 shuffled order. ``SUITE`` is another Debian, and so another Python; ``WITH`` installs packages that
 users have beside neocpu, and runs a script that uses both in one process, before the tests.
+``TEST`` is ``no``, or the tests to run in place of all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from tests.fresh import machine
@@ -25,14 +27,14 @@ def main(arguments: Sequence[str]) -> NoReturn:
     asked = parse(arguments)
     suite = choose("SUITE", asked.suite, SUITES)
     environment = choose("WITH", asked.beside, ENVIRONMENTS) if asked.beside else None
-    is_tested = choose("TEST", asked.test, ("yes", "no")) == "yes"
-    commands = [*steps(environment, is_tested, asked.seed)]
+    tests = chosen_tests(asked.test)
+    commands = [*steps(environment, tests, asked.seed)]
     more = ENVIRONMENTS[environment].debian if environment else ()
     bootstrap = machine.find_bootstrap(more)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     where = f"{suite} (Python {SUITES[suite]})" + (f" with {environment}" if environment else "")
-    again = f"; SEED={asked.seed} repeats the tests' order" if is_tested else ""
+    again = f"; SEED={asked.seed} repeats the tests' order" if tests is not None else ""
     print(f"fresh: {machine.head()}, on {where}{again}", flush=True)
     status, left = machine.run_on_a_new_one(bootstrap, suite, commands)
     verdict = f"failed with status {status}" if status else "passed"
@@ -47,7 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("make fresh", description=__doc__)
     parser.add_argument("--suite", help=f"Debian's: {', '.join(SUITES)}")
     parser.add_argument("--with", dest="beside", help=f"one of {', '.join(ENVIRONMENTS)}")
-    parser.add_argument("--test", help="no: leave out `make test`")
+    parser.add_argument("--test", help="no, or what of the tests to run")
     parser.add_argument("--seed", help="of the tests' order")
     asked = parser.parse_args(arguments)
     asked.suite = asked.suite or next(iter(SUITES))
@@ -56,14 +58,23 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return asked
 
 
-def steps(environment: str | None, is_tested: bool, seed: str) -> Iterator[str]:
+def chosen_tests(asked: str) -> Sequence[str] | None:
+    """Return the tests to run, none for all; None if there are to be no tests at all."""
+    files = asked.split()
+    if all(name.startswith("tests/") and Path(name.partition("::")[0]).exists() for name in files):
+        return files
+    return () if choose("TEST", asked, ("yes", "no", "tests/…")) == "yes" else None
+
+
+def steps(environment: str | None, tests: Sequence[str] | None, seed: str) -> Iterator[str]:
     """Yield the commands that the user runs in the clone."""
     yield "make demo"
     if environment is not None:
         yield shlex.join((".venv/bin/pip", "install", "-q", *ENVIRONMENTS[environment].packages))
         yield f".venv/bin/python tests/fresh/with_{environment}.py"
-    if is_tested:
-        options = shlex.quote(f"--random-order --random-order-seed={seed} --durations=80")
+    if tests is not None:
+        order = ("--random-order", f"--random-order-seed={seed}", "--durations=80")
+        options = shlex.quote(" ".join((*order, *tests)))
         # What repeats other tests is run once, where nothing else is installed.
         everything = "" if environment else "NEOCPU_TESTS=all "
         yield f"{everything}make test PYTEST={options}"

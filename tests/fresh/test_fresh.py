@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fresh import environments, machine
-from tests.fresh.__main__ import parse, steps
+from tests.fresh.__main__ import chosen_tests, parse, steps
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,17 +107,21 @@ def test_packages_come_from_where_this_machine_has_them(monkeypatch, tool, syste
 
 
 def test_tests_are_all_run_where_nothing_else_is_installed():
-    demo, test = steps(None, True, "7")
+    demo, test = steps(None, (), "7")
     assert demo == "make demo"
     options = "PYTEST='--random-order --random-order-seed=7 --durations=80'"
     assert test == f"NEOCPU_TESTS=all make test {options}"
-    assert [*steps("torch", True, "7")][-1] == f"make test {options}"
-    assert [*steps(None, False, "7")] == [demo]
+    assert [*steps("torch", (), "7")][-1] == f"make test {options}"
+    assert [*steps(None, None, "7")] == [demo]
+    some = [*steps("torch", chosen_tests("tests/search tests/fresh/test_fresh.py"), "7")][-1]
+    assert some.endswith(" --durations=80 tests/search tests/fresh/test_fresh.py'")
+    assert chosen_tests("yes") == ()
+    assert chosen_tests("no") is None
 
 
 @pytest.mark.parametrize("name", environments.ENVIRONMENTS)
 def test_an_environment_has_a_script(name):
-    demo, install, script = steps(name, False, "7")
+    demo, install, script = steps(name, None, "7")
     assert (demo, script) == ("make demo", f".venv/bin/python tests/fresh/with_{name}.py")
     assert install.startswith(".venv/bin/pip install -q ")
     assert (ROOT / script.split()[1]).is_file()
@@ -134,7 +138,7 @@ def test_nothing_asked_for_is_what_make_passes_on():
     [
         (["SUITE=sarge"], "fresh: SUITE=sarge is not known: choose of bookworm, trixie, forky"),
         (["WITH=lisp"], "fresh: WITH=lisp is not known: choose of torch, tensorflow, opencv"),
-        (["TEST=maybe"], "fresh: TEST=maybe is not known: choose of yes, no"),
+        (["TEST=maybe"], "fresh: TEST=maybe is not known: choose of yes, no, tests/…"),
     ],
 )
 def test_an_unknown_name_is_refused_with_those_known(words, message):
