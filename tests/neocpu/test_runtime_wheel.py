@@ -101,8 +101,9 @@ def test_is_for_this_machine_and_any_python(wheel: Path) -> None:
     licences = {name.rpartition("/")[2] for name in names if "/licenses/" in name}
     assert licences == {"LICENSE"}
     assert "neocpu/py.typed" in names
-    assert wheel.stat().st_size < 0.33e6  # by GCC 15, which makes more code than GCC 12
-    assert installed < 0.7e6
+    # GCC 15 makes 5 kB more of the library than GCC 12.
+    assert wheel.stat().st_size < 0.325e6
+    assert installed < 0.705e6
 
 
 @pytest.fixture(params=["no TVM", "a TVM that cannot be imported", "this TVM"])
