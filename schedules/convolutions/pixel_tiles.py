@@ -13,12 +13,11 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.pointwise_tiling import Tiling
+from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.estimates.memory_traffic import LINE, fetches_next
 from neocpu.schedules.operators.epilogue import (
     apply_steps,
-    as_stored,
     buffer_readers,
-    epilogue_value,
     prologue_operands,
 )
 from neocpu.schedules.tir.builder import part_start, prefetch_to_l2, span, splat
@@ -79,10 +78,16 @@ class TileEmitter:
         self._target, self._unit = target, target.dot_unit(workload.numerics)
         self.lanes = self._unit.lanes
         self._vectors = scheme.reg_oc // self.lanes
-        self._data, self._weights, self._output = data, weights, rest[-1]
+        self._data, self._weights = data, weights
         before = len(prologue_operands(workload, scheme.in_layout))
         self._before = buffer_readers(workload.prologue, rest[:before])
-        self._behind = buffer_readers(workload.epilogue, rest[before:-1])
+        self._results = VectorStore(
+            workload=workload,
+            block=scheme.oc_bn,
+            lanes=self.lanes,
+            readers=buffer_readers(workload.epilogue, rest[before:-1]),
+            output=rest[-1],
+        )
         self._places = list(product(range(scheme.reg_n), range(self._vectors)))
         self._every = span(0, self.lanes)
 
@@ -181,8 +186,4 @@ class TileEmitter:
         self, acc: Any, v: int, places: Sequence[Place], chunk: Any, lane: Any
     ) -> None:
         for j, (image, y, x) in enumerate(places):
-            with T.vectorized(self.lanes) as o:
-                index = (image, chunk, y, x, lane + o)
-                value = epilogue_value(acc[j, v, o], self.workload, self._behind, index)
-                value = as_stored(value, self.workload, self.scheme.oc_bn, index)
-                T.buffer_store(self._output, value, list(index))
+            self._results.store(acc, (j, v), (image, chunk, y, x), lane)

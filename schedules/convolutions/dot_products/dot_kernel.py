@@ -17,19 +17,9 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     missing_products,
 )
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
-from neocpu.schedules.operators.epilogue import (
-    as_stored,
-    buffer_readers,
-    epilogue_value,
-    zero_beyond,
-)
-from neocpu.schedules.tir.bfloat16 import (
-    bits_of,
-    dot_products,
-    rounded_bits,
-    roundings,
-    rounds_vectors,
-)
+from neocpu.schedules.convolutions.vector_store import VectorStore
+from neocpu.schedules.operators.epilogue import buffer_readers
+from neocpu.schedules.tir.bfloat16 import bits_of, dot_products, rounds_vectors
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
@@ -45,17 +35,23 @@ class Emitter:
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
         self._tiling, self._unit = tiling, tiling.unit
         self._workload, self._scheme = tiling.workload, tiling.scheme
-        self._data, self._weights, self._output = map(bits_of, (data, weights, rest[-1]))
+        self._data, self._weights = map(bits_of, (data, weights))
         pads = self._workload.pads_with_zero_point
         self._border = rest[0] if pads else None
-        self._readers = buffer_readers(self._workload.epilogue, rest[int(pads) : -1])
+        self._results = VectorStore(
+            workload=self._workload,
+            block=self._scheme.oc_bn,
+            lanes=self._unit.lanes,
+            readers=buffer_readers(self._workload.epilogue, rest[int(pads) : -1]),
+            output=bits_of(rest[-1]),
+            rounds=rounds_vectors(self._workload.numerics.output, self._unit),
+        )
         self._places = list(
             product(
                 range(self._scheme.reg_oh), range(self._scheme.reg_n), range(self._tiling.vectors)
             )
         )
         self._every = span(0, self._unit.lanes)
-        self._rounds = rounds_vectors(self._workload.numerics.output, self._unit)
         self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
         self._each = int(data.shape[1])  # chunks of an image
         moved = self._unit.offset and tiling.copies
@@ -86,8 +82,7 @@ class Emitter:
         frames = ExitStack()
         if unit.intrinsic and is_float:
             frames.enter_context(dot_products(unit.intrinsic, unit.lanes))
-        if self._rounds:
-            frames.enter_context(roundings({unit.lanes}))
+        frames.enter_context(self._results.frame())
         return frames
 
     def _first_row(self, tile: Any) -> Any:
@@ -282,21 +277,9 @@ class Emitter:
                 self._store_vectors(sums, v, (image, chunk, row, column, lane))
 
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
-        w, s = self._workload, self._scheme
-        image, chunk, row, column, lane = at
+        s, (image, chunk, row, column, lane) = self._scheme, at
         for r, j in product(range(s.reg_oh), range(s.reg_n)):
-            at = (image, chunk, row + r, column + j)
-            with T.vectorized(self._unit.lanes) as o:
-                index = (*at, lane + o)
-                value = epilogue_value(sums[r, j, v, o], w, self._readers, index)
-                if self._rounds:
-                    T.buffer_store(sums, zero_beyond(value, w, s.oc_bn, index), [r, j, v, o])
-                else:
-                    T.buffer_store(self._output, as_stored(value, w, s.oc_bn, index), list(index))
-            if self._rounds:
-                lanes = self._unit.lanes
-                bits = rounded_bits(sums[r, j, v, self._every], lanes)
-                T.buffer_store(self._output, bits, [*at, span(lane, lanes)])
+            self._results.store(sums, (r, j, v), (image, chunk, row + r, column + j), lane)
 
 
 def _moved_back(number: Any, size: int, total: int) -> Any:

@@ -24,7 +24,7 @@ from tvm.ir import Expr
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.winograd.exactness import LOST_BITS, bound_of_weights
-from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors
+from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors, constant
 from neocpu.schedules.tir.wrapping import Wrapping
 
 TILE: Final = 4
@@ -53,8 +53,8 @@ class ExactFilter(Filter):
         ends = keep(p[0] - p[2]), keep(p[5] - p[3])
         return [
             keep(c - b + (ends[0] + ends[0])),
-            keep(a2 - b - _times(p[1] + p[2], 3)),
-            keep(c + _times(p[2] - p[3], 3)),
+            keep(a2 - b - _thrice(p[1] + p[2])),
+            keep(c + _thrice(p[2] - p[3])),
             keep(a2 + b),
             keep(a - b2),
             keep((ends[1] + ends[1]) - (a2 + b2) - a),
@@ -106,14 +106,22 @@ def packed_weights(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.
     Pairs of input channels lie side by side. What ``shape`` has beyond the weights is zero.
     """
     assert bound_of_weights(weights).holds, "their sums need a proof"
-    points, blocks, pairs, width = shape
+    _, blocks, pairs, width = shape
     outs, ins, *_ = weights.shape
     pad = ((0, blocks * width // 2 - outs), (0, 2 * pairs - ins), (0, 0), (0, 0))
     made = transformed_weights(np.pad(weights, pad))
-    split = made.reshape(points, blocks, width // 2, pairs, 2).transpose(0, 1, 3, 2, 4)
-    return np.ascontiguousarray(split).reshape(shape)
+    return in_pairs(made, blocks)
 
 
-def _times(value: Any, factor: int) -> Any:
-    """Return a multiple: of vectors of TVM's, whose constants are vectors too."""
-    return value * (tirx.const(factor, value.ty.dtype) if isinstance(value, Expr) else factor)
+def in_pairs(made: NDArray[np.int16], blocks: int) -> NDArray[np.int16]:
+    """Return ``(points, O, I)`` weights as ``(points, blocks, I / 2, 2 O / blocks)``.
+
+    Pairs of input channels lie side by side.
+    """
+    points, outs, ins = made.shape
+    split = made.reshape(points, blocks, outs // blocks, ins // 2, 2).transpose(0, 1, 3, 2, 4)
+    return np.ascontiguousarray(split).reshape(points, blocks, ins // 2, -1)
+
+
+def _thrice(value: Any) -> Any:
+    return value * constant(3, value)

@@ -296,18 +296,19 @@ def _plus(total: Any, value: Any, factor: float) -> Any:
     LLVM fuses a product into the one sum that it is part of. One that is added here and subtracted
     there it would compute once and fuse with neither, but for the explicit ``fmuladd``.
     """
-    scaled = value if abs(factor) == 1.0 else value * _constant(abs(factor), value)
+    scaled = value if abs(factor) == 1.0 else value * constant(abs(factor), value)
     if total is None:
         return scaled
     if factor < 0:
         return total - scaled
     if scaled is value or not isinstance(value, Expr):
         return total + scaled
-    operands = (value, _constant(factor, value), total)
+    operands = (value, constant(factor, value), total)
     return tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.fmuladd", *operands)
 
 
-def _constant(factor: float, like: Any) -> Any:
+def constant(factor: float, like: Any) -> Any:
+    """Return a factor in the type of a vector of TVM's, or for any other value as it is."""
     return tirx.const(factor, like.ty.dtype) if isinstance(like, Expr) else factor
 
 

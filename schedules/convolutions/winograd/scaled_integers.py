@@ -23,10 +23,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
-from tvm.ir import Expr
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors
+from neocpu.schedules.convolutions.winograd.exact_filter import in_pairs
+from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors, constant
 from neocpu.schedules.tir.builder import llvm_definition
 
 TILES: Final = (2, 3, 4)
@@ -60,7 +60,8 @@ class ScaledFilter(Filter):
         made = Filter.input(self, pixels, keep)
         if self.is_identity:
             return made
-        return [_times(each, 1 / gain) for each, gain in zip(made, self._gains(), strict=True)]
+        gains = zip(made, self._gains(), strict=True)
+        return [each * constant(1 / gain, each) for each, gain in gains]
 
     def _gains(self) -> NDArray[np.float64]:
         """Return by how much each component may exceed the largest pixel."""
@@ -139,8 +140,7 @@ def packed_weights(
         made[:, out, :ins] = np.rint(values / scale[:, None])
         scales[:, out] = scale / steps(tile, kernel, ins)
     found = np.empty(shape, np.int16)
-    pairs = made.reshape(points, blocks, width // 2, rows - 1, 2).transpose(0, 1, 3, 2, 4)
-    found[:, :, :-1] = pairs.reshape(points, blocks, rows - 1, width)
+    found[:, :, :-1] = in_pairs(made, blocks)
     found[:, :, -1] = scales.reshape(points, blocks, width // 2).view(np.int16)
     return found
 
@@ -252,11 +252,6 @@ def extent(high: Any, low: Any) -> Any:
     """
     width = int(high.ty.dtype.lanes)
     return tirx.call_extern("float32", f"{_NAME}_extent_{width}", high, low)
-
-
-def _times(value: Any, factor: float) -> Any:
-    """Return a multiple: of vectors of TVM's, whose constants are vectors too."""
-    return value * (tirx.const(factor, value.ty.dtype) if isinstance(value, Expr) else factor)
 
 
 def _hexadecimal(value: float) -> str:

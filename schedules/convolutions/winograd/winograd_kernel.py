@@ -14,15 +14,11 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
     load_data,
     load_weights,
 )
+from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.operators.epilogue import (
-    as_stored,
-    buffer_readers,
-    epilogue_value,
-    zero_beyond,
-)
-from neocpu.schedules.tir.bfloat16 import bits_of, rounded_bits, roundings, rounds_vectors
+from neocpu.schedules.operators.epilogue import buffer_readers
+from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.tir.wrapping import wrapping_arithmetic
@@ -48,14 +44,21 @@ class Emitter:
         self._rows_are_frames = rows_are_frames
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self.domain = tiling.domain
-        self._data, self._weights, self._output = bits_of(data), weights, bits_of(rest[-1])
+        self._data, self._weights = bits_of(data), weights
         self._prefetches = tiling.weight_bytes > target.l2 // 2
         self._unit = target.dot_unit(self.domain.numerics)
-        numerics = tiling.workload.numerics
-        self._rounds = rounds_vectors(numerics.output, target.find_dot_unit(numerics))
-        pads = tiling.workload.pads_with_zero_point
+        workload = self.workload
+        pads = workload.pads_with_zero_point
         self._border = rest[0] if pads else None
-        self._readers = buffer_readers(tiling.workload.epilogue, rest[int(pads) : -1])
+        unit = target.find_dot_unit(workload.numerics)
+        self._results = VectorStore(
+            workload=workload,
+            block=self.scheme.oc_bn,
+            lanes=self.lanes,
+            readers=buffer_readers(workload.epilogue, rest[int(pads) : -1]),
+            output=bits_of(rest[-1]),
+            rounds=rounds_vectors(workload.numerics.output, unit),
+        )
 
     def arithmetic(self) -> Any:
         """Return the frame that everything else stands in."""
@@ -65,8 +68,7 @@ class Emitter:
             frames.enter_context(opaque_numbers())
         if self.domain.is_scaled:
             frames.enter_context(scaled_integers.functions(self.tiling.width))
-        if self._rounds:
-            frames.enter_context(roundings({self.lanes}))
+        frames.enter_context(self._results.frame())
         return frames
 
     def transformed(self, blocks: int) -> Any:
@@ -173,11 +175,10 @@ class Emitter:
         y = T.Bind(t.first(0, row, down.step) - top)
         x = T.Bind(t.first(1, column, across.step) - left)
 
-        def pixel(i: Any, k: Any, corner: Any = (image, channels, y, x, lane)) -> Any:
-            image, channels, y, x, lane = corner
+        def pixel(i: Any, k: Any) -> Any:
             below, beside = self.workload.dilation
-            image, y = self._row(image, y + i * below, self.workload.height)
-            return self._data[image, channels, y, x + k * beside, lane]
+            found, row_of = self._row(image, y + i * below, self.workload.height)
+            return self._data[found, channels, row_of, x + k * beside, lane]
 
         return pixel, (y, x), exists, lane
 
@@ -334,11 +335,11 @@ class Emitter:
 
             start, chunks = self._part(part)
             if self._unit.by_lane:
-                with T.serial(self.tiling.chunks) as chunk:
+                with T.serial(chunks) as chunk:
                     if self._prefetches:
-                        self._prefetch(coming, block, chunk * steps)
+                        self._prefetch(coming, block, (start + chunk) * steps)
                     for k in range(steps):
-                        multiply(chunk, k)
+                        multiply(start + chunk, k)
             else:
                 # Sums of integers LLVM puts in another order where it unrolls, and spills them.
                 count = opaque_number(steps) if self.domain.is_of_integers else steps
@@ -487,22 +488,8 @@ class Emitter:
             written = _written(across.tile, w.dilation[1], w.out_width, x)
             with T.serial(written) as k:
                 found, row_of = self._row(image, y + i * w.dilation[0], w.out_height)
-                self._store(result, k, (found, chunk, row_of, x + k * w.dilation[1], lane))
-
-    def _store(self, result: Any, k: Any, at: tuple[Any, ...]) -> None:
-        """Store a vector of results, after the epilogue."""
-        w, block = self.workload, self.scheme.oc_bn
-        *place, lane = at
-        with T.vectorized(self.lanes) as o:
-            index = (*place, lane + o)
-            value = epilogue_value(result[0, k, o], w, self._readers, index)
-            if self._rounds:
-                T.buffer_store(result, zero_beyond(value, w, block, index), [0, k, o])
-            else:
-                T.buffer_store(self._output, as_stored(value, w, block, index), list(index))
-        if self._rounds:
-            bits = rounded_bits(self._reader(result)(0, k), self.lanes)
-            T.buffer_store(self._output, bits, [*place, span(lane, self.lanes)])
+                at = (found, chunk, row_of, x + k * w.dilation[1])
+                self._results.store(result, (0, k), at, lane)
 
 
 def frames_as_rows(buffer: Any) -> Any:
