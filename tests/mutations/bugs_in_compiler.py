@@ -329,14 +329,14 @@ BUGS = (
     ),
     Bug(
         "winograd: negative pixels do not count for what a tile extends over",
-        "schedules/convolutions/winograd/winograd_kernel.py",
+        "schedules/convolutions/winograd/winograd_input.py",
         "T.max(low[tuple(every)], found)",
         "low[tuple(every)]",
         ("tests/schedules/convolutions/test_scaled_winograd.py",),
     ),
     Bug(
         "winograd: what pads a block of bfloat16 counts",
-        "schedules/convolutions/winograd/winograd_kernel.py",
+        "schedules/convolutions/winograd/winograd_input.py",
         "if channels % width == 0:",
         "if channels:",
         ("tests/schedules/convolutions/test_scaled_winograd.py",),

@@ -299,12 +299,12 @@ def _emit_strips(emitter: Emitter) -> None:
     with T.parallel(tiling.strips) as strip:
         first = T.Bind(tiling.strip_start(strip))
         count = T.Bind(tiling.strip_start(strip + 1) - first)
-        transformed, sums = emitter.transformed(tiling.strip_blocks), emitter.sums()
-        extents = emitter.extents(tiling.strip_blocks)
+        transformed, sums = emitter.inputs.transformed(tiling.strip_blocks), emitter.sums()
+        extents = emitter.inputs.extents(tiling.strip_blocks)
         if extents is not None:
-            emitter.measure(first, count, extents, 0)
+            emitter.inputs.measure(first, count, extents, 0)
         with T.serial(tiling.chunks) as chunk:
-            emitter.input(chunk, first, count, transformed, 0, extents)
+            emitter.inputs.transform(chunk, first, count, transformed, 0, extents)
         with T.serial(tiling.groups) as group:
             emitter.products(group, count, transformed, 0, sums)
             emitter.output(group, first, count, sums, extents, 0)
@@ -312,13 +312,16 @@ def _emit_strips(emitter: Emitter) -> None:
 
 def _emit_split(emitter: Emitter) -> None:
     tiling = emitter.tiling
-    transformed, extents = emitter.transformed(tiling.blocks), emitter.extents(tiling.blocks)
+    transformed, extents = (
+        emitter.inputs.transformed(tiling.blocks),
+        emitter.inputs.extents(tiling.blocks),
+    )
     if extents is not None:
         with T.parallel(tiling.blocks) as block:
-            emitter.measure(block, 1, extents, block)
+            emitter.inputs.measure(block, 1, extents, block)
     with T.parallel(tiling.chunks * tiling.blocks) as task:
         chunk, block = tirx.floordiv(task, tiling.blocks), tirx.floormod(task, tiling.blocks)
-        emitter.input(chunk, block, 1, transformed, block, extents)
+        emitter.inputs.transform(chunk, block, 1, transformed, block, extents)
     with T.parallel(tiling.tasks) as task:
         group, strip = tirx.floordiv(task, tiling.strips), tirx.floormod(task, tiling.strips)
         first = T.Bind(tiling.strip_start(strip))

@@ -1,0 +1,270 @@
+"""The input transform of a Winograd convolution: pixels of tiles to what is multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.winograd import scaled_integers
+from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
+from neocpu.schedules.tir.bfloat16 import bits_of
+from neocpu.schedules.tir.builder import span, splat
+from neocpu.schedules.vocabulary.frame_reads import place_of
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+
+class InputTransform:
+    """Emits what reads the data.
+
+    Parameters
+    ----------
+    border : buffer or None
+        What stands for zero around the image, where that is no zero.
+    rows_are_frames : bool
+        Whether images of the workload are volumes, whose rows the buffers have as images.
+    """
+
+    def __init__(self, tiling: Tiling, data: Any, border: Any, *, rows_are_frames: bool) -> None:
+        self.tiling, self.workload, self.scheme = tiling, tiling.workload, tiling.scheme
+        self.domain = tiling.domain
+        self._data, self._border = bits_of(data), border
+        self._rows_are_frames = rows_are_frames
+
+    def transformed(self, blocks: int) -> Any:
+        """Allocate the transformed input of ``blocks`` register tiles.
+
+        What is written together lies together: of a register tile and a vector of channels, the
+        vectors of all points and tiles. Here and in the sums, one vector more keeps a large power of
+        two, which would map them to the same lines of the caches, from between those.
+        """
+        t = self.tiling
+        shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, t.width)
+        return T.alloc_buffer(shape, self.domain.numerics.data, layout=None)
+
+    def extents(self, blocks: int) -> Any:
+        """Allocate what `measure` finds of the tiles of ``blocks`` register tiles, if anything."""
+        if not self.domain.is_scaled:
+            return None
+        return T.alloc_buffer((blocks * self.scheme.reg_n,), self.domain.results, layout=None)
+
+    def measure(self, first: Any, count: Any, extents: Any, at: Any) -> None:
+        """Find what the pixels of register tiles ``first…`` extend over, for ``extents[at…]``.
+
+        The bits of bfloat16 are in order: as int16 those of numbers that are not negative, as
+        uint16 those of the others, NaN after all numbers.
+        """
+        t, reg_n, width = self.tiling, self.scheme.reg_n, self.tiling.width
+        with T.serial(count) as block, T.serial(reg_n) as j:
+            tile = T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1))
+            high = T.alloc_buffer((width,), "int16", scope="local", layout=None)
+            low = T.alloc_buffer((width,), "uint16", scope="local", layout=None)
+            every = [span(0, width)]
+            for each in (high, low):
+                T.buffer_store(each, splat(tirx.const(0, str(each.dtype)), width), every)
+            with T.serial(t.chunks) as chunk:
+                bits, (y, x), _, _ = self._pixels(tile, chunk)
+                (rows, above), (columns, before) = self._existing(y, x)
+                mask = self._mask(chunk)
+                with T.serial(rows) as i, T.serial(columns) as k:
+                    found = T.Bind(tirx.bitwise_and(bits(above + i, before + k), mask))
+                    signed = tirx.reinterpret(f"int16x{width}", found)
+                    T.buffer_store(high, T.max(high[tuple(every)], signed), every)
+                    T.buffer_store(low, T.max(low[tuple(every)], found), every)
+            found = scaled_integers.extent(high[tuple(every)], low[tuple(every)])
+            T.buffer_store(extents, found, [(at + block) * reg_n + j])
+
+    def _mask(self, chunk: Any) -> Any:
+        """Bind the bits that count of a vector of channels: what pads a block may be anything."""
+        width, channels = self.tiling.width, self.workload.in_channels
+        every = splat(tirx.const(0xFFFF, "uint16"), width)
+        if channels % width == 0:
+            return every
+        lanes = T.Ramp(0, 1, width)
+        counts = lanes < splat(channels - chunk * width, width)
+        return T.Bind(T.Select(counts, every, splat(tirx.const(0, "uint16"), width)))
+
+    def transform(
+        self, chunk: Any, first: Any, count: Any, result: Any, at: Any, extents: Any
+    ) -> None:
+        """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
+        t, reg_n = self.tiling, self.scheme.reg_n
+        across = t.filters[1]
+        with T.serial(count) as block, T.serial(reg_n) as j:
+            tile = T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1))
+            stored, corner, exists, lane = self._pixels(tile, chunk)
+            place = T.Bind((at + block) * t.chunks + chunk)
+            scale = None
+            if self.domain.is_scaled:
+                size = scaled_integers.steps(
+                    self.scheme.tile, self.workload.kernel, self.workload.in_channels
+                )
+                scale = T.Bind(T.float32(size) / extents[(at + block) * reg_n + j])
+
+            def store(
+                i: Any, k: Any, value: Any, place: Any = place, j: Any = j, scale: Any = scale
+            ) -> None:
+                if scale is not None:
+                    value = scaled_integers.rounded(value, scale)
+                vector = (i * across.span + k) * reg_n + j
+                T.buffer_store(result, value, [place, vector, span(0, t.width)])
+
+            def pixel(i: Any, k: Any, stored: Callable[..., Any] = stored) -> Any:
+                return self._widened(stored(i, k))
+
+            self._input_tile(pixel, corner, exists, store, lane)
+
+    def _pixels(self, tile: Any, chunk: Any) -> tuple[Any, tuple[Any, Any], tuple[Any, ...], Any]:
+        """Return what reads a tile's pixels as they are stored, and where the first is.
+
+        Also the conditions that its image exists, and the lanes of the vector of channels.
+        """
+        t, (down, across) = self.tiling, self.tiling.filters
+        image, row, column = t.place(tile)
+        each = self.workload.image_channels
+        image, channel, exists = place_of(self.workload, image, chunk * t.width, each)
+        channels = tirx.floordiv(channel, self.scheme.ic_bn)
+        lane = span(tirx.floormod(channel, self.scheme.ic_bn), t.width)
+        top, left = self.workload.padding[:2]
+        y = T.Bind(t.first(0, row, down.step) - top)
+        x = T.Bind(t.first(1, column, across.step) - left)
+
+        def pixel(i: Any, k: Any) -> Any:
+            below, beside = self.workload.dilation
+            found, row_of = self.row(image, y + i * below, self.workload.height)
+            return self._data[found, channels, row_of, x + k * beside, lane]
+
+        return pixel, (y, x), exists, lane
+
+    def _widened(self, pixels: Any) -> Any:
+        """Return a vector of input channels as it is transformed."""
+        if self.domain.is_scaled:
+            return T.Bind(scaled_integers.widened(pixels))
+        if not self.domain.is_exact:
+            return pixels
+        return pixels.astype(f"{self.domain.pixels}x{self.tiling.width}")
+
+    def row(self, image: Any, row: Any, height: int) -> tuple[Any, Any]:
+        """Image and row as the buffers have them."""
+        return (image * height + row, 0) if self._rows_are_frames else (image, row)
+
+    def _input_tile(
+        self,
+        pixel: Callable[..., Any],
+        corner: tuple[Any, Any],
+        exists: tuple[Any, ...],
+        store: Callable[..., None],
+        lane: Any,
+    ) -> None:
+        """Transform the tile whose first pixel is at ``corner``, which may lie in the padding.
+
+        So may all of its image, unless the conditions ``exists`` hold.
+        """
+        down, across = self.tiling.filters
+        columns = self._inputs(down.span, across.span)
+
+        def transform_columns(pixel: Callable[..., Any], store: Callable[..., None]) -> None:
+            with T.serial(across.span) as k:
+                for i, value in enumerate(down.input([pixel(i, k) for i in range(down.span)])):
+                    store(i, k, value)
+
+        def transform_rows(pixel: Callable[..., Any]) -> None:
+            with T.serial(down.span) as i:
+                for k, value in enumerate(across.input([pixel(i, k) for k in range(across.span)])):
+                    store(i, k, value)
+
+        def transform(pixel: Callable[..., Any]) -> None:
+            if down.is_identity:
+                transform_rows(pixel)
+            elif across.is_identity:
+                transform_columns(pixel, store)
+            else:
+                transform_columns(pixel, writer(columns))
+
+        conditions = (*exists, *self._inside(*corner))
+        if not conditions:
+            transform(pixel)
+        else:
+            with T.If(tirx.all(*conditions)):
+                with T.Then():
+                    transform(pixel)
+                with T.Else():
+                    transform(reader(self._padded_patch(pixel, exists, *corner, lane)))
+        if not down.is_identity and not across.is_identity:
+            transform_rows(reader(columns))
+
+    def _padded_patch(
+        self, pixel: Callable[..., Any], exists: tuple[Any, ...], y: Any, x: Any, lane: Any
+    ) -> Any:
+        """Copy the pixels a tile reads, zeros or the zero point outside the image."""
+        down, across = self.tiling.filters
+        patch = self._inputs(down.span, across.span)
+        write = writer(patch)
+        outside = splat(tirx.const(0, self.domain.pixels), self.tiling.width)
+        if self._border is not None:
+            outside = T.Bind(self._widened(self._border[lane]))
+        with T.serial(down.span) as i, T.serial(across.span) as k:
+            write(i, k, outside)
+        (rows, above), (columns, before) = self._existing(y, x)
+        if exists:
+            rows = T.Select(tirx.all(*exists), rows, 0)
+        with T.serial(rows) as i, T.serial(columns) as k:
+            write(above + i, before + k, pixel(above + i, before + k))
+        return patch
+
+    def _existing(self, y: Any, x: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        """How many rows and columns of a tile the image has, and how many it lacks before."""
+        w, (down, across) = self.workload, self.tiling.filters
+        top, left = w.padding[:2]
+        rows = _overlap(down.span, w.dilation[0], w.height, y, top)
+        return rows, _overlap(across.span, w.dilation[1], w.width, x, left)
+
+    def _inputs(self, *shape: int) -> Any:
+        """Allocate vectors of input channels on the stack."""
+        kind = self.domain.pixels
+        return T.alloc_buffer((*shape, self.tiling.width), kind, scope="local", layout=None)
+
+    def _inside(self, y: Any, x: Any) -> list[Any]:
+        """Conditions that a tile's pixels all lie in the image; none if those of every tile do."""
+        w, t = self.workload, self.tiling
+        down, across = t.filters
+        conditions = []
+        for axis, position, length, line in ((0, y, w.height, down), (1, x, w.width, across)):
+            before, reach = w.padding[axis], (line.span - 1) * w.dilation[axis] + 1
+            if before:
+                conditions.append(position >= 0)
+            if t.last(axis, line.step) - before + reach > length:
+                conditions.append(position + reach <= length)
+        return conditions
+
+
+def reader(vectors: Any) -> Callable[..., Any]:
+    """Return what reads whole vectors of a buffer, by their indices."""
+    return lambda *index: vectors[(*index, span(0, int(vectors.shape[-1])))]
+
+
+def writer(vectors: Any) -> Callable[..., None]:
+    """Return what writes whole vectors of a buffer of two dimensions of them."""
+
+    def write(i: Any, k: Any, value: Any) -> None:
+        T.buffer_store(vectors, value, [i, k, span(0, int(vectors.shape[-1]))])
+
+    return write
+
+
+def _overlap(count: int, dilation: int, length: int, start: Any, padding: int) -> tuple[Any, Any]:
+    """How many of ``count`` pixels from ``start`` the image has, and how many it lacks before."""
+    # TVM cannot generate every division of what may be negative: ``start``, by the padding.
+    lines = ceil_div(padding, dilation)
+    begun = start if dilation == 1 else tirx.floordiv(start + lines * dilation, dilation) - lines
+    before = T.Bind(T.max(-begun, 0))
+    return T.max(T.min(count, apart(length - start, dilation)) - before, 0), before
+
+
+def apart(length: Any, dilation: int) -> Any:
+    """How many pixels, ``dilation`` apart, the first so many hold: none below zero."""
+    if dilation == 1:
+        return length
+    return tirx.floordiv(T.max(length, 0) + (dilation - 1), dilation)
