@@ -37,8 +37,8 @@ class InputTransform:
         """Allocate the transformed input of ``blocks`` register tiles.
 
         What is written together lies together: of a register tile and a vector of channels, the
-        vectors of all points and tiles. Here and in the sums, one vector more keeps a large power of
-        two, which would map them to the same lines of the caches, from between those.
+        vectors of all points and tiles. Here and in the sums, one vector more keeps a large power
+        of two, which would map them to the same lines of the caches, from between those.
         """
         t = self.tiling
         shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, t.width)

@@ -8,7 +8,16 @@ import needs
 import numpy as np
 import pytest
 from any_integers import in_any_integers
-from kernel_harness import build, call, compile_for
+from integer_winograd import (
+    HASWELL,
+    PAD,
+    SKYLAKE,
+    ZEN4,
+    assert_computes_with_instructions,
+    assert_loops_over_products,
+    drawn_case,
+)
+from kernel_harness import build, call
 
 from neocpu.foundation.bfloat16 import from_bits, round_to_bits
 from neocpu.schedules import registry
@@ -26,17 +35,12 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
-from tests.hot_loops.dot_loops import hot_loop
 
-ZEN4 = parse_target("llvm -mcpu=znver4")
-HASWELL = parse_target("llvm -mcpu=haswell")
-SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 ICE_LAKE = parse_target("llvm -mcpu=icelake-server")
 TARGETS = [ZEN4, HASWELL, SKYLAKE, ICE_LAKE]
 
 HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
 TO_FLOAT = replace(HALVES, output="float32")
-PAD = (1, 1, 1, 1)
 BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
 RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
 # Largest error, norm-wise, of one operator: what `--precision bf16` promises.
@@ -98,22 +102,9 @@ def test_errs_less_than_promised(workload, target):
 
 
 def drawn(seed):
-    """Draw a convolution and a scheme of it, both of which mostly divide nothing."""
     rng = random.Random(seed)
-    lanes = 16
-    image, padding = ([rng.randint(1, 15) for _ in range(2)], [rng.randint(0, 4) for _ in range(4)])
-    image = [max(size, 3 - sum(padding[axis::2])) for axis, size in enumerate(image)]
-    workload = Conv2dWorkload(
-        *(rng.randint(1, 3), rng.choice([16, 17, 31, 64, 97, 131]), *image, rng.randint(16, 70)),
-        *((3, 3), (1, 1), tuple(padding)),
-        numerics=rng.choice([HALVES, TO_FLOAT]),
-        epilogue=rng.choice([(), (BIAS,), RESIDUAL]),
-    )
-    scheme = WinogradScheme(
-        *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7)),
-        *(rng.randint(2, 4), lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
-    )
-    return workload, scheme, rng.randint(1, 3)
+    workload, scheme, threads = drawn_case(rng, [HALVES, TO_FLOAT], [2, 3, 4])
+    return replace(workload, epilogue=rng.choice([(), (BIAS,), RESIDUAL])), scheme, threads
 
 
 @pytest.mark.parametrize("seed", range(32))
@@ -249,9 +240,7 @@ def test_leaves_the_rest_to_others(change):
 
 
 def test_needs_an_instruction():
-    for target in ("nehalem", "-mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"):
-        cpu = parse_target(f"llvm -mcpu={target}" if "=" not in target else f"llvm {target}")
-        assert not template.applies(WORKLOADS[0], cpu)
+    assert_computes_with_instructions(WORKLOADS[0])
 
 
 @pytest.mark.parametrize(("channels", "pixels"), [(64, 56), (128, 28), (256, 14), (512, 7)])
@@ -264,17 +253,4 @@ def test_estimates_choose_as_measurements_do(channels, pixels):
 @pytest.mark.parametrize(("target", "instruction"), [(ZEN4, "vpdpwssd"), (HASWELL, "vpmaddwd")])
 @pytest.mark.parametrize(("channels", "pixels"), [(64, 56), (256, 14)])
 def test_hot_loop_is_products_and_their_loads(target, instruction, channels, pixels):
-    """Whole steps of a register tile, of whose sums none leaves its register."""
-    workload = replace(
-        Conv2dWorkload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD),
-        numerics=HALVES,
-        epilogue=(BIAS, RELU),
-    )
-    scheme = template.space(workload, target)[0]
-    loop = hot_loop(compile_for(template.lower(workload, scheme, target), target), instruction)
-    vectors = scheme.reg_oc // target.lanes("int32")
-    steps, rest = divmod(loop.dots, scheme.reg_n * vectors)
-    assert steps >= 1
-    assert rest == 0
-    assert loop.loads <= steps * (scheme.reg_n + vectors)
-    assert not loop.spills
+    assert_loops_over_products(WORKLOADS[0], channels, pixels, target, instruction)
