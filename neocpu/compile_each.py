@@ -19,7 +19,6 @@ from neocpu.building.phases import PhaseClock
 from neocpu.building.pipeline import DUMP_VARIABLE, Dump
 from neocpu.compile_options import CompileOptions, Member
 from neocpu.compiled_module import CompiledModule
-from neocpu.descent import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.progress import ProgressCallback, of_part, silent
@@ -37,6 +36,7 @@ from neocpu.network_tuning import (
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
 from neocpu.processing import Processing
+from neocpu.promises.descent import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.read_model import ModelLike, load_for_import, read_network
 from neocpu.reports.calibration_report import CalibrationReport
 from neocpu.reports.plan_report import PlanReport

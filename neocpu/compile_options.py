@@ -41,6 +41,7 @@ class CompileSettings(TypedDict, total=False):
     opt: Opt
     algorithms: Sequence[str] | None
     accuracy: AccuracyName
+    small: bool
     max_weights: int | None
     pack_at_load: bool
     solver: Solver
@@ -78,6 +79,8 @@ class CompileOptions:
         Rules for graphs that are not applied.
     streams : int or None
         Calls at once that the plan is made for; None where one call's time counts.
+    max_error : float
+        What outputs of a network in bfloat16 may err at most, norm-wise.
     """
 
     threads: int
@@ -92,6 +95,7 @@ class CompileOptions:
     processing: Processing = NO_PROCESSING
     disabled_rules: frozenset[str] = frozenset()
     streams: int | None = None
+    max_error: float = math.inf
 
     @classmethod
     def parse(
@@ -108,6 +112,7 @@ class CompileOptions:
         algorithms: Sequence[str] | None = None,
         accuracy: str = "default",
         precision: str = "auto",
+        small: bool = False,
         max_weights: int | None = None,
         pack_at_load: bool = True,
         solver: str = "auto",
@@ -124,7 +129,7 @@ class CompileOptions:
         """
         signatures = tuple(InputShapes.parse(each, batch) for each in parse_signatures(shapes))
         packs = pack_at_load and len(signatures) > 1
-        plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision, packs)
+        plan = PlanOptions.parse(opt, solver, search_seconds, max_weights, precision, packs, small)
         cpus = parse_threads(threads)
         streams = cpus if parse_goal(goal) == "throughput" else None
         parsed = cls(
@@ -171,11 +176,11 @@ class CompileOptions:
         UsageError
             If more is asked for than they keep.
         """
-        level = DEFAULT if self.accuracy is BFLOAT16 else self.accuracy
+        level = DEFAULT if self.accuracy.name == BFLOAT16.name else self.accuracy
         if precision is Precision.BF16:
             if level is not DEFAULT:
                 raise UsageError(f"--accuracy {level} is of float32: drop it, or --precision bf16")
-            level = BFLOAT16
+            level = replace(BFLOAT16, limit=self.max_error)
         return replace(self, plan=replace(self.plan, precision=precision), accuracy=level)
 
     def after_tuning(self) -> CompileOptions:

@@ -22,6 +22,7 @@ from neocpu.network_tuning import (
     workloads_of,
 )
 from neocpu.processing import NO_PROCESSING, Processing
+from neocpu.promises.compile_within import compile_within, is_in_float32, limited
 from neocpu.read_model import ModelLike, read_network
 from neocpu.schedules.vocabulary.accuracy import parse_accuracy
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
@@ -45,6 +46,8 @@ def compile(
     algorithms: Sequence[str] | None = None,
     accuracy: words.AccuracyName = "default",
     precision: words.PrecisionName = "auto",
+    max_error: float | None = None,
+    small: bool = False,
     max_weights: int | None = None,
     pack_at_load: bool = True,
     solver: words.Solver = "auto",
@@ -92,12 +95,19 @@ def compile(
         that err more than direct float32 summation, Winograd's and Strassen's, are excluded. See
         `neocpu.schedules.vocabulary.accuracy`.
     precision : str
-        ``auto`` computes each operator of a quantised model in integers where that is faster in
-        the network, ``int8`` wherever the CPU has instructions for it, ``fp32`` nowhere; the
-        results are the same. A float32 model is computed in float32 by ``auto`` and ``fp32``, and
-        refused by ``int8``: `compile_calibrated` quantises it by data. ``bf16`` has convolutions
-        and dense layers read bfloat16 and add up in float32: outputs err by that, and are held to
+        ``auto`` and ``int8`` compute each operator of a quantised model in integers where that is
+        faster in the network, ``fp32`` nowhere; the results are the same. A float32 model is
+        computed in float32 by ``auto`` and ``fp32``, and refused by ``int8``: `compile_calibrated`
+        quantises it by data. ``bf16`` has convolutions and dense layers read bfloat16 and add up
+        in float32 where that is faster: outputs err by that, and are held to
         `neocpu.schedules.vocabulary.accuracy.BFLOAT16`.
+    max_error : float, optional
+        What outputs of a float32 model may err, norm-wise, as in 1e-2: with ``auto`` it is computed
+        as with ``bf16``, as far as that stays within; layers that save little go back to float32.
+        Measured on random inputs, so that this host has to be able to run the code.
+    small : bool
+        Compute in integers, or with ``bf16`` in bfloat16, wherever the CPU can, faster or not:
+        weights take the least space.
     max_weights : int, optional
         Bytes that the packed weights may take: the plan is the fastest one found within them, and
         its gap says how far it may be from the best one. Winograd's transformed weights are up to
@@ -136,6 +146,7 @@ def compile(
         algorithms=algorithms,
         accuracy=accuracy,
         precision=precision,
+        small=small,
         max_weights=max_weights,
         pack_at_load=pack_at_load,
         solver=solver,
@@ -144,6 +155,10 @@ def compile(
         processing=processing,
         disable_rules=disable_rules,
     )
+    if max_error is not None:
+        options = limited(options, max_error)
+        if is_in_float32(model, options):
+            return compile_within(model, cpu, options, on_progress or silent)
     member = Member(cpu, options.plan.precision)
     (compiled,) = compile_each(model, [member], options, lambda _: on_progress or silent)
     return compiled

@@ -87,6 +87,11 @@ def compile_fat(
     with ExitStack() as stack:
         done: list[CompiledModule] = []
         if calibration is None:
+            if max_error is not None:
+                raise UsageError(
+                    "--max-error of several CPUs needs calibration data: name bf16 beside a CPU, "
+                    "as in avx512-bf16:bf16, or compile for one"
+                )
             each = compile_each(model, members, options, progress.__getitem__)
         else:
             asked = CalibrationRequest.parse(calibration, how, max_error, min_agreement)

@@ -43,6 +43,7 @@ from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
+from neocpu.planning.precision import Precision
 from neocpu.planning.together.plan_together import most_of_convolutions, plan_together
 from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.planning.weights import weights_of
@@ -303,6 +304,7 @@ class Builder:
                 return None
             costs, plan = chosen
             levels = self.options.levels(network, costs) if compares else {}
+            saves = self._saved_in_bfloat16(mod, network, plan, costs) if compares else 0.0
         with self.clock.phase("rewrite"):
             rewritten = on_deep_stack(apply_plan, mod, plan, costs, self.generations.outline)
             self.dump.module("rewrite", rewritten.mod)
@@ -326,6 +328,7 @@ class Builder:
             disabled_rules=self.disabled_rules,
             streams=self.streams,
             levels=levels,
+            bfloat16_saves=saves,
         )
         return Planned(
             *(model.loaded, costs.admission, _key(plan), rewritten.mod, [*rewritten.weights]),
@@ -333,6 +336,15 @@ class Builder:
             rewritten.origins(digests) if self.options.packs_at_load else (),
             model.source.rows,
         )
+
+    def _saved_in_bfloat16(
+        self, mod: tvm.IRModule, network: Network, plan: LayoutPlan, costs: CostModel
+    ) -> float:
+        """Return the seconds that allowing bfloat16 would save, as estimated."""
+        halves = replace(self.options, precision=Precision.BF16)
+        if halves.fuses_prologues(self.templates) != self.options.fuses_prologues(self.templates):
+            network = extract(mod, prologues=halves.fuses_prologues(self.templates))
+        return self.options.saved_in_bfloat16(network, plan, costs)
 
     def _choose(
         self,
@@ -358,8 +370,8 @@ class Builder:
         if len(models) == 1 or self.options.opt is not OptLevel.GLOBAL:
             return [None for _ in models]
         with self.clock.phase("search"):
-            options, precision = self.options, self.options.precision
-            networks = [each.source.network.computing(precision, self.target) for each in models]
+            options = self.options
+            networks = [options.allowing(each.source.network, self.target) for each in models]
             costs = self._costs(admission)
             most = most_of_convolutions(networks, costs, options.max_weights)
             digests = [each.source.digests for each in models]

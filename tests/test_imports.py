@@ -43,9 +43,9 @@ ORDER = (
             *("planning", "passes", "building"),
             *("frontend", "models", "reference"),
             *("reports", "report_pages", "plan_changes", "result_pages"),
-            *("compiled_module", "stages", "descent", "compile_options"),
-            *("network_tuning", "shape_sets", "read_model", "compile_each", "compiler"),
-            *("quantiser", "fat_compilation", "divergence", "onnx_backend"),
+            *("compiled_module", "stages", "promises.descent", "compile_options"),
+            *("network_tuning", "shape_sets", "read_model", "compile_each", "promises"),
+            *("compiler", "quantiser", "fat_compilation", "divergence", "onnx_backend"),
             *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
             *("bench", "reduction", "cli", "__main__"),
         )

@@ -30,7 +30,12 @@ from neocpu.cli.plans.plan_text import (
     weights_text,
 )
 from neocpu.cli.plans.rule_options import rules
-from neocpu.cli.plans.tuning_summary import show_summary, tuning_document, weights_hint
+from neocpu.cli.plans.tuning_summary import (
+    bfloat16_hint,
+    show_summary,
+    tuning_document,
+    weights_hint,
+)
 from neocpu.cli.processing import processing_options
 from neocpu.cli.processing.processing_options import processing_fields
 from neocpu.cli.terminal import Terminal, echo, print_fields
@@ -120,9 +125,14 @@ Examples:
     default="auto",
     show_default=True,
     help="Of a quantised model, or with --calibrate of any: compute in 8-bit integers where that "
-    "is faster in the network (auto), wherever the CPU has instructions for it (int8), or nowhere "
-    "(fp32). Of any model: bfloat16 in convolutions, dense layers and attention where that is "
-    "faster (bf16), which errs more.",
+    "is faster in the network (auto; int8, which refuses other models) or nowhere (fp32). Of any "
+    "model: bfloat16 in convolutions, dense layers and attention where that is faster (bf16), "
+    "which errs more.",
+)
+@click.option(
+    "--small",
+    is_flag=True,
+    help="Compute in the narrowest numbers of --precision wherever the CPU can, faster or not.",
 )
 @processing_options.processing
 @calibration_options.calibrate(required=False)
@@ -276,6 +286,7 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "phases": compiled.seconds,
         "tuning": None if (tuned := compiled.tuned) is None else tuning_document(tuned),
         "hint": weights_hint(plan),
+        "bfloat16_hint": bfloat16_hint(plan),
     }
 
 
@@ -334,7 +345,7 @@ def _show_plan(report: Mapping[str, Any]) -> None:
             ("largest error", error_text(report)),
             *([("before", missed)] if missed else []),
             *([("runs here", f"no, {obstacle}")] if obstacle else []),
-            *([("hint", report["hint"])] if report["hint"] else []),
+            *(("hint", report[each]) for each in ("hint", "bfloat16_hint") if report[each]),
             ("slowest", ", ".join(f"{name} {duration(phases[name])}" for name in slowest)),
         ]
     )

@@ -18,17 +18,17 @@ def bfloat16_forms(
 ) -> tuple[ConvForm, ...]:
     """Return the forms of a float32 convolution that read bfloat16, and write it or float32.
 
-    None of depthwise ones: the instructions add up channels, and rounding what they read as well
-    costs networks of them 3 dB.
+    Depthwise ones keep their weights, for the instructions add up channels: what they read is
+    widened, and half as much moves.
 
     None where steps come before the products, and of volumes in groups. Which of them a CPU
     computes its templates know. Weights are those of float32: see `registry.given_weights`.
     """
-    in_groups = workload.is_depthwise or (workload.groups > 1 and workload.frames is not None)
-    others = workload.prologue or in_groups
-    if workload.numerics != FLOAT32 or others:
+    volumes_in_groups = workload.groups > 1 and workload.frames is not None
+    if workload.numerics != FLOAT32 or workload.prologue or volumes_in_groups:
         return ()
-    kinds = (NAME,) if workload.groups == 1 else (NAME, "float32")  # of data that are widened first
+    kinds = [] if workload.is_depthwise else [NAME]
+    kinds += ["float32"] * (workload.groups > 1)  # of data that are widened first
     return tuple(
         ConvForm(
             replace(workload, numerics=Numerics(NAME, kind, "float32", output)), weights, operands

@@ -7,7 +7,7 @@ Paper §3.2 sorts operators into layout-oblivious, -tolerant and -dependent ones
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from tvm.ir import Var
@@ -63,13 +63,32 @@ class Network:
         """Feature maps that are made of rows, or as which rows are read: the format of these."""
         return {each.source if each.made else var: each.form for var, each in self.tokens.items()}
 
-    def computing(self, precision: Precision, target: CpuTarget) -> Network:
-        """Return the network with those ways to compute an operator that a plan may choose from."""
+    def computing(
+        self,
+        precision: Precision,
+        target: CpuTarget,
+        small: bool = False,
+        narrow: Container[str] | None = None,
+    ) -> Network:
+        """Return the network with those ways to compute an operator that a plan may choose from.
+
+        Parameters
+        ----------
+        small : bool
+            Whether to leave narrow numbers alone wherever ``precision`` has any.
+        narrow : container of str, optional
+            Names of the operators that it is for: others compute in float32.
+        """
+
+        def own(name: str) -> Precision:
+            return precision if narrow is None or name in narrow else Precision.FP32
+
+        dense = [computed_in(op, own(op.name), target, small) for op in self.dense]
         return replace(
             self,
-            ops=tuple(op.computing(precision, target) for op in self.ops),
-            dense=storing_narrow([computed_in(op, precision, target) for op in self.dense]),
-            products=tuple(op.computing(precision, target) for op in self.products),
+            ops=tuple(op.computing(own(op.name), target, small) for op in self.ops),
+            dense=storing_narrow(dense),
+            products=tuple(op.computing(own(op.name), target) for op in self.products),
         )
 
     @property

@@ -7,7 +7,7 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.option_words import SOLVERS, Solver
@@ -23,10 +23,14 @@ from neocpu.planning.optimisation_levels import (
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.planning.weight_limit import in_seconds, plan_sparingly, plan_within, price_kept
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.search.solver.solver_limits import SearchLimits
 
 _log = logging.getLogger("neocpu")
+
+_HINT: Final = SearchLimits(1.0)
+"""Of a search that only says what another precision would bring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ class PlanOptions:
         Limit of the packed weights, in bytes.
     precision : Precision
         In what numbers operators may compute.
+    small : bool
+        Whether to compute in the narrowest of these wherever the CPU can, faster or not.
+    narrow : frozenset of str or None
+        Names of the operators that may compute in less than float32; None for all.
     packs_at_load : bool
         Whether a set of shapes is stored with each weight in one packing, of which others are made
         when it is loaded.
@@ -50,6 +58,8 @@ class PlanOptions:
     max_weights: int | None = None
     precision: Precision = Precision.AUTO
     packs_at_load: bool = True
+    small: bool = False
+    narrow: frozenset[str] | None = None
 
     @classmethod
     def parse(
@@ -60,6 +70,7 @@ class PlanOptions:
         max_weights: int | None = None,
         precision: str = Precision.AUTO,
         packs_at_load: bool = True,
+        small: bool = False,
     ) -> PlanOptions:
         """Check the options of ``neocpu compile``.
 
@@ -78,6 +89,7 @@ class PlanOptions:
             max_weights,
             parse_precision(precision),
             packs_at_load,
+            small,
         )
 
     def fuses_prologues(self, templates: Container[str] | None) -> bool:
@@ -90,6 +102,10 @@ class PlanOptions:
         # No kernel of bfloat16 applies any.
         in_float = self.precision is not Precision.BF16
         return allowed and in_float and self.opt is not OptLevel.NCHW
+
+    def allowing(self, network: Network, target: CpuTarget) -> Network:
+        """Return a network with those ways to compute operators that are asked for."""
+        return network.computing(self.precision, target, self.small, self.narrow)
 
     def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:
         """Choose layouts and schemes; warn if there may be a better plan.
@@ -104,7 +120,7 @@ class PlanOptions:
         UsageError
             If no plan keeps the limit on the weights.
         """
-        choosing = network.computing(self.precision, costs.target)
+        choosing = self.allowing(network, costs.target)
 
         def solve(byte_price: float, *, keeps: bool = True) -> LayoutPlan:
             priced = replace(costs, byte_price=byte_price, keeps_choices=keeps)
@@ -118,11 +134,38 @@ class PlanOptions:
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan
 
+    def saved_in_bfloat16(self, network: Network, plain: LayoutPlan, costs: CostModel) -> float:
+        """Return seconds that a plan would take less if bfloat16 were allowed; 0 of other plans.
+
+        Parameters
+        ----------
+        network : Network
+            Of the same program, as plans of bfloat16 are made of it.
+        plain : LayoutPlan
+            Of float32: other plans said already what may be rounded.
+        """
+        given = any(op.forms for op in network.convs) or any(op.forms for op in network.dense)
+        if self.precision is not Precision.AUTO or self.opt is not OptLevel.GLOBAL or given:
+            return 0.0
+        halves = replace(self, precision=Precision.BF16, limits=_HINT, narrow=None)
+        choosing = halves.allowing(network, costs.target)
+        (*_, bandwidth) = costs.target.bandwidths
+        price = price_kept(bandwidth)
+        priced = replace(costs, byte_price=price)
+        plan = in_seconds(plan_layouts(choosing, priced, self.opt, "auto", _HINT), price)
+
+        def seconds(each: LayoutPlan) -> float:
+            rest = [op.estimate(costs.target, costs.threads) for op in each.network.dense]
+            rest += [op.estimate(costs.target, costs.threads) for op in each.network.products]
+            return each.search.cost + math.fsum(rest)
+
+        return max(0.0, seconds(plain) - seconds(plan))
+
     def levels(self, network: Network, costs: CostModel) -> dict[str, float]:
         """Return seconds of the plans that optimise layouts less, whatever their weights take."""
         if self.opt is not OptLevel.GLOBAL:
             return {}
-        choosing = network.computing(self.precision, costs.target)
+        choosing = self.allowing(network, costs.target)
         (*_, bandwidth) = costs.target.bandwidths
         price = price_kept(bandwidth)
         priced = replace(costs, byte_price=price)

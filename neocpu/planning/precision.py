@@ -15,7 +15,7 @@ class Precision(StrEnum):
     FP32
         Float32 alone: integers are only what weights and feature maps are stored as in the model.
     INT8
-        Integers wherever a template reads them on this CPU, faster or not.
+        As ``auto``, of models whose layers are quantised; by calibration, all that can be.
     BF16
         bfloat16 in convolutions, dense layers and attention, where that is faster.
     AUTO

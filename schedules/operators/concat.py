@@ -12,6 +12,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.operators.gather import emit_blocked
+from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     PARALLEL_ELEMENTS,
@@ -57,7 +58,8 @@ def lower_concat(
     channels = [shape[axis] for shape in shapes]
     shifted = _is_shifted(shapes, axis, form)
 
-    def body(*buffers: Any) -> None:
+    def body(*given: Any) -> None:
+        buffers = [bits_of(buffer) for buffer in given]
         if shifted:
             emit_blocked([(0, count) for count in channels], buffers[:-1], buffers[-1])
         else:

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import build_kernel, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
 from neocpu.schedules.vocabulary.layout import NCHW
@@ -44,7 +45,8 @@ def lower_gather(
     names = [*(f"input{i}" for i in range(len(shapes))), "output"]
     parameters = [(name, shape, form.dtype) for name, shape in zip(names, physical, strict=True)]
 
-    def body(*buffers: Any) -> None:
+    def body(*given: Any) -> None:
+        buffers = [bits_of(buffer) for buffer in given]
         if form.layout == NCHW:
             _emit_rows(slices, target.lanes(form.dtype), buffers[:-1], buffers[-1])
         else:

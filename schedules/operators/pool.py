@@ -16,8 +16,15 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
-from neocpu.schedules.operators.pool_workload import PoolAxis, PoolWorkload, StoredData
+from neocpu.schedules.operators.pool_workload import (
+    PoolAxis,
+    PoolWorkload,
+    StoredData,
+    StoredHalves,
+)
+from neocpu.schedules.tir.bfloat16 import bits_of, exact, widened
 from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -48,7 +55,7 @@ def estimate(
     size = sum(form.bytes(shape) for form, shape in zip(forms, shapes, strict=True))
     taps = workload.kernel[0] * workload.kernel[1]
     pixels = math.prod(layout.shape(workload.output_shape))
-    lanes = target.lanes(workload.dtype)
+    lanes = target.lanes(workload.computes)
     if layout.block == 1:
         taps = workload.kernel[0] * workload.stride[1] + workload.kernel[1]
         pixels += pixels // workload.out_width * lanes
@@ -63,7 +70,9 @@ def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) ->
         ("output", layout.shape(workload.output_shape), workload.dtype),
     )
     emit = _emit_nchw if layout.block == 1 else _emit_blocked
-    return build_kernel(parameters, lambda data, output: emit(workload, data, output, target))
+    return build_kernel(
+        parameters, lambda data, output: emit(workload, bits_of(data), bits_of(output), target)
+    )
 
 
 def lower_global_pool(
@@ -71,7 +80,7 @@ def lower_global_pool(
     shape: tuple[int, int, int, int],
     form: Format,
     target: CpuTarget,
-    stored: StoredData | None = None,
+    stored: StoredData | StoredHalves | None = None,
 ) -> Any:
     """Scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to 1 by 1 pixel.
 
@@ -89,7 +98,7 @@ def lower_global_pool(
         ("output", form.shape((n, c, 1, 1)), form.dtype),
     )
     return build_kernel(
-        parameters, lambda x, y: emit_global_pool(kind, h * w, x, y, target, stored)
+        parameters, lambda x, y: emit_global_pool(kind, h * w, bits_of(x), y, target, stored)
     )
 
 
@@ -97,6 +106,20 @@ def _identity(kind: str, dtype: str, width: int) -> Any:
     if not dtype.startswith("float"):
         return splat(tirx.min_value(dtype) if kind == "max" else tirx.const(0, dtype), width)
     return splat(tirx.const(float("-inf") if kind == "max" else 0.0, dtype), width)
+
+
+def _read(pool: PoolWorkload, value: Any) -> Any:
+    """Return a vector of data as it is compared or added up."""
+    if pool.stored:
+        return pool.stored.above_zero(value)
+    return widened(value) if pool.dtype == BFLOAT16 else value
+
+
+def _written(pool: PoolWorkload, value: Any, width: int) -> Any:
+    """Return a vector of results as it is stored."""
+    if pool.stored:
+        return pool.stored.real(value, width)
+    return exact(value) if pool.dtype == BFLOAT16 else value
 
 
 def _combine(kind: str, a: Any, b: Any) -> Any:
@@ -126,7 +149,7 @@ def _emit_blocked(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget)
                 place = (image, chunk, y, x)
                 for_vectors(
                     block,
-                    4 * target.lanes(pool.dtype),
+                    4 * target.lanes(pool.computes),
                     partial(_emit_window, pool, data, output, place, inside, loop),
                 )
 
@@ -143,14 +166,14 @@ def _emit_window(
 ) -> None:
     image, chunk, y, x = place
     rows, columns = pool.axis(0), pool.axis(1)
-    acc = T.alloc_buffer((width,), pool.dtype, layout=None)
+    acc = T.alloc_buffer((width,), pool.computes, layout=None)
     everything = span(0, width)
-    T.buffer_store(acc, _identity(pool.kind, pool.dtype, width), [everything])
+    T.buffer_store(acc, _identity(pool.kind, pool.computes, width), [everything])
     with loop(pool.kernel[0]) as i, loop(pool.kernel[1]) as j:
         iy, ix = rows.position(y, i), columns.position(x, j)
         near = ix if columns_inside else columns.clamp(ix)
         value = data[image, chunk, rows.clamp(iy), near, span(lane, width)]
-        value = pool.stored.above_zero(value) if pool.stored else value
+        value = _read(pool, value)
         # A clamped pixel of an undilated window is in the window: the maximum may see it twice.
         if pool.kind == "avg" or pool.dilation != (1, 1):
             checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
@@ -159,25 +182,23 @@ def _emit_window(
                 value = tirx.Select(
                     splat(tirx.all(*inside), width),
                     value,
-                    _identity(pool.kind, pool.dtype, width),
+                    _identity(pool.kind, pool.computes, width),
                 )
         T.buffer_store(acc, _combine(pool.kind, acc[everything], value), [everything])
     result = acc[everything]
     if pool.kind == "avg":
-        whole = tirx.const(1.0 / columns.kernel, pool.dtype)
+        whole = tirx.const(1.0 / columns.kernel, pool.computes)
         across = whole if columns_inside else _scale(columns, x, pool)
         result = result * splat(_scale(rows, y, pool) * across, width)
-    if pool.stored:
-        result = pool.stored.real(result, width)
-    T.buffer_store(output, result, [image, chunk, y, x, span(lane, width)])
+    T.buffer_store(output, _written(pool, result, width), [image, chunk, y, x, span(lane, width)])
 
 
 def _scale(axis: PoolAxis, out: Any, pool: PoolWorkload) -> Any:
     """Reciprocal of the pixels that window ``out`` averages along one axis."""
     count = axis.count(out, pool.count_include_pad)
     if isinstance(count, int):
-        return tirx.const(1.0 / count, pool.dtype)
-    return tirx.const(1.0, pool.dtype) / T.cast(count, pool.dtype)
+        return tirx.const(1.0 / count, pool.computes)
+    return tirx.const(1.0, pool.computes) / T.cast(count, pool.computes)
 
 
 def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) -> None:
@@ -192,26 +213,26 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
               acc = max | + over the window's columns of row
     """
     n, c, oh, ow = pool.output_shape
-    lanes = target.lanes(pool.dtype)
+    lanes = target.lanes(pool.computes)
     rows, columns = pool.axis(0), pool.axis(1)
     length = max(columns.reach, columns.before + pool.width)
     with task_loop(n * c, n * c * oh * ow * WORK_PER_ELEMENT) as task:
         image, channel = task // c, task % c
-        row = T.alloc_buffer((length,), pool.dtype, layout=None)
+        row = T.alloc_buffer((length,), pool.computes, layout=None)
 
         def fill(start: int, stop: int) -> None:
             for_vectors(
                 stop - start,
                 lanes,
                 lambda at, width: T.buffer_store(
-                    row, _identity(pool.kind, pool.dtype, width), [span(start + at, width)]
+                    row, _identity(pool.kind, pool.computes, width), [span(start + at, width)]
                 ),
             )
 
         fill(0, columns.before)
         fill(columns.before + pool.width, length)
         if pool.kind == "avg":
-            across = T.alloc_buffer((ow,), pool.dtype, layout=None)
+            across = T.alloc_buffer((ow,), pool.computes, layout=None)
             with T.serial(ow) as x:
                 T.buffer_store(across, _scale(columns, x, pool), [x])
         else:
@@ -222,12 +243,12 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
                 def line_of(i: Any) -> Any:
                     iy = rows.position(y, i)
                     line = data[image, channel, rows.clamp(iy), span(at, width)]
-                    line = pool.stored.above_zero(line) if pool.stored else line
+                    line = _read(pool, line)
                     if not rows.inside and (pool.kind == "avg" or pool.dilation[0] > 1):
                         line = tirx.Select(
                             splat(rows.is_inside(iy), width),
                             line,
-                            _identity(pool.kind, pool.dtype, width),
+                            _identity(pool.kind, pool.computes, width),
                         )
                     return line
 
@@ -247,12 +268,12 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
 
 def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any]) -> Any:
     """Return a vector combined of ``read(tap)`` for every tap."""
-    value = _identity(pool.kind, pool.dtype, width)
+    value = _identity(pool.kind, pool.computes, width)
     if taps * min(max(pool.dilation), 2) <= UNROLL_TAPS:
         for tap in range(taps):
             value = T.Bind(_combine(pool.kind, value, read(tap)))
         return value
-    acc = T.alloc_buffer((width,), pool.dtype, layout=None)
+    acc = T.alloc_buffer((width,), pool.computes, layout=None)
     everything = span(0, width)
     T.buffer_store(acc, value, [everything])
     with T.serial(taps) as tap:
@@ -279,9 +300,7 @@ def _emit_columns(
     if pool.kind == "avg":
         down, across = scales
         value = value * splat(down, width) * across[span(at, width)]
-    if pool.stored:
-        value = pool.stored.real(value, width)
-    T.buffer_store(output, value, [*place, span(at, width)])
+    T.buffer_store(output, _written(pool, value, width), [*place, span(at, width)])
 
 
 def emit_global_pool(
@@ -290,7 +309,7 @@ def emit_global_pool(
     data: Any,
     output: Any,
     target: CpuTarget,
-    stored: StoredData | None = None,
+    stored: StoredData | StoredHalves | None = None,
 ) -> None:
     """Emit a reduction over all pixels of each (image, chunk), which are contiguous.
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.schedules.tir.bfloat16 import widened
 from neocpu.schedules.tir.builder import splat
 from neocpu.schedules.vocabulary.layout import ceil_div
 
@@ -33,6 +35,21 @@ class StoredData:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredHalves:
+    """bfloat16, of which means are to be made in float32."""
+
+    dtype: ClassVar[str] = BFLOAT16
+
+    def above_zero(self, value: Any) -> Any:
+        """Return a vector, or an element, of bits as float32."""
+        return widened(value)
+
+    def real(self, mean: Any, width: int) -> Any:
+        """Return the mean."""
+        return mean
+
+
+@dataclass(frozen=True, slots=True)
 class PoolWorkload:
     """A 2-D pooling over NCHW data.
 
@@ -48,8 +65,8 @@ class PoolWorkload:
         Whether an average divides by the padded pixels too (never by what ceil mode overhangs).
     dtype : str
         Element type of the output, and of the data but for
-    stored : StoredData or None
-        What the data's bytes stand for, if they are such.
+    stored : StoredData, StoredHalves or None
+        What the data stand for, if they are of another type.
     """
 
     kind: str
@@ -64,12 +81,17 @@ class PoolWorkload:
     ceil_mode: bool = False
     count_include_pad: bool = False
     dtype: str = "float32"
-    stored: StoredData | None = None
+    stored: StoredData | StoredHalves | None = None
 
     def __post_init__(self) -> None:
         assert self.kind in ("max", "avg"), self.kind
         assert self.stored is None or self.kind == "avg", self
         assert min(self.out_height, self.out_width) > 0, self
+
+    @property
+    def computes(self) -> str:
+        """Element type of what is compared or added up."""
+        return "float32" if self.dtype == BFLOAT16 else self.dtype
 
     @property
     def out_height(self) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
+from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import (
     build_kernel,
     for_vectors,
@@ -130,6 +131,7 @@ def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> A
     ]
 
     def body(data: Any, places: Any, weights: Any, output: Any) -> None:
+        data, output = bits_of(data), bits_of(output)
         sums = _Sums(workload.taps, places, weights)
         if form.layout == NCHW:
             _emit_rows(workload, sums, data, output, target.lanes(form.dtype))

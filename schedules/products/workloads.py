@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from neocpu.foundation.bfloat16 import NAME
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.strided_view import StridedView
-
-BFLOAT16_PRODUCTS: Final = Numerics(NAME, NAME, "float32", "float32")
-"""Both factors are rounded to bfloat16, and products are added up in float32."""
 
 
 @dataclass(frozen=True, slots=True)

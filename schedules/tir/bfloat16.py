@@ -52,6 +52,15 @@ def rounded(value: Any) -> Any:
     return tirx.Select(number, nearest, _const(_QUIET_NAN)).astype(BITS)
 
 
+def exact(value: Any) -> Any:
+    """Return the bits of a float32, or of a vector of them, that bfloat16 holds as it is."""
+    lanes = int(value.ty.dtype.lanes)
+    times = f"x{lanes}" if lanes > 1 else ""
+    shift = T.broadcast(_const(16), lanes) if lanes > 1 else _const(16)
+    bits = tirx.reinterpret(f"uint32{times}", value)
+    return tirx.shift_right(bits, shift).astype(f"{BITS}{times}")
+
+
 def round_casts(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Round float32 to bfloat16 as `rounded` does, wherever ``func`` casts it.
 

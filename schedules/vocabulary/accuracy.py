@@ -93,12 +93,15 @@ class Accuracy:
     coarseness : float
         How many times as much as float32 each result is rounded. Above 1 the bound is each
         operator's, and outputs are held to what a network errs all of whose results are.
+    limit : float
+        Largest error of outputs that the user allows beside that, as ``--max-error`` has it.
     """
 
     name: str
     bound: float
     admission: Admission
     coarseness: float = 1.0
+    limit: float = math.inf
 
     @property
     def admissions(self) -> tuple[Admission, ...]:
@@ -107,6 +110,11 @@ class Accuracy:
 
     def __str__(self) -> str:
         return self.name
+
+    def to_json(self) -> dict[str, str | float]:
+        """JSON form."""
+        limit = {} if self.limit == math.inf else {"limit": self.limit}
+        return {"name": self.name, "bound": self.bound, **limit}
 
 
 # The errors of layers add up like independent ones. Direct summation's come to 1e-7 to 3e-6 over

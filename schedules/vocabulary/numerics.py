@@ -116,6 +116,12 @@ class Numerics:
         """Whether data are of float32 too: output alone may be stored as bytes."""
         return self.computes_in_float32 and self.data == "float32"
 
+    @property
+    def kind(self) -> str:
+        """What the kinds of kernels that read narrower numbers end with: `` of uint8``, say."""
+        narrow = self.weights if self.reads_float32 else self.data
+        return "" if narrow == "float32" else f" of {narrow}"
+
     def to_json(self) -> dict[str, Any]:
         """JSON form: ``{"dtype": …}`` of uniform ones, else ``{"numerics": {…}}``."""
         if self.is_uniform:
@@ -159,3 +165,5 @@ class Numerics:
 
 
 FLOAT32 = Numerics.uniform("float32")
+BFLOAT16_PRODUCTS: Final = Numerics("bfloat16", "bfloat16", "float32", "float32")
+"""Both factors are rounded to bfloat16, and products are added up in float32."""

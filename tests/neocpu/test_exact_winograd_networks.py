@@ -14,9 +14,8 @@ AVX2 = "llvm -mcpu=haswell"
 
 def outputs(model, algorithms):
     """Return what a model makes of two batches, and its plan."""
-    with neocpu.compile(
-        model, precision="int8", target=AVX2, algorithms=algorithms, threads=2
-    ) as compiled:
+    how = {"precision": "int8", "small": True, "target": AVX2}
+    with neocpu.compile(model, algorithms=algorithms, threads=2, **how) as compiled:
         module = compiled.module()
         return [np.array(module(image(seed))) for seed in (10, 11)], compiled.plan
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_of_every_operator() -> None:
-    one_in = 1 if needs.EVERYTHING else 3
+    one_in = 1 if needs.EVERYTHING else 6
     done = subprocess.run(
         [sys.executable, "-B", "-m", "tests.neocpu.hostile.extreme_values", str(one_in)],
         capture_output=True,

@@ -41,7 +41,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gate") / "all.so"
     linked = [target for target in TARGETS.values() if not linker_of(target).args[0]]
     cpus = (ON_AVX2, *dict.fromkeys(linked))
-    settings = {"precision": "int8", "threads": 2, "verify": False}
+    settings = {"precision": "int8", "small": True, "threads": 2, "verify": False}
     neocpu.compile_fat(quantised(network()), cpus, path, **settings)
     return path
 

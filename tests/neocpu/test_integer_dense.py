@@ -71,7 +71,8 @@ def compared(model, shape, precision="int8", threads=2):
     """Return what the model makes, what ONNX says, and the plan's dense layers."""
     x = np.random.default_rng(5).normal(size=shape).astype("float32")
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
-    with neocpu.compile(model, precision=precision, threads=threads) as compiled:
+    small = precision == "int8"
+    with neocpu.compile(model, precision=precision, small=small, threads=threads) as compiled:
         got = compiled.module()(x)
         layers = [op for op in compiled.plan["ops"] if op["kind"] == "dense"]
     return got, expected, layers
@@ -136,7 +137,9 @@ def test_qgemm(transposed):
     x = np.random.default_rng(5).normal(size=(ROWS, 24)).astype("float32")
     stored = np.clip(np.rint(x / STEP) + graph.zero, 0, 255).astype(np.int64)
     sums = (stored - int(graph.zero)) @ values.astype(np.int64) + bias
-    with neocpu.compile(graph.model(y, x.shape), precision="int8", threads=2) as compiled:
+    with neocpu.compile(
+        graph.model(y, x.shape), precision="int8", small=True, threads=2
+    ) as compiled:
         got = compiled.module()(x)
         (layer,) = [op for op in compiled.plan["ops"] if op["kind"] == "dense"]
     assert layer["numerics"]["sum"] == "int32"

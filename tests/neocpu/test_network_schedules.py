@@ -97,7 +97,8 @@ def in_integers(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 def test_kernels_of_small_networks_lack_nothing(monkeypatch, tmp_path, make, precision, target):
     """Of awkward sizes, and in groups."""
     model = in_integers(make(), tmp_path) if precision == "int8" else make()
-    assert not lacking(*kernels_of(monkeypatch, model, precision=precision, target=target))
+    options = {"precision": precision, "small": precision == "int8", "target": target}
+    assert not lacking(*kernels_of(monkeypatch, model, **options))
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def of_bytes(model: onnx.ModelProto) -> onnx.ModelProto:
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     model = of_bytes(quantised(network(), activations=request.param))
     path = tmp_path_factory.mktemp("bytes") / "bytes.so"
-    with neocpu.compile(model, precision="int8", threads=2) as compiled:
+    with neocpu.compile(model, precision="int8", small=True, threads=2) as compiled:
         assert compiled.verification is not None
         (spec,) = compiled.header.inputs
         compiled.export(path)

@@ -36,7 +36,8 @@ FORMS = {
 
 def compiled_within_a_step(model, precision, target="host"):
     """Return the plan of a model, compiled, whose outputs are ONNX Runtime's within a step."""
-    with neocpu.compile(model, precision=precision, target=target, threads=2) as compiled:
+    how = {"precision": precision, "small": precision == "int8", "target": target}
+    with neocpu.compile(model, threads=2, **how) as compiled:
         module = compiled.module()
         for seed in range(10, 14):
             x = image(seed)
@@ -74,7 +75,7 @@ def test_convolutions_in_groups_are_onnx_runtimes_within_a_step(name, precision)
 def test_neighbours_agree_on_integers():
     """Nothing is brought to a grid, or from it, by itself, but where grids differ."""
     model = quantised(network(), per_channel=True)
-    with neocpu.compile(model, precision="int8", verify=False) as compiled:
+    with neocpu.compile(model, precision="int8", small=True, verify=False) as compiled:
         plan = compiled.plan
     alone = [op for op in plan["ops"] if op["kind"] == "quantise" and "1x1" not in op["workload"]]
     assert len(alone) <= 2, "the image, and what the concatenation has on another grid"
@@ -90,7 +91,7 @@ def test_neighbours_agree_on_integers():
 @pytest.mark.parametrize("build", [sliced_network, split_network])
 def test_slices_and_their_concatenation_copy_integers(build):
     model = quantised(build(), per_channel=True)
-    with neocpu.compile(model, precision="int8", target=AVX2, verify=False) as compiled:
+    with neocpu.compile(model, precision="int8", small=True, target=AVX2, verify=False) as compiled:
         x = image(11)
         steps = np.abs(compiled.module()(x) - run_onnxruntime(model, x)) / last_step(model)
         ops = compiled.plan["ops"]
@@ -103,7 +104,8 @@ def test_weights_are_stored_as_integers():
     model = quantised(network(), per_channel=True)
     sizes = {}
     for precision in ("int8", "fp32"):
-        with neocpu.compile(model, precision=precision, verify=False) as compiled:
+        small = precision == "int8"
+        with neocpu.compile(model, precision=precision, small=small, verify=False) as compiled:
             sizes[precision] = compiled.plan["weights"]["packed_bytes"]
     assert sizes["int8"] < 0.4 * sizes["fp32"]
 

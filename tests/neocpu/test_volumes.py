@@ -227,7 +227,7 @@ def test_stored_weights_within_frames_stay_stored():
     model = make_model(nodes, {"x": x}, constants)
     found = counted(model)
     assert (found["relax.nn.conv2d"], found["neocpu.frames.convolution"]) == (1, 1)
-    with neocpu.compile(model, precision="int8") as compiled:
+    with neocpu.compile(model, precision="int8", small=True) as compiled:
         assert compiled.verification.ok
         schemes = [
             op["scheme"]["template"] for op in compiled.plan["ops"] if op["kind"] == "conv2d"
@@ -261,7 +261,7 @@ def test_bytes_across_frames(zero):
         node("Conv", "rb also_real", "y", pads=[1, 0, 0, 1, 0, 0], strides=[2, 1, 1]),
     ]
     model = make_model(nodes, {"x": x}, constants)
-    with neocpu.compile(model, precision="int8") as compiled:
+    with neocpu.compile(model, precision="int8", small=True) as compiled:
         assert compiled.verification.ok
         convs = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
         assert [op["scheme"]["template"] for op in convs] == ["conv2d_dot"] * 2

@@ -76,7 +76,7 @@ def in_openvino(path: Path, images: np.ndarray) -> np.ndarray:
 
 def in_neocpu(path: Path, images: np.ndarray) -> np.ndarray:
     """Return the scores, computed in integers wherever there is an instruction."""
-    with neocpu.compile(path, precision="int8", verify=False) as compiled:
+    with neocpu.compile(path, precision="int8", small=True, verify=False) as compiled:
         module = compiled.module()
         return np.concatenate([module(image[None]) for image in images])
 

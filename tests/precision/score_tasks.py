@@ -73,7 +73,11 @@ def _ways(task: Task, folder: Path, calibration: Images, scored: Images) -> Iter
     yield "neocpu", "as defined", in_onnxruntime(path, scored, optimised=False)
     yield "neocpu", "ONNX Runtime", in_onnxruntime(path, scored)
     yield "neocpu", "OpenVINO", in_openvino(path, scored)
-    yield "neocpu", "neocpu", _runs(neocpu.compile(path, precision="int8", verify=False), scored)
+    yield (
+        "neocpu",
+        "neocpu",
+        _runs(neocpu.compile(path, precision="int8", small=True, verify=False), scored),
+    )
     auto = neocpu.compile_calibrated(model, calibration, precision="auto", verify=False)
     layers = len(auto.integers)
     yield f"auto, {layers} layers in integers", "neocpu", _runs(auto, scored)

@@ -140,7 +140,8 @@ def compare_layers(model: onnx.ModelProto, feeds: Feeds, precision: str) -> tupl
     given = {f"{n}_given": wanted[n] for t in tensors for n in t.given}
     made = cut(visible, tensors, wanted)
     found = Layers()
-    with neocpu.compile(made, precision=precision, verify=False) as compiled:
+    small = precision == "int8"
+    with neocpu.compile(made, precision=precision, small=small, verify=False) as compiled:
         got = compiled.module().run({**feeds, **given})
         plan = compiled.plan
     for tensor in tensors:

@@ -11,8 +11,8 @@ that others use, ``--alone`` compares the sums of kernels, each of its fastest r
 
 ``--fit`` finds what this CPU does in networks, by all that OUT then has, and writes it to
 ``foundation/network_rates.py``: ``--own`` measures built-in networks, with and without records, and
-transformers, on a quiet machine in ten minutes. Of a CPU that is not there yet, the rates of its
-caches and its memory are measured first.
+transformers, also in 8 and in 16 bits, on a quiet machine in twenty minutes. Of a CPU that is not
+there yet, the rates of its caches and its memory are measured first.
 """
 
 from __future__ import annotations
@@ -47,16 +47,29 @@ NETWORKS = (
     *("shufflenet_v2_x1_0", "resnext50_32x4d", "yolov3_tiny"),
 )
 """Built-in networks of which the rates of a CPU are found, as it is without records."""
+NARROW = (
+    *("resnet18", "resnet50", "densenet121", "inception_v3", "vgg11", "mobilenet_v1"),
+    *("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "unet", "shufflenet_v2_x1_0"),
+)
+"""Those which are also measured in 8 and in 16 bits."""
 ON_RECORD = ("resnet50", "mobilenet_v2", "densenet121", "shufflenet_v2_x1_0")
 """Those which are also measured with the records that ship."""
 
 
-def measured(
-    model: str, name: str, threads: int, rounds: int, *, estimated: bool = False
-) -> Measurement:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model to be measured: its file or name, what it is called, in what, and without records?"""
+
+    model: str
+    name: str
+    precision: str = "auto"
+    estimated: bool = False
+
+
+def measured(one: Subject, threads: int, rounds: int) -> Measurement:
     """Compile and measure one model in a process that may die of it."""
-    command = [sys.executable, "-m", "tests.predictions.measured", model, str(threads)]
-    command += [str(rounds), *(["--estimated"] if estimated else [])]
+    name, command = one.name, [sys.executable, "-m", "tests.predictions.measured", one.model]
+    command += [str(threads), str(rounds), one.precision, *["--estimated"] * one.estimated]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -64,15 +77,6 @@ def measured(
     if done.returncode:
         return Measurement(name, failure=(done.stderr.strip().splitlines() or ["died"])[-1][:200])
     return Measurement(**json.loads(done.stdout.splitlines()[-1]) | {"name": name})
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A model to be measured: its file or name, what it is called, and whether without records."""
-
-    model: str
-    name: str
-    estimated: bool = False
 
 
 def zoo(python: str, only: str, done: set[str]) -> Iterator[Subject]:
@@ -91,6 +95,10 @@ def own_networks(folder: Path) -> Iterator[Subject]:
         path = folder / f"transformer-{width}-{tokens}.onnx"
         onnx.save(transformer(width, tokens), path)
         yield Subject(str(path), path.stem, estimated=True)
+        name = f"{path.stem}, bf16"
+        yield Subject(str(path), name, precision="bf16", estimated=True)
+    for name, precision in itertools.product(NARROW, ("int8", "bf16")):
+        yield Subject(name, f"{name}, {precision}", precision=precision, estimated=True)
     for name in ON_RECORD:
         yield Subject(name, name)
 
@@ -136,9 +144,7 @@ def main() -> None:
         for one in subjects:
             if one.name in found:
                 continue
-            found[one.name] = measured(
-                one.model, one.name, options.threads, options.rounds, estimated=one.estimated
-            )
+            found[one.name] = measured(one, options.threads, options.rounds)
             print(found[one.name], flush=True)
             keep(options.output, found[one.name])
     print(table(list(found.values()), alone=options.alone))

@@ -1,6 +1,6 @@
 """Compile one model untuned, and measure it and each of its kernels, in a process of its own.
 
-python -m tests.predictions.measured MODEL THREADS ROUNDS [--estimated]
+python -m tests.predictions.measured MODEL THREADS ROUNDS PRECISION [--estimated]
 
 Prints one JSON object: a `Measurement`.
 """
@@ -16,9 +16,15 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import onnx
+
 import neocpu
 from neocpu.building.kernel_report import RUN_SECONDS, RUNTIME
+from neocpu.input_shapes import NO_SHAPES
+from neocpu.quantiser.quantise import quantize
+from neocpu.read_model import load_for_import
 from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
+from neocpu.tensor_spec import random_inputs
 
 WORST_SHOWN = 12
 KERNELS_SHOWN = 25
@@ -144,15 +150,27 @@ def kernels_of(report: neocpu.reports.plan_report.PlanReport, found: dict) -> li
     ]
 
 
-def measure(model: str, threads: int, rounds: int, *, estimated: bool = False) -> Measurement:
+def quantised(model: str) -> onnx.ModelProto:
+    """Return a model, quantised by a random sample."""
+    inputs = random_inputs(load_for_import(model, NO_SHAPES).inputs, seed=0)
+    return quantize(model, inputs).proto
+
+
+def measure(
+    model: str, threads: int, rounds: int, precision: str, *, estimated: bool = False
+) -> Measurement:
     """Compile a model with the records that ship, and run it.
 
     Parameters
     ----------
+    precision : str
+        With ``int8`` it is quantised first.
     estimated : bool
         Whether to do without records.
     """
-    with neocpu.compile(model, threads=threads, verify=False, only_databases=estimated) as compiled:
+    given = quantised(model) if precision == "int8" else model
+    how = {"threads": threads, "verify": False, "only_databases": estimated}
+    with neocpu.compile(given, precision=precision, **how) as compiled:
         report = compiled.report
         command = [sys.executable, "-m", "neocpu.bench.profile.call_times", str(compiled.path)]
         command += [str(threads), str(rounds)]
@@ -205,6 +223,7 @@ def table(found: list[Measurement], *, alone: bool) -> str:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     found = measure(
-        sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), estimated="--estimated" in sys.argv
+        *(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]),
+        estimated="--estimated" in sys.argv,
     )
     print(json.dumps(asdict(found)))

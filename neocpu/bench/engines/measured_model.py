@@ -123,6 +123,7 @@ def find_subject(
     source: str | None = None,
     verify: bool = True,
     precision: str | None = None,
+    max_error: float | None = None,
     peers: Sequence[str] = (),
     on_progress: ProgressCallback = silent,
 ) -> Subject:
@@ -142,11 +143,13 @@ def find_subject(
             databases=databases,
             verify=verify,
             precision=precision,
+            max_error=max_error,
             peers=peers,
             on_progress=on_progress,
         )
-    if precision is not None:
-        raise UsageError(f"--precision is for models; {model} computes as it was compiled")
+    if precision is not None or max_error is not None:
+        word = "--precision" if max_error is None else "--max-error"
+        raise UsageError(f"{word} is for models; {model} computes as it was compiled")
     return open_subject(Path(model), source, folder, shapes)
 
 
@@ -196,13 +199,15 @@ def compile_subject(
     databases: Sequence[str | os.PathLike[str]],
     verify: bool,
     precision: str | None = None,
+    max_error: float | None = None,
     peers: Sequence[str] = (),
     on_progress: ProgressCallback = silent,
 ) -> Subject:
     """Compile a model for this machine, in a process of its own.
 
     With a precision but bf16 it is quantised first, unless it is already, and what all engines run
-    is the quantised one, ``peers`` in their own forms too.
+    is the quantised one, ``peers`` in their own forms too. With a limit on errors it is compiled
+    within that, and peers run it as it is.
 
     Parameters
     ----------
@@ -225,6 +230,11 @@ def compile_subject(
         verify=verify,
         on_progress=on_progress,
     )
+    if max_error is not None:
+        compiled(source, folder / "float32.so", precision="fp32")
+        compilation = compiled(source, artifact, max_error=max_error, verify=True)
+        header = read_header(artifact)
+        return Subject(header, artifact, source, compilation, folder / "float32.so")
     if precision is None:
         compilation = compiled(source, artifact)
         return Subject(read_header(artifact), artifact, source, compilation)

@@ -64,6 +64,8 @@ class Request:
         ``int8`` or ``auto``, of models that are quantised first, or ``bf16``.
     defaults : bool
         Leave every engine as it comes out of the box.
+    max_error : float or None
+        What outputs may differ by from float32: who errs more is not counted.
     neighbour : int
         Beside how many busy processes to measure it once more, if beside any.
     """
@@ -82,6 +84,7 @@ class Request:
     neighbour: int = 0
     precision: str | None = None
     defaults: bool = False
+    max_error: float | None = None
 
     @property
     def most_threads(self) -> int:
@@ -197,6 +200,7 @@ class _Measurement:
             # Outputs are compared with a peer's, if there is one.
             verify=not request.peers,
             precision=request.precision,
+            max_error=request.max_error,
             peers=request.peers,
             on_progress=self.on_progress,
         )
@@ -287,10 +291,11 @@ class _Measurement:
     def _options(self, subject: Subject) -> LatencyOptions:
         coarse = self.request.defaults or subject.in_bfloat16
         plain = BFLOAT16_ERROR if coarse else MAX_RELATIVE_ERROR
+        limit = plain if self.request.max_error is None else self.request.max_error
         return LatencyOptions(
             rounds=self.request.rounds,
             row_groups=subject.header.row_groups,
-            tolerance=QUANTISED_ERROR if subject.is_quantised else plain,
+            tolerance=QUANTISED_ERROR if subject.is_quantised else limit,
             defaults=self.request.defaults,
         )
 

@@ -137,7 +137,11 @@ def _latency(report: LatencyReport, label: str) -> str:
     if result is None:
         failed = any(failure.label == label for failure in report.failures)
         return "failed" if failed else NONE
-    return ms(result.median) if result.agrees else f"{ms(result.median)} (wrong)"
+    wrong = "" if result.agrees else "wrong"
+    # Where precisions differ, a time says little without the error that it came with.
+    error = f"{result.error:.1g}" if report.reference == OWN_FLOAT != label else ""
+    beside = ", ".join(word for word in (wrong, error) if word)
+    return f"{ms(result.median)} ({beside})" if beside else ms(result.median)
 
 
 def _summary_notes(report: SuiteReport) -> tuple[str, ...]:

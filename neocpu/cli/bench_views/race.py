@@ -44,6 +44,7 @@ Examples:
   neocpu bench resnet50 --vs onnxruntime,openvino --precision auto
   neocpu bench resnet50 --vs onnxruntime,openvino --precision bf16
   neocpu bench resnet50 --vs onnxruntime,openvino --default
+  neocpu bench resnet50 --vs onnxruntime,openvino --default --max-error 1e-2
   neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md"""
 
 
@@ -73,6 +74,13 @@ Examples:
     "defaults",
     is_flag=True,
     help="Every engine as it comes out of the box: its own threads, element types and options.",
+)
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="E",
+    help="Compile each MODEL so, and count no engine whose outputs differ more from float32, "
+    "norm-wise; every engine's error is shown beside its time.",
 )
 @click.option("--ablation", is_flag=True, help="Also measure every level of compile --opt.")
 @click.option(
@@ -107,6 +115,7 @@ def command(
     neighbour: int | None,
     precision: str | None,
     defaults: bool,
+    max_error: float | None,
     **extras: bool,
 ) -> int:
     """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
@@ -122,6 +131,8 @@ def command(
         raise UsageError("--precision is measured alone: drop --ablation, --untuned, --threads A,B")
     if defaults and (counts or precision or any(extras.values())):
         raise UsageError("--default is measured alone: drop --threads, --precision and the like")
+    if max_error and (precision or several or extras["ablation"] or extras["untuned"]):
+        raise UsageError("--max-error chooses precisions itself: drop --precision and the like")
     most = usable_threads(counts[-1] if counts else None)
     known = asked.known
     request = Request(
@@ -134,6 +145,7 @@ def command(
         neighbour=neighbour or 0,
         precision=precision,
         defaults=defaults,
+        max_error=max_error,
         **extras,
     )
     return _measure(terminal, asked.models, request, asked.page)

@@ -58,7 +58,9 @@ def sources_text(sources: Mapping[str, int]) -> str:
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     """Return ``strict: at most 5e-06 norm-wise promised``."""
     each = " of each operator" if accuracy["name"] == "bfloat16" else ""
-    return f"{accuracy['name']}: at most {accuracy['bound']:.3g} norm-wise promised{each}"
+    limit = accuracy.get("limit")
+    all_ = f", {limit:g} of outputs" if limit is not None else ""
+    return f"{accuracy['name']}: at most {accuracy['bound']:.3g} norm-wise promised{each}{all_}"
 
 
 def proof_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -15,6 +15,8 @@ NAMED: Final = 3
 """Layers that gained most."""
 LARGE: Final = 2.0
 """Times the model's weights from which packed ones are worth a hint."""
+FASTER: Final = 1.2
+"""Times as fast from which on bfloat16 is worth a hint."""
 
 
 def tuning_document(tuned: TuneReport) -> dict[str, Any]:
@@ -109,6 +111,18 @@ def weights_hint(plan: Mapping[str, Any]) -> str | None:
         f"weights are {packed / given:.1f} times the model's, for Winograd keeps them transformed "
         f"({plural(count, 'convolution')}); --max-weights {_round_size(LARGE * given)} would take "
         "the fastest plan of at most twice the model's"
+    )
+
+
+def bfloat16_hint(plan: Mapping[str, Any]) -> str | None:
+    """Return what bfloat16 would bring a model in float32; None if little."""
+    predicted, saves = plan["predicted_us"], plan.get("bfloat16_saves_us", 0.0)
+    factor = predicted / (predicted - saves) if saves < predicted else 1.0
+    if factor < FASTER:
+        return None
+    return (
+        f"about {factor:.1f} times as fast with --max-error 1e-2, which lets layers compute in "
+        "bfloat16 as far as outputs err no more than that, norm-wise"
     )
 
 

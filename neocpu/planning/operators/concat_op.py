@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tvm.ir import Var
 
@@ -23,6 +24,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 class ConcatOp(LayoutOp):
     """A concatenation of channels."""
 
+    takes_halves: ClassVar[bool] = True
     is_on_grid: bool = False
 
     @classmethod
@@ -48,7 +50,7 @@ class ConcatOp(LayoutOp):
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Either, if all its parts are on one grid."""
-        return either(self.dtype, self.is_on_grid)
+        return either(self.dtype, self.is_on_grid, self.in_halves)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return whether lanes are shifted."""

@@ -92,7 +92,7 @@ class ConvOp(LayoutOp):
     forms: tuple[ConvForm, ...] = ()
     in_float: bool = True
 
-    def computing(self, precision: Precision, target: CpuTarget) -> ConvOp:
+    def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> ConvOp:
         """Leave out what the CPU has no instruction for, and what is not asked for."""
         if precision is Precision.BF16:
             given = () if self.forms else bfloat16_forms(self.workload, self.weights, self.operands)
@@ -103,7 +103,7 @@ class ConvOp(LayoutOp):
         first = {form.types: form for form in reversed([form for form in found if form])}
         forms = tuple(reversed(first.values()))
         reading = tuple(f for f in forms if not f.workload.numerics.reads_float32)
-        if precision is Precision.INT8 and reading:
+        if small and reading:
             return replace(self, forms=reading, in_float=False)
         return replace(self, forms=forms)
 

@@ -70,10 +70,12 @@ def _as_pixels(workload: DenseWorkload) -> Conv2dWorkload:
     return Conv2dWorkload(*size, numerics=w.numerics, epilogue=w.epilogue)
 
 
-def computed_in(op: DenseOp, precision: Precision, target: CpuTarget) -> DenseOp:
+def computed_in(
+    op: DenseOp, precision: Precision, target: CpuTarget, small: bool = False
+) -> DenseOp:
     """Have few rows read weights of 16 bits, if asked for; and many rows integers or bfloat16.
 
-    Many rows do where that is faster, by estimates; in integers also where these are asked for.
+    Many rows do where that is faster, by estimates, or everywhere if ``small``.
     """
     if precision is Precision.FP32:
         return op
@@ -81,7 +83,7 @@ def computed_in(op: DenseOp, precision: Precision, target: CpuTarget) -> DenseOp
     if in_bfloat16 and op.workload.m <= FEW_ROWS:
         return op.reading_bfloat16_weights()
     found = _in_forms(op, _bfloat16_forms(op) if in_bfloat16 else op.forms, target)
-    if found and (precision is Precision.INT8 or _is_faster(found, op, target)):
+    if found and (small or _is_faster(found, op, target)):
         return found
     return op
 

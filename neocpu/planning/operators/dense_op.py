@@ -133,7 +133,7 @@ class DenseOp:
         kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
         return costs.estimated(
             lambda target: self.estimate(target, costs.threads),
-            kind,
+            kind + self.workload.numerics.kind,
             streamed=self.workload.row_bytes,
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tvm import relax
 from tvm.ir import Var
@@ -67,6 +68,7 @@ class GatherOp(LayoutOp):
         Per read, the first channel it takes and the one after the last.
     """
 
+    takes_halves: ClassVar[bool] = True
     slices: tuple[tuple[int, int], ...]
     is_on_grid: bool = False
 
@@ -128,7 +130,7 @@ class GatherOp(LayoutOp):
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Either, if all that it takes is on one grid."""
-        return either(self.dtype, self.is_on_grid)
+        return either(self.dtype, self.is_on_grid, self.in_halves)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return whether lanes are shifted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tvm.ir import Var
 
@@ -39,6 +39,7 @@ class GlobalPoolOp(LayoutOp):
         Of what it makes a mean of.
     """
 
+    takes_halves: ClassVar[bool] = True
     kind: str = "avg"
     grid: Grid | None = None
 
@@ -75,7 +76,7 @@ class GlobalPoolOp(LayoutOp):
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """As the model has it, and of integers too."""
-        return means_of(self.dtype, self.grid)
+        return means_of(self.dtype, self.grid, self.in_halves and self.kind == "avg")
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
         """Emit the kernel."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -153,10 +153,14 @@ class LayoutOp:
         The feature maps it reads.
     absorbed : frozenset of Var
         Variables that no longer exist once the operator and its epilogue are one.
+    in_halves : bool
+        Whether what it reads may be bfloat16, and what it writes too if it is nothing new.
     """
 
     stays_in_registers: ClassVar[bool] = False
     """Whether an operator of this kind that alone reads such a result fuses with its maker."""
+    takes_halves: ClassVar[bool] = False
+    """Whether kernels of this kind read bfloat16."""
 
     name: str
     result: Var
@@ -164,6 +168,7 @@ class LayoutOp:
     dtype: str
     reads: tuple[Read, ...]
     absorbed: frozenset[Var]
+    in_halves: bool = field(default=False, kw_only=True)
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
@@ -201,9 +206,14 @@ class LayoutOp:
         """Pairs of element types that it can read and write, what the model has first."""
         return ((self.dtype, self.dtype),)
 
-    def computing(self, precision: Precision, target: CpuTarget) -> LayoutOp:
-        """Return the operator with those of its ways that ``precision`` and a CPU admit."""
-        return self
+    def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> LayoutOp:
+        """Return the operator with those of its ways that ``precision`` and a CPU admit.
+
+        If ``small``, of float32 and narrower numbers the narrower ones, however long they take.
+        """
+        if precision is not Precision.BF16 or self.dtype != "float32" or not self.takes_halves:
+            return self
+        return replace(self, in_halves=True)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass | None:
         """Return whose measurements tell what it costs in ``layout``; None if none do."""

@@ -104,7 +104,8 @@ class NetworkCosts:
             alone = choice.seconds * estimate(self.warm) / estimate(self.cold)
             return NetworkTime(alone, 0.0, MEASURED_CONVOLUTION, source, streamed)
         folded = choice.seconds / estimate(self.plan)
-        kind = scheme.template + (OF_PLANES if choice.in_format.layout == NCHW else "")
+        planes = OF_PLANES if choice.in_format.layout == NCHW else ""
+        kind = scheme.template + planes + workload.numerics.kind
         return self.estimated(lambda target: folded * estimate(target), kind, source, streamed)
 
     def estimated(
@@ -127,7 +128,8 @@ class NetworkCosts:
         known = NETWORK_RATES.get(self.plan.mcpu)
         if known is None:
             return IN_COMPANY if kind == MEASURED_CONVOLUTION else 1.0
-        return known.paces.get(kind, 1.0)
+        paces = known.paces
+        return paces.get(kind) or paces.get(kind.rpartition(" of ")[0], 1.0)
 
 
 def _streamed(workload: Conv2dWorkload) -> float:

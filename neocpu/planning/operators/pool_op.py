@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tvm.ir import Var
 
@@ -21,6 +22,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 class PoolOp(WorkloadOp):
     """A pooling with a window."""
 
+    takes_halves: ClassVar[bool] = True
     workload: PoolWorkload
     grid: Grid | None = None
 
@@ -54,8 +56,8 @@ class PoolOp(WorkloadOp):
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Either; maxima of integers are those of what they stand for, means are none of them."""
         if self.workload.kind == "avg":
-            return means_of(self.dtype, self.grid)
-        return either(self.dtype, self.grid is not None)
+            return means_of(self.dtype, self.grid, self.in_halves)
+        return either(self.dtype, self.grid is not None, self.in_halves)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
         """Return the kernel's analytic seconds: a window is more work than its bytes."""

@@ -13,12 +13,8 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.relax_utils import Expr, constant_value, static_shape
 from neocpu.schedules.products import attention, mixed_attention, product
-from neocpu.schedules.products.workloads import (
-    BFLOAT16_PRODUCTS,
-    AttentionWorkload,
-    ProductWorkload,
-)
-from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
@@ -72,7 +68,7 @@ class ProductOp:
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
         """Return what its kernel takes in a run."""
-        kind = self.name.rpartition("_")[0]
+        kind = self.name.rpartition("_")[0] + _products(self.workload).kind
         return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
     def _lower(self, target: CpuTarget, threads: int) -> Any:

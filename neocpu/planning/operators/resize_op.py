@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tvm.ir import Var
 
@@ -27,6 +27,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 class ResizeOp(WorkloadOp):
     """A resizing of height and width."""
 
+    takes_halves: ClassVar[bool] = True
     workload: ResizeWorkload
     is_on_grid: bool = False
 
@@ -52,7 +53,7 @@ class ResizeOp(WorkloadOp):
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Either, if the nearest pixels are on a grid."""
-        return either(self.dtype, self.is_on_grid)
+        return either(self.dtype, self.is_on_grid, self.in_halves and self.workload.taps == 1)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
         """Return the kernel's analytic seconds: in NCHW its pixels are looked up one by one."""

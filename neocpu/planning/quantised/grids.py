@@ -15,8 +15,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Var
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.relax_utils import SHAPING, Expr, constant_value, feature_map_shape, is_op, make_const
-from neocpu.schedules.operators.pool_workload import StoredData
+from neocpu.schedules.operators.pool_workload import StoredData, StoredHalves
 from neocpu.schedules.vocabulary.format import Format
 
 STORED: Final = "uint8"
@@ -126,16 +127,20 @@ def is_nearest(value: Any) -> bool:
     return is_op(value, "relax.image.resize2d") and str(value.attrs.method) == "nearest_neighbor"
 
 
-def means_of(dtype: str, grid: Grid | None) -> tuple[tuple[str, str], ...]:
-    """Return what an operator that makes means of ``grid`` reads and writes."""
-    return ((dtype, dtype),) if grid is None else ((dtype, dtype), (STORED, dtype))
+def means_of(dtype: str, grid: Grid | None, in_halves: bool) -> tuple[tuple[str, str], ...]:
+    """Return what an operator that makes means of ``grid``, or of bfloat16, reads and writes."""
+    narrow = ((STORED, dtype),) if grid is not None else ()
+    return ((dtype, dtype), *narrow, *(((BFLOAT16, dtype),) if in_halves else ()))
 
 
-def stored_data(read: Format, grid: Grid | None) -> StoredData | None:
-    """Return what data stand for that an operator reads in a format, if they are integers."""
+def stored_data(read: Format, grid: Grid | None) -> StoredData | StoredHalves | None:
+    """Return what data stand for that an operator reads in a format, if they are narrow."""
+    if read.dtype == BFLOAT16:
+        return StoredHalves()
     return StoredData(grid.scale, grid.zero) if grid and read.dtype == STORED else None
 
 
-def either(dtype: str, on_grid: bool) -> tuple[tuple[str, str], ...]:
-    """Return what an operator that keeps values reads and writes: ``dtype``, or integers too."""
-    return ((dtype, dtype), (STORED, STORED)) if on_grid else ((dtype, dtype),)
+def either(dtype: str, on_grid: bool, in_halves: bool) -> tuple[tuple[str, str], ...]:
+    """Return what an operator that keeps values reads and writes: ``dtype``, or narrower too."""
+    kinds = (dtype, *((STORED,) if on_grid else ()), *((BFLOAT16,) if in_halves else ()))
+    return tuple((kind, kind) for kind in kinds)

@@ -13,13 +13,15 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
+from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_type
 from neocpu.schedules.tir import neon
-from neocpu.schedules.tir.bfloat16 import bits_of
+from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import span, splat, task_loop
 from neocpu.schedules.tir.frame_window import taps_inside
 from neocpu.schedules.vocabulary.frame_reads import frame_of
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.scheme import GroupScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
@@ -86,10 +88,20 @@ class Emitter:
         begins = self._by_lane and self._lanes == neon.LANES and steps[:1] == (_BIAS,)
         self._bias = readers[0] if begins else None
         self._epilogue = (steps[1:], readers[1:]) if begins else (steps, readers)
+        products = target.find_dot_unit(BFLOAT16_PRODUCTS)
+        self._results = VectorStore(
+            workload=workload,
+            block=scheme.out_layout.block,
+            lanes=self._lanes,
+            readers=readers,
+            output=self._output,
+            rounds=self._lanes > 1 and rounds_vectors(workload.numerics.output, products),
+        )
 
     def emit(self, bands: Bands) -> None:
         """Emit all tasks."""
-        with nullcontext() if self._bias is None else neon.loads_again():
+        loads = nullcontext() if self._bias is None else neon.loads_again()
+        with loads, self._results.frame():
             self._tasks(bands)
 
     def _tasks(self, bands: Bands) -> None:
@@ -235,6 +247,9 @@ class Emitter:
         out_bn = self._scheme.out_layout.block
         out = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
         for j in range(width):
+            if self._results.rounds:
+                self._results.store(acc, (j,), (image, out[0], y, x + j), out[1])
+                continue
             with T.vectorized(lanes) as o:
                 index = (image, out[0], y, x + j, out[1] + o)
                 value = apply_steps(acc[j, o], *self._epilogue, index)

@@ -62,6 +62,8 @@ class TestOptions:
                     "algorithms": None,
                     "accuracy": "default",
                     "precision": "auto",
+                    "max_error": None,
+                    "small": False,
                     "max_weights": None,
                     "pack_at_load": True,
                     "solver": "auto",
@@ -80,7 +82,8 @@ class TestOptions:
             "--tune-budget 10m --opt uniform --algorithms direct,depthwise --no-verify "
             "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict "
             "--no-pack-at-load "
-            "--precision int8 --disable-rule fold-scale,drop-cast --disable-rule merge-casts "
+            "--precision int8 --small --max-error 0.01 "
+            "--disable-rule fold-scale,drop-cast --disable-rule merge-casts "
             "--goal throughput"
         )
         cli(*line.split())
@@ -97,6 +100,8 @@ class TestOptions:
             "algorithms": ("direct", "depthwise"),
             "accuracy": "strict",
             "precision": "int8",
+            "max_error": 0.01,
+            "small": True,
             "max_weights": 120_000_000,
             "pack_at_load": False,
             "solver": "dp",
@@ -488,8 +493,7 @@ class TestCalibration:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            ("--max-error 0.1", "need --calibrate"),
-            ("--min-agreement 0.9", "need --calibrate"),
+            ("--min-agreement 0.9", "needs --calibrate"),
             ("--calibrate a.npz --precision fp32", "not fp32"),
             ("--calibrate a.npz --fat avx2:fp32,sse:fp32", "not fp32"),
             ("--calibrate a.npz --min-agreement 2", "not in the range"),

@@ -195,7 +195,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mixed") / "mixed.so"
     cpus = ("host:fp32", f"{BASE}:fp32", "cascadelake:int8", "rpi5")
     parts = neocpu.compile_fat(
-        quantised(network()), cpus, path, precision="int8", threads=2, verify=False
+        quantised(network()), cpus, path, precision="int8", small=True, threads=2, verify=False
     )
     assert [part.variant.name for part in parts] == [cpu.partition(":")[0] for cpu in cpus]
     return path

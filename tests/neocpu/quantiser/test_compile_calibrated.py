@@ -86,7 +86,7 @@ def test_layers_are_found_by_names_with_dots():
     graph = float_graph(load_model(proto))
     with visible(graph.proto, graph.compared, graph.tensors, 2) as original:
         dotted = calibrate(graph, original, [{"x": DATA[0]}], QuantiseOptions(), 2, silent)
-    options = CompileOptions.parse(threads=1, precision="int8")
+    options = CompileOptions.parse(threads=1, precision="int8", small=True)
     chosen = all_in_integers(dotted, parse_target("avx512-vnni"), options)
     results = [one.result for one in chosen]
     assert results == ["stem.sum", "left.sum", "right", "other", "last.sum", "y"]
@@ -119,7 +119,8 @@ def test_budgets():
 
 
 def test_integers_keep_the_limit_or_are_refused():
-    with neocpu.compile_calibrated(network(), DATA, precision="int8", threads=2) as compiled:
+    how = {"precision": "int8", "small": True, "threads": 2}
+    with neocpu.compile_calibrated(network(), DATA, **how) as compiled:
         found = [op["precision"] for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
         assert found == ["int8"] * 5
         x = image(9)
@@ -312,7 +313,8 @@ def test_a_model_is_calibrated_once_for_several_cpus(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "calibrate", counted)
     cpus = ("host:fp32", "cascadelake:int8", "rpi5:int8")
     parts = neocpu.compile_fat(
-        network(), cpus, tmp_path / "any.so", calibration=DATA, threads=2, verify=False
+        *(network(), cpus, tmp_path / "any.so"),
+        **{"calibration": DATA, "small": True, "threads": 2, "verify": False},
     )
     found = [
         {op["precision"] for op in part.compiled.plan["ops"] if op["kind"] == "conv2d"}

@@ -51,7 +51,7 @@ def test_the_model_is_near_its_own_in_every_engine(tmp_path):
     path = tmp_path / "quantised.onnx"
     made.save(path)
     optimised = onnxruntime.InferenceSession(str(path))
-    with neocpu.compile(path, precision="int8") as compiled:
+    with neocpu.compile(path, precision="int8", small=True) as compiled:
         module = compiled.module()
         for seed in range(20, 24):
             x = image(seed)
@@ -363,13 +363,13 @@ def test_what_lies_before_selected_rows_is_quantised():
     session = onnxruntime.InferenceSession(made.proto.SerializeToString())
     x = small_data()[0]
     (wanted,) = session.run(None, {"x": x})
-    with neocpu.compile(made.proto, precision="int8", threads=2) as compiled:
+    with neocpu.compile(made.proto, precision="int8", small=True, threads=2) as compiled:
         np.testing.assert_array_equal(compiled.module()(x), wanted)
 
 
 def test_a_detector_keeps_its_limits_too():
     with neocpu.compile_calibrated(
-        detector(), small_data(), precision="int8", max_error=0.2, threads=2
+        detector(), small_data(), precision="int8", small=True, max_error=0.2, threads=2
     ) as compiled:
         found = compiled.plan["calibration"]
     assert 0 < found["error"] < 0.2

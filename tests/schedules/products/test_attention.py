@@ -10,7 +10,8 @@ from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules.products import attention
 from neocpu.schedules.products.attention import lower_attention
-from neocpu.schedules.products.workloads import BFLOAT16_PRODUCTS, AttentionWorkload
+from neocpu.schedules.products.workloads import AttentionWorkload
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from neocpu.schedules.vocabulary.target import parse_target
 
