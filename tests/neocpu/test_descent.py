@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu import stages
-from neocpu.promises import descent
 from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError
 from neocpu.models.network_builder import NetworkBuilder
 from neocpu.planning.measured_costs import Measured
+from neocpu.promises import descent
 from neocpu.promises.descent import next_admissions, tell
 from neocpu.reference.comparison import Comparison
 from neocpu.reference.verdict import Verdict
