@@ -29,8 +29,8 @@ from neocpu.search.solver.solver_limits import SearchLimits
 
 _log = logging.getLogger("neocpu")
 
-_HINT: Final = SearchLimits(1.0)
-"""Of a search that only says what another precision would bring."""
+_HINT_SECONDS: Final = 1.0
+"""Of a search that only says what another precision would bring, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +147,13 @@ class PlanOptions:
         given = any(op.forms for op in network.convs) or any(op.forms for op in network.dense)
         if self.precision is not Precision.AUTO or self.opt is not OptLevel.GLOBAL or given:
             return 0.0
-        halves = replace(self, precision=Precision.BF16, limits=_HINT, narrow=None)
+        halves = replace(self, precision=Precision.BF16, narrow=None)
+        limits = replace(self.limits, seconds=min(self.limits.seconds, _HINT_SECONDS))
         choosing = halves.allowing(network, costs.target)
         (*_, bandwidth) = costs.target.bandwidths
         price = price_kept(bandwidth)
         priced = replace(costs, byte_price=price)
-        plan = in_seconds(plan_layouts(choosing, priced, self.opt, "auto", _HINT), price)
+        plan = in_seconds(plan_layouts(choosing, priced, self.opt, "auto", limits), price)
 
         def seconds(each: LayoutPlan) -> float:
             rest = [op.estimate(costs.target, costs.threads) for op in each.network.dense]

@@ -229,7 +229,7 @@ def test_every_word_is_known_where_it_is_used() -> None:
     strategy = next(one for one in tune_command.params if one.name == "strategy")
     assert strategy.default in option_words.STRATEGY_NAMES
     settings = set(CompileSettings.__annotations__)
-    own = {"model", "target", "precision", "on_progress"}
+    own = {"model", "target", "precision", "max_error", "on_progress"}
     assert settings == set(inspect.signature(neocpu.compile).parameters) - own
     assert settings == set(inspect.signature(CompileOptions.parse).parameters) - {"precision"}
 

@@ -26,9 +26,9 @@ def network():
 
 def test_what_is_calibrated_is_the_model_and_what_runs_takes_pictures():
     asked = Processing.parse(input="x=u8:nhwc:24x32", resize="12x16:stretch", outputs={"y": "top5"})
-    with neocpu.compile_calibrated(
-        network(), list(RNG.standard_normal((4, 1, 3, 12, 16))), precision="int8", processing=asked
-    ) as compiled:
+    data = list(RNG.standard_normal((4, 1, 3, 12, 16)))
+    how = {"precision": "int8", "small": True, "processing": asked}
+    with neocpu.compile_calibrated(network(), data, **how) as compiled:
         (spec,) = compiled.header.inputs
         assert (spec.dtype, spec.shape) == ("uint8", (1, 24, 32, 3))
         assert [spec.name for spec in compiled.header.outputs] == ["y", "y.scores"]
