@@ -89,13 +89,14 @@ class Emitter:
         self._bias = readers[0] if begins else None
         self._epilogue = (steps[1:], readers[1:]) if begins else (steps, readers)
         products = target.find_dot_unit(BFLOAT16_PRODUCTS)
+        vectors = self._lanes > 1 and not begins  # `VectorStore` applies the whole epilogue
         self._results = VectorStore(
             workload=workload,
             block=scheme.out_layout.block,
             lanes=self._lanes,
             readers=readers,
             output=self._output,
-            rounds=self._lanes > 1 and rounds_vectors(workload.numerics.output, products),
+            rounds=vectors and rounds_vectors(workload.numerics.output, products),
         )
 
     def emit(self, bands: Bands) -> None:
