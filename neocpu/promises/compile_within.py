@@ -52,7 +52,9 @@ def limited(options: CompileOptions, limit: float) -> CompileOptions:
 
 def is_in_float32(model: ModelLike, options: CompileOptions) -> bool:
     """Whether a model is not quantised: what integers it has are right as they are."""
-    return not is_quantised(load_for_import(model, options.signatures[0], options.processing).reference)
+    return not is_quantised(
+        load_for_import(model, options.signatures[0], options.processing).reference
+    )
 
 
 def compile_within(
