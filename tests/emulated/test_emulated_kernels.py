@@ -67,6 +67,7 @@ MORE = [
     Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
 ]
 HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+WIDENED = replace(HALVES, weights="float32")
 BFLOAT16 = [
     Conv2dWorkload(1, 19, 9, 11, 20, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
     Conv2dWorkload(
@@ -74,6 +75,13 @@ BFLOAT16 = [
     ),
     Conv2dWorkload(2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=HALVES),
     Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
+]
+# On ARM sums begin with the bias, which no step adds again.
+IN_GROUPS = [
+    Conv2dWorkload(
+        1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=groups, numerics=WIDENED, epilogue=RECTIFIED
+    )
+    for groups in (32, 16)
 ]
 FLOATS = [
     Conv2dWorkload(1, 32, 9, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
@@ -130,6 +138,12 @@ def test_computes_what_the_reference_does(cpu, workload, tmp_path):
         got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
         reads = workload.numerics.data
         assert wrong_answer(scheme, got, expected, reads=reads) is None, scheme
+
+
+@pytest.mark.parametrize("cpu", [on("znver4"), on("neoverse-v1")])
+@pytest.mark.parametrize("workload", IN_GROUPS, ids=str)
+def test_of_groups_that_read_bfloat16(cpu, workload, tmp_path):
+    test_computes_what_the_reference_does(cpu, workload, tmp_path)
 
 
 @pytest.mark.parametrize("cpu", [on("znver4"), on("alderlake"), *map(on, ARM)])
