@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -87,16 +87,17 @@ class Emitter:
         # multiply-add, and of a 3x3 window only nine products hide an addition.
         begins = self._by_lane and self._lanes == neon.LANES and steps[:1] == (_BIAS,)
         self._bias = readers[0] if begins else None
-        self._epilogue = (steps[1:], readers[1:]) if begins else (steps, readers)
+        if begins:
+            steps, readers = steps[1:], readers[1:]
+        self._epilogue = (steps, readers)
         products = target.find_dot_unit(BFLOAT16_PRODUCTS)
-        vectors = self._lanes > 1 and not begins  # `VectorStore` applies the whole epilogue
         self._results = VectorStore(
-            workload=workload,
+            workload=replace(workload, epilogue=steps),
             block=scheme.out_layout.block,
             lanes=self._lanes,
             readers=readers,
             output=self._output,
-            rounds=vectors and rounds_vectors(workload.numerics.output, products),
+            rounds=self._lanes > 1 and rounds_vectors(workload.numerics.output, products),
         )
 
     def emit(self, bands: Bands) -> None:
