@@ -230,20 +230,18 @@ def compile_subject(
         verify=verify,
         on_progress=on_progress,
     )
-    if max_error is not None:
-        compiled(source, folder / "float32.so", precision="fp32")
-        compilation = compiled(source, artifact, max_error=max_error, verify=True)
-        header = read_header(artifact)
-        return Subject(header, artifact, source, compilation, folder / "float32.so")
-    if precision is None:
+    if precision is None and max_error is None:
         compilation = compiled(source, artifact)
         return Subject(read_header(artifact), artifact, source, compilation)
     in_float = folder / "float32.so"
-    if precision == "bf16":
+    if precision is None or precision == "bf16":
         compiled(source, in_float, precision="fp32")
-        compilation = compiled(source, artifact, precision=precision)
-        header = read_header(artifact)
-        return Subject(header, artifact, source, compilation, in_float, in_bfloat16=True)
+        how = {"precision": precision} if precision else {"max_error": max_error, "verify": True}
+        compilation = compiled(source, artifact, **how)
+        halves = precision is not None
+        return Subject(
+            read_header(artifact), artifact, source, compilation, in_float, in_bfloat16=halves
+        )
     from neocpu.quantiser.quantise import quantize  # and the compiler, which few ask for
 
     loaded = load_model(source)

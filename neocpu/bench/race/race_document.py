@@ -11,15 +11,16 @@ from neocpu.bench.results.document import Run, page
 from neocpu.bench.results.sample_statistics import ENOUGH_ROUNDS
 
 METHOD: Final = (
-    "Every engine runs in a process of its own, in float32 and on the same number of threads, on "
-    "the same inputs. A process is stopped (SIGSTOP) unless it is its turn, so that no engine's "
-    "threads spin into another's time. After a warm-up the engines run in {rounds} interleaved "
-    "rounds, in an order drawn anew for each. Latencies are medians over all runs; the interval of "
-    "a ratio is a bootstrap over whole rounds."
+    "Every engine runs in a process of its own, in float32 if the command names nothing else, on "
+    "the same number of threads and the same inputs. A process is stopped (SIGSTOP) unless it is "
+    "its turn, so that no engine's threads spin into another's time. After a warm-up the engines "
+    "run in {rounds} interleaved rounds, in an order drawn anew for each. Latencies are medians "
+    "over all runs; the interval of a ratio is a bootstrap over whole rounds."
 )
 COMPARISON: Final = (
-    "All outputs are compared with those of {reference}, and one that differs is marked wrong. A "
-    "ratio above 1 means that neocpu is faster than the fastest peer whose outputs are right."
+    "All outputs are compared with those of {reference}, or of neocpu in float32 where that runs "
+    "beside them, and one that differs is marked wrong. A ratio above 1 means that neocpu is "
+    "faster than the fastest peer whose outputs are right."
 )
 
 

@@ -291,11 +291,11 @@ class _Measurement:
     def _options(self, subject: Subject) -> LatencyOptions:
         coarse = self.request.defaults or subject.in_bfloat16
         plain = BFLOAT16_ERROR if coarse else MAX_RELATIVE_ERROR
-        limit = plain if self.request.max_error is None else self.request.max_error
+        usual = QUANTISED_ERROR if subject.is_quantised else plain
         return LatencyOptions(
             rounds=self.request.rounds,
             row_groups=subject.header.row_groups,
-            tolerance=QUANTISED_ERROR if subject.is_quantised else limit,
+            tolerance=usual if self.request.max_error is None else self.request.max_error,
             defaults=self.request.defaults,
         )
 
