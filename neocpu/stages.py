@@ -43,7 +43,6 @@ from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.planning.precision import Precision
 from neocpu.planning.together.plan_together import most_of_convolutions, plan_together
 from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.planning.weights import weights_of
@@ -340,10 +339,11 @@ class Builder:
     def _saved_in_bfloat16(
         self, mod: tvm.IRModule, network: Network, plan: LayoutPlan, costs: CostModel
     ) -> float:
-        """Return the seconds that allowing bfloat16 would save, as estimated."""
-        halves = replace(self.options, precision=Precision.BF16)
-        if halves.fuses_prologues(self.templates) != self.options.fuses_prologues(self.templates):
-            network = extract(mod, prologues=halves.fuses_prologues(self.templates))
+        """Return the seconds that allowing bfloat16 would save, as estimated; 0 if it is."""
+        if not self.options.lacks_bfloat16(network):
+            return 0.0
+        if self.options.fuses_prologues(self.templates):  # which no kernel of bfloat16 applies
+            network = on_deep_stack(extract, mod, prologues=False)
         return self.options.saved_in_bfloat16(network, plan, costs)
 
     def _choose(

@@ -264,7 +264,6 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
     plan, header = compiled.plan, compiled.header
     convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
     schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
-    obstacle = code_obstacle(header.machine, header.isa_features, host_features())
     return {
         "target": plan["target"],
         **{key: plan[key] for key in ("goal", "threads", "streams")},
@@ -283,12 +282,11 @@ def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
         "search": plan["search"],
         **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
         **{key: plan[key] for key in ("calibration", "processing", "rules")},
-        "obstacle": obstacle,
+        "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
         "phases": compiled.seconds,
         "tuning": None if (tuned := compiled.tuned) is None else tuning_document(tuned),
         "hint": weights_hint(plan),
-        # The limit is held by running what is compiled.
-        "bfloat16_hint": None if obstacle else bfloat16_hint(plan),
+        "bfloat16_hint": bfloat16_hint(plan),
     }
 
 

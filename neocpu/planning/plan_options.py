@@ -134,19 +134,19 @@ class PlanOptions:
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan
 
+    def lacks_bfloat16(self, network: Network) -> bool:
+        """Whether nobody asked for bfloat16, nor said otherwise what may be rounded."""
+        given = any(op.forms for op in network.convs) or any(op.forms for op in network.dense)
+        return self.precision is Precision.AUTO and self.opt is OptLevel.GLOBAL and not given
+
     def saved_in_bfloat16(self, network: Network, plain: LayoutPlan, costs: CostModel) -> float:
-        """Return seconds that a plan would take less if bfloat16 were allowed; 0 of other plans.
+        """Return seconds that a plan of float32 would take less if bfloat16 were allowed.
 
         Parameters
         ----------
         network : Network
             Of the same program, as plans of bfloat16 are made of it.
-        plain : LayoutPlan
-            Of float32: other plans said already what may be rounded.
         """
-        given = any(op.forms for op in network.convs) or any(op.forms for op in network.dense)
-        if self.precision is not Precision.AUTO or self.opt is not OptLevel.GLOBAL or given:
-            return 0.0
         halves = replace(self, precision=Precision.BF16, narrow=None)
         limits = replace(self.limits, seconds=min(self.limits.seconds, _HINT_SECONDS))
         choosing = halves.allowing(network, costs.target)

@@ -115,10 +115,13 @@ def weights_hint(plan: Mapping[str, Any]) -> str | None:
 
 
 def bfloat16_hint(plan: Mapping[str, Any]) -> str | None:
-    """Return what bfloat16 would bring a model in float32; None if little."""
+    """Return what bfloat16 would bring a model in float32; None if little, or if it is refused.
+
+    It is refused beside another promise, and where nothing is run to see what outputs err.
+    """
     predicted, saves = plan["predicted_us"], plan.get("bfloat16_saves_us", 0.0)
     factor = predicted / (predicted - saves) if saves < predicted else 1.0
-    if factor < FASTER:
+    if factor < FASTER or plan["unchecked"] or plan["accuracy"]["name"] != "default":
         return None
     return (
         f"about {factor:.1f} times as fast with --max-error 1e-2, which lets layers compute in "
