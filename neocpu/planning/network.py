@@ -77,7 +77,8 @@ class Network:
         small : bool
             Whether to leave narrow numbers alone wherever ``precision`` has any.
         narrow : container of str, optional
-            Names of the operators that it is for: others compute in float32.
+            Names of the operators that it is for: others compute in float32, but for those that
+            compute nothing new.
         """
 
         def own(name: str) -> Precision:
@@ -86,7 +87,10 @@ class Network:
         dense = [computed_in(op, own(op.name), target, small) for op in self.dense]
         return replace(
             self,
-            ops=tuple(op.computing(own(op.name), target, small) for op in self.ops),
+            ops=tuple(
+                op.computing(precision if op.takes_halves else own(op.name), target, small)
+                for op in self.ops
+            ),
             dense=storing_narrow(dense),
             products=tuple(op.computing(own(op.name), target) for op in self.products),
         )

@@ -23,6 +23,7 @@ from neocpu.planning.precision import Precision
 from neocpu.read_model import ModelLike, load_for_import
 from neocpu.reports.plan_report import PlanReport
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.search.tuner import TuneReport
 
 _log = logging.getLogger("neocpu")
 
@@ -66,58 +67,79 @@ def compile_within(
     ------
     UsageError
         If this host cannot run the code, and so cannot say what it errs, or is not to.
-    ModelError, UnsupportedError, TargetError, DatabaseError, AccuracyError
+    AccuracyError
+        If outputs err more even in float32.
+    ModelError, UnsupportedError, TargetError, DatabaseError
     """
     limit = options.max_error
     obstacle = code_obstacle(cpu.machine, cpu.demands, host_features())
     if obstacle or not options.verify:
         raise UsageError(
-            f"--max-error is held by running what is compiled, and {obstacle or '--no-verify'}: "
-            "pass --precision bf16 to take what it errs"
+            "--max-error is held by running what is compiled: "
+            f"{obstacle or 'drop --no-verify'}, or pass --precision bf16, whatever it errs"
         )
 
     def compiled(given: CompileOptions, precision: Precision) -> CompiledModule:
         (found,) = compile_each(model, [Member(cpu, precision)], given, lambda _: on_progress)
         return found
 
-    ranked: list[str] = []
-    for attempt in range(1 + _ATTEMPTS):
-        kept = None if attempt == 0 else frozenset(ranked)
+    ranked: list[str] | None = None
+    tuned: TuneReport | None = None
+    for _ in range(1 + _ATTEMPTS):
+        kept = None if ranked is None else frozenset(ranked)
         narrow = replace(options, plan=replace(options.plan, narrow=kept))
         try:
             found = compiled(narrow, Precision.BF16)
-        except AccuracyError:
+        except AccuracyError as wrong:
+            _log.warning("in bfloat16 %s", wrong)
             break
-        assert found.verification is not None
-        error = found.verification.norm_error
+        finally:
+            options = options.after_tuning()
+        tuned = tuned or found.tuned
+        error = _error(found)
         if error <= limit:
+            found.tuned = tuned
             return found
-        if attempt == 0:
-            ranked = _ranked(found.report, plan_only(model, cpu, _in_float32(options)))
         found.close()
-        options = options.after_tuning()
+        if ranked is None:
+            ranked = _ranked(found.report, plan_only(model, cpu, _in_float32(options)))
         # A share that an error beyond measure says nothing of is guessed.
         share = (limit / error) ** 2 if math.isfinite(error) else _FEWER
         ranked = ranked[: int(len(ranked) * min(1.0, share) * _FEWER)]
         if not ranked:
             break
+    plain = compiled(options, Precision.FP32)
+    plain.tuned = tuned
+    error = _error(plain)
+    if error > limit:
+        plain.close()
+        raise AccuracyError(
+            f"in float32, too, outputs err by {error:.2g} of their norm, more than --max-error "
+            f"{limit:g}: raise the limit"
+        )
     _log.warning("bfloat16 errs more than --max-error %g: compiled in float32", limit)
-    return compiled(options, Precision.FP32)
+    return plain
+
+
+def _error(compiled: CompiledModule) -> float:
+    assert compiled.verification is not None
+    return compiled.verification.norm_error
 
 
 def _in_float32(options: CompileOptions) -> CompileOptions:
     """Return options for the same operators as in bfloat16, by name, all of them in float32."""
     given = options.computing(Precision.BF16)
     first = given.signatures[:1]
-    return replace(given, plan=replace(given.plan, narrow=frozenset()), signatures=first)
+    plan = replace(given.plan, narrow=frozenset(), max_weights=None)
+    return replace(given, plan=plan, signatures=first)
 
 
 def _ranked(halves: PlanReport, plain: PlanReport) -> list[str]:
-    """Return the names of the operators in bfloat16, those first that save most time."""
+    """Return the names of operators that multiply bfloat16, those first that save most time."""
     seconds = {op.name: op.seconds for op in plain.ops}
     saved = {
         op.name: seconds.get(op.name, math.inf) - op.seconds
         for op in halves.ops
-        if op.precision == Precision.BF16
+        if op.precision == Precision.BF16 and op.flops
     }
     return sorted(saved, key=lambda name: -saved[name])

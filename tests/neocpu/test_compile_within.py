@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
+from types import SimpleNamespace
 
 import pytest
 
 import neocpu
 from neocpu.cli.plans.tuning_summary import bfloat16_hint
 from neocpu.compile_options import CompileOptions
-from neocpu.foundation.errors import UsageError
+from neocpu.foundation.errors import AccuracyError, UsageError
+from neocpu.foundation.progress import silent
 from neocpu.planning.precision import Precision
+from neocpu.promises import compile_within
+from neocpu.promises.compile_within import limited
 from neocpu.read_model import read_network
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target import host_target, parse_target
 from tests.neocpu.quantised_models import network, quantised
 
 ZNVER4 = parse_target("llvm -mcpu=znver4")
@@ -41,13 +46,63 @@ def test_leaves_layers_in_float32_where_all_err_too_much(caplog):
     assert count or "compiled in float32" in caplog.text
 
 
+class Made:
+    """What came of a compilation: each layer in bfloat16 adds as much noise as another."""
+
+    tuned = None
+
+    def __init__(self, layers):
+        self.verification = SimpleNamespace(norm_error=0.01 * math.sqrt(layers))
+        self.report = report(1.0)
+
+    def close(self):
+        pass
+
+
+def report(seconds):
+    """Return a plan of eight layers, of which the later ones take longer, and of a copy."""
+    ops = [
+        SimpleNamespace(name=f"conv_{i}", precision="bf16", flops=9, seconds=i * seconds)
+        for i in range(8)
+    ]
+    copy = SimpleNamespace(name="concat_0", precision="bf16", flops=0, seconds=99 * seconds)
+    return SimpleNamespace(ops=[copy, *ops])
+
+
+@pytest.mark.parametrize(
+    ("limit", "tried"),
+    [(0.03, [None]), (0.025, [None, 4]), (0.012, [None, 1]), (0.005, [None, 0])],
+)
+def test_those_layers_go_back_first_that_save_least(monkeypatch, limit, tried):
+    found = []
+
+    def made(model, members, options, progress):
+        narrow = options.plan.narrow
+        in_float = members[0].precision is Precision.FP32
+        found.append(frozenset() if in_float else narrow)
+        yield Made(0 if in_float else 8 if narrow is None else len(narrow))
+
+    monkeypatch.setattr(compile_within, "compile_each", made)
+    monkeypatch.setattr(compile_within, "plan_only", lambda *_: report(3.0))
+    options = limited(CompileOptions.parse(), limit)
+    compile_within.compile_within("x", host_target(), options, silent)
+    assert [None if names is None else len(names) for names in found] == tried
+    last = {f"conv_{i}" for i in range(8 - (tried[-1] or 0), 8)}
+    assert found[-1] is None or found[-1] == last, "those that save most stay"
+
+
 def test_is_in_float32_where_the_limit_allows_nothing_else(caplog):
     with caplog.at_level(logging.WARNING, "neocpu"):
-        plan, precisions, error = compiled(1e-9)
+        plan, precisions, error = compiled(1e-5)
     assert set(precisions.values()) == {"fp32"}
-    assert error < 1e-4
+    assert error < 1e-5
     assert plan["accuracy"]["name"] == "default"
-    assert "bfloat16 errs more than --max-error 1e-09: compiled in float32" in caplog.text
+    assert "bfloat16 errs more than --max-error 1e-05: compiled in float32" in caplog.text
+
+
+def test_is_refused_where_float32_errs_more():
+    with pytest.raises(AccuracyError, match=r"in float32, too, outputs err by .* max_error=1e-09"):
+        compiled(1e-9)
 
 
 def test_a_quantised_model_stays_what_it_is():
@@ -62,7 +117,7 @@ def test_a_quantised_model_stays_what_it_is():
         ({"max_error": 0.0}, "max_error must be above 0, got 0.0"),
         ({"max_error": float("nan")}, "max_error must be above 0, got nan"),
         ({"precision": "fp32"}, "allows bfloat16, and precision='fp32' does not"),
-        ({"verify": False}, "held by running what is compiled, and verify=False"),
+        ({"verify": False}, "held by running what is compiled: drop verify=False"),
     ],
     ids=str,
 )
@@ -74,7 +129,7 @@ def test_what_cannot_be_is_refused(how, why):
 def test_a_host_that_cannot_run_it_is_told(monkeypatch):
     found = "neocpu.promises.compile_within.code_obstacle"
     monkeypatch.setattr(found, lambda *_: "this host has no AVX9")
-    with pytest.raises(UsageError, match="this host has no AVX9: pass precision='bf16' to take"):
+    with pytest.raises(UsageError, match="this host has no AVX9, or pass precision='bf16'"):
         neocpu.compile(network(), max_error=1e-2)
 
 
@@ -101,7 +156,12 @@ def test_small_leaves_no_choice():
 
 
 class TestHint:
-    PLAN = {"predicted_us": 9000.0, "bfloat16_saves_us": 3000.0}  # noqa: RUF012
+    PLAN = {  # noqa: RUF012
+        "predicted_us": 9000.0,
+        "bfloat16_saves_us": 3000.0,
+        "unchecked": None,
+        "accuracy": {"name": "default"},
+    }
 
     def test_where_bfloat16_is_much_faster(self):
         assert bfloat16_hint(self.PLAN).startswith("about 1.5 times as fast with --max-error 1e-2")
@@ -109,6 +169,12 @@ class TestHint:
     @pytest.mark.parametrize("saves", [0.0, 1400.0, 9000.0])
     def test_not_where_it_is_not(self, saves):
         assert bfloat16_hint({**self.PLAN, "bfloat16_saves_us": saves}) is None
+
+    @pytest.mark.parametrize(
+        "change", [{"unchecked": "--no-verify"}, {"accuracy": {"name": "strict"}}]
+    )
+    def test_not_where_it_is_refused(self, change):
+        assert bfloat16_hint({**self.PLAN, **change}) is None
 
     def test_not_of_older_artifacts(self):
         assert bfloat16_hint({"predicted_us": 9000.0}) is None
