@@ -150,7 +150,7 @@ def compile_calibrated(
     calibration, how
         As `neocpu.quantize` takes them.
     precision : str
-        ``auto``; or ``int8``: all layers, faster or not.
+        ``auto``; or ``int8``: all layers are quantised, and computed so where that is faster.
     max_error : float, optional
         The most that outputs may differ from float32, norm-wise; 0.1 if no limit is given.
     min_agreement : float, optional

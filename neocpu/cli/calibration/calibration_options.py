@@ -139,8 +139,8 @@ def limits(command: Command) -> Command:
         type=click.FloatRange(min=0, min_open=True),
         metavar="E",
         help="The most that outputs may differ from float32, norm-wise, as in 1e-2: bfloat16 is "
-        "taken where it is faster, as far as that allows. With --calibrate, of 8-bit integers, on "
-        "half of the data, which ranges are not taken from; 0.1 if no limit is given.",
+        "taken where it is faster, as far as that allows. With --calibrate 8-bit integers are, and "
+        "the limit is held on half of the data, which ranges are not taken from; 0.1 by default.",
     )(
         click.option(
             "--min-agreement",
