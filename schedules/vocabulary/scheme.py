@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
 # Parameters that need not be there; 0, their default, leaves a kernel as it is without them.
-OPTIONAL = ("int16_groups", "out_bn", "sum_chunks")
+OPTIONAL = ("edge_tiles", "int16_groups", "out_bn", "sum_chunks")
 # Of any parameter: they count channels, pixels and tiles of them, of tensors that fit a memory.
 MAX_PARAMETER = 1 << 24
 
@@ -207,6 +207,10 @@ class WinogradScheme(BlockedScheme):
     oc_split : bool
         Whether a task computes a share of its strip's output channels, from an input that was
         transformed before, or transforms its strip itself and computes all of them.
+    edge_tiles : bool
+        Whether smaller tiles, of the same weights, compute what whole ones leave over at the ends
+        of rows and columns. With ``oc_split``, of the whole image; ``reg_n`` is what a register
+        tile has at most.
     """
 
     template: ClassVar[str] = "conv2d_winograd"
@@ -215,6 +219,7 @@ class WinogradScheme(BlockedScheme):
     reg_oc: int
     strip: int
     oc_split: bool
+    edge_tiles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from kernel_harness import compile_for
 
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
+from neocpu.schedules.convolutions.winograd.domain import domain_of
+from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
@@ -37,6 +39,8 @@ def drawn_case(
         *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7)),
         *(rng.choice(tiles), lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
     )
+    if scheme.oc_split and domain_of(workload).edge_tiles(scheme.tile, workload):
+        scheme = replace(scheme, edge_tiles=rng.random() < 0.7)
     return workload, scheme, rng.randint(1, 3)
 
 
@@ -56,8 +60,13 @@ def assert_loops_over_products(
     scheme = template.space(workload, target)[0]
     loop = hot_loop(compile_for(template.lower(workload, scheme, target), target), instruction)
     vectors = scheme.reg_oc // target.lanes("int32")
-    steps, rest = divmod(loop.dots, scheme.reg_n * vectors)
+    tiling = Tiling(workload, scheme, target.lanes("int32"))
+    *_, reg_n = max(
+        each
+        for each in tiling.register_tiles(scheme.reg_n)
+        if loop.dots % (each[-1] * vectors) == 0
+    )
+    steps = loop.dots // (reg_n * vectors)
     assert steps >= 1
-    assert rest == 0
-    assert loop.loads <= steps * (scheme.reg_n + vectors)
+    assert loop.loads <= steps * (reg_n + vectors)
     assert not loop.spills

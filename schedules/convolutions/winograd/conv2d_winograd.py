@@ -138,7 +138,7 @@ def space(
             for seconds, scheme in ranked:
                 kind: tuple[int | bool, ...] = (scheme.tile,) if ic_bn == oc_bn else ()
                 if ic_bn == oc_bn == lanes:
-                    kind = (scheme.tile, scheme.oc_split)
+                    kind = (scheme.tile, scheme.oc_split, scheme.edge_tiles)
                 if kind not in best and seconds <= WORTH * ranked[0][0]:
                     best[kind] = replace(scheme, ic_bn=ic_bn, oc_bn=oc_bn)
             found += best.values()
@@ -152,40 +152,47 @@ def _ranked(
     lanes, domain = _unit_of(workload, target).lanes, domain_of(workload)
     ic_bn, found = lanes * domain.group, []
     for tile in domain.tiles(workload.kernel, workload.stride):
-        for vectors in range(1, MAX_VECTORS + 1):
-            for reg_n in _tile_counts(workload, tile, vectors, target):
-                scheme = WinogradScheme(ic_bn, lanes, reg_n, tile, vectors * lanes, 1, False)
-                for candidate in _strips(workload, scheme, target):
-                    seconds = estimate(workload, candidate, target, threads)
-                    found.append((seconds, candidate))
+        for edge_tiles in (False, True)[: 1 + (domain.edge_tiles(tile, workload) is not None)]:
+            for vectors in range(1, MAX_VECTORS + 1):
+                scheme = WinogradScheme(
+                    *(ic_bn, lanes, 1, tile, vectors * lanes, 1, edge_tiles), edge_tiles
+                )
+                for reg_n in _tile_counts(workload, scheme, target):
+                    for candidate in _strips(workload, replace(scheme, reg_n=reg_n), target):
+                        seconds = estimate(workload, candidate, target, threads)
+                        found.append((seconds, candidate))
     return sorted(found, key=lambda pair: pair[0])
 
 
 def _tile_counts(
-    workload: Conv2dWorkload, tile: int, vectors: int, target: CpuTarget
+    workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget
 ) -> tuple[int, ...]:
     """Return the two ``reg_n`` that fit the registers and overhang the tiles least."""
-    limit = unrolled_limit(vectors, _unit_of(workload, target))
-    one = WinogradScheme(1, 1, 1, tile, 1, 1, False)
-    tiles = Tiling(workload, one, lanes=1).tiles
+    unit = _unit_of(workload, target)
+    limit = unrolled_limit(scheme.reg_oc // unit.lanes, unit)
+    one = Tiling(workload, scheme, unit.lanes)
 
     def waste(reg_n: int) -> float:
         # Wider register tiles load less for each product.
-        return ceil_div(tiles, reg_n) * reg_n * (1 + LOAD_INTERFERENCE * limit / reg_n)
+        return sum(
+            points * count * each * (1 + LOAD_INTERFERENCE * limit / each)
+            for points, count, each in one.register_tiles(reg_n)
+        )
 
-    return tuple(sorted(range(1, min(limit, tiles) + 1), key=waste)[:2])
+    return tuple(sorted(range(1, min(limit, one.tiles) + 1), key=waste)[:2])
 
 
 def _strips(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget
 ) -> Iterator[WinogradScheme]:
-    """Vary how much of the image one task takes."""
+    """Vary how much of the image one task takes: of whole and of smaller tiles, all of it."""
     lanes = _unit_of(workload, target).lanes
     blocks = Tiling(workload, scheme, lanes).blocks
     of_integers = domain_of(workload).is_of_integers
     shared = MAX_SHARED_L2_OF_INTEGERS * target.l2 if of_integers else MAX_SHARED_BYTES
-    for strip in (*(size for size in (1, 2, 4, 8, 16, 32) if size < blocks), blocks):
-        for oc_split in (False, True):
+    strips = [size for size in (1, 2, 4, 8, 16, 32) if size < blocks and not scheme.edge_tiles]
+    for strip in (*strips, blocks):
+        for oc_split in (False, True)[scheme.edge_tiles :]:
             candidate = replace(scheme, strip=strip, oc_split=oc_split)
             tiling = Tiling(workload, candidate, lanes)
             held = tiling.sum_bytes if oc_split else tiling.strip_bytes + tiling.sum_bytes
@@ -277,11 +284,13 @@ def lower(
                 for tile:          output[…] = epilogue(A^T M A)
 
     With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
-    strip of one group: every thread reads its own part of the weights, once.
+    strip of one group: every thread reads its own part of the weights, once. So it is with
+    ``edge_tiles``, where there is but one strip.
     """
     along, lanes = turned(workload), _unit_of(workload, target).lanes
     tiling = Tiling(along, scheme, lanes, threads)
     emit = _emit_split if scheme.oc_split else _emit_strips
+    emit = _emit_edged if tiling.edges else emit
 
     def body(data: Any, weights: Any, *rest: Any) -> None:
         if along is not workload:
@@ -331,6 +340,18 @@ def _emit_split(emitter: Emitter) -> None:
         emitter.output(group, first, count, sums, extents, first)
 
 
+def _emit_edged(emitter: Emitter) -> None:
+    tiling = emitter.tiling
+    transformed = emitter.inputs.transformed(tiling.blocks)
+    with T.parallel(tiling.chunks * tiling.tiles) as task:
+        chunk, tile = tirx.floordiv(task, tiling.tiles), tirx.floormod(task, tiling.tiles)
+        emitter.inputs.transform_edged(chunk, tile, transformed)
+    with T.parallel(tiling.groups) as group:
+        sums = emitter.sums()
+        emitter.edged_products(group, transformed, sums)
+        emitter.edged_output(group, sums)
+
+
 def estimate(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
 ) -> float:
@@ -374,17 +395,19 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     numerics, group = tiling.domain.numerics, tiling.domain.group
     size = steps * group * scheme.reg_oc * bytes_of(numerics.weights)
     unit = target.dot_unit(numerics)
-    step = step_cycles(vectors, scheme.reg_n, unit, target, size)
-    step = max(step, STEP_CYCLES) + WEIGHT_CYCLES * vectors * tiling.domain.is_of_integers
-    product = steps * step + STORE_CYCLES * vectors * scheme.reg_n + TILE_CYCLES
-    inputs, outputs = _transform_cycles(*tiling.filters)
-    down, across = tiling.filters
-    epilogue = down.tile * across.tile * steps_cycles(tiling.workload.epilogue)
-    return (
-        tiling.points * tiling.oc_blocks * tiling.blocks * product,
-        tiling.tiles * tiling.oc_vectors * (outputs + epilogue),
-        tiling.tiles * tiling.chunks * inputs,
-    )
+    products = outputs = inputs = 0.0
+    for points, count, reg_n in tiling.register_tiles(scheme.reg_n):
+        step = step_cycles(vectors, reg_n, unit, target, size)
+        step = max(step, STEP_CYCLES) + WEIGHT_CYCLES * vectors * tiling.domain.is_of_integers
+        each = steps * step + STORE_CYCLES * vectors * reg_n + TILE_CYCLES
+        products += points * tiling.oc_blocks * count * each
+    for tiles in tiling.edges.regions if tiling.edges else (tiling,):
+        before, after = _transform_cycles(*tiles.filters)
+        down, across = tiles.filters
+        epilogue = down.tile * across.tile * steps_cycles(tiling.workload.epilogue)
+        outputs += tiles.tiles * tiling.oc_vectors * (after + epilogue)
+        inputs += tiles.tiles * tiling.chunks * before
+    return products, outputs, inputs
 
 
 @lru_cache(maxsize=256)

@@ -9,11 +9,13 @@ from typing import Any, Final
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import (
+    edge_tiles,
     exact_filter,
     exactness,
     filters,
     scaled_integers,
 )
+from neocpu.schedules.convolutions.winograd.edge_tiles import EdgeTiles
 from neocpu.schedules.convolutions.winograd.filters import Filter
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -72,6 +74,13 @@ class Domain:
         if self.is_scaled:
             return scaled_integers.filters(tile, kernel)
         return filters.filters(tile, kernel, stride)
+
+    def edge_tiles(self, tile: int, workload: Conv2dWorkload) -> EdgeTiles | None:
+        """Return the smaller tiles at an image's ends; None where there can be none."""
+        if not self.is_exact or workload.dilation != (1, 1):
+            return None
+        output = workload.out_height, workload.out_width
+        return edge_tiles.edge_tiles(exact_filter.FILTERS, workload.batch, output)
 
     def finished(self, sums: Any) -> Any:
         """Return a vector of what the output transform makes as the convolution's sums."""

@@ -10,6 +10,10 @@ six points can have, for these are two of each class modulo 2. See `exactness` f
 
 In two dimensions transformed data of 0 to 255 are at most 24990 in size, and weights of -128 to 127
 at most 28800: 16 bits hold both.
+
+F(1, 3), F(2, 3) and F(3, 3) take three, four and five of the same points, with the same weights and
+the same factor. What whole tiles leave over at the end of a row or column takes that much less.
+Of data, 16 bits hold theirs all the more.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from neocpu.schedules.tir.wrapping import Wrapping
 TILE: Final = 4
 """Outputs of a tile along a dimension."""
 KERNEL: Final = (3, 3)
+_POINTS: Final = {1: (0, 1, 2), 2: (0, 1, 2, 5), 3: (0, 1, 2, 3, 4), 4: (0, 1, 2, 3, 4, 5)}
 _KERNEL_MATRIX: Final = ((15, 0, 0), (-5, -5, -5), (5, -5, 5), (1, 2, 4), (-4, 2, -1), (0, 0, 15))
 FACTOR: Final = 30 * 30
 """What a tile's results in two dimensions are multiples by."""
@@ -38,43 +43,58 @@ _INVERSE: Final = pow(FACTOR >> LOST_BITS, -1, 1 << 32)
 
 @dataclass(frozen=True, slots=True)
 class ExactFilter(Filter):
-    """F(4, 3) of stride 1, with 30 times its results."""
+    """F(tile, 3) of stride 1 and of up to four outputs, with 30 times its results."""
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """Which rows of ``G`` it takes, in order; and in that order of its products."""
+        return _POINTS[self.tile]
 
     def kernel_matrix(self) -> NDArray[np.float64]:
-        """Return ``G``, of shape ``(6, 3)``."""
-        return np.array(_KERNEL_MATRIX, np.float64)
+        """Return ``G``, of shape ``(span, 3)``."""
+        return np.array([_KERNEL_MATRIX[point] for point in self.points], np.float64)
 
     def input(self, pixels: Vectors, keep: Keep = T.Bind) -> list[Any]:
         """Return the components of ``B^T pixels``; ``keep`` names intermediate values."""
         p = pixels
+        if self.tile <= 2:
+            first = keep(p[0] - p[2])
+            made = [first + first, _times(-3, p[1] + p[2]), _times(3, p[2] - p[1])]
+            if self.tile == 2:
+                last = keep(p[3] - p[1])
+                made.append(last + last)
+            return [keep(each) for each in made]
         a, b = keep(p[4] - p[2]), keep(p[3] - p[1])
         a2, b2 = keep(a + a), keep(b + b)
         c = keep(a2 - b2)
-        ends = keep(p[0] - p[2]), keep(p[5] - p[3])
-        return [
-            keep(c - b + (ends[0] + ends[0])),
-            keep(a2 - b - _thrice(p[1] + p[2])),
-            keep(c + _thrice(p[2] - p[3])),
+        first = keep(p[0] - p[2])
+        made = [
+            keep(c - b + (first + first)),
+            keep(a2 - b - _times(3, p[1] + p[2])),
+            keep(c + _times(3, p[2] - p[3])),
             keep(a2 + b),
             keep(a - b2),
-            keep((ends[1] + ends[1]) - (a2 + b2) - a),
         ]
+        if self.tile == TILE:
+            last = keep(p[5] - p[3])
+            made.append(keep((last + last) - (a2 + b2) - a))
+        return made
 
     def output(self, values: Vectors, keep: Keep = T.Bind) -> list[Any]:
-        """Return ``A^T values``, four, of vectors modulo 2^32; ``keep`` names what is between."""
+        """Return ``A^T values``, of vectors modulo 2^32; ``keep`` names what is between."""
         v = [Wrapping(each) if isinstance(each, Expr) else each for each in values]
 
         def named(value: Any) -> Any:
             return Wrapping(keep(value.value)) if isinstance(value, Wrapping) else keep(value)
 
         total, difference = named(v[1] + v[2]), named(v[1] - v[2])
-        one, other = named(v[3] - v[4] * 2), named(v[3] * 2 + v[4])
-        found = [
-            v[0] + total + v[3] + v[4] * 8,
-            difference + one * 2,
-            total + other * 2,
-            difference + (v[3] * 8 - v[4]) + v[5],
-        ]
+        if self.tile <= 2:
+            found = [v[0] + total] if self.tile == 1 else [v[0] + total, difference + v[3]]
+        else:
+            one, other = named(v[3] - v[4] * 2), named(v[3] * 2 + v[4])
+            found = [v[0] + total + v[3] + v[4] * 8, difference + one * 2, total + other * 2]
+            if self.tile == TILE:
+                found.append(difference + (v[3] * 8 - v[4]) + v[5])
         return [keep(each.value if isinstance(each, Wrapping) else each) for each in found]
 
 
@@ -123,5 +143,5 @@ def in_pairs(made: NDArray[np.int16], blocks: int) -> NDArray[np.int16]:
     return np.ascontiguousarray(split).reshape(points, blocks, ins // 2, -1)
 
 
-def _thrice(value: Any) -> Any:
-    return value * constant(3, value)
+def _times(factor: int, value: Any) -> Any:
+    return value * constant(factor, value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.winograd import scaled_integers
+from neocpu.schedules.convolutions.winograd.edge_tiles import Region
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.tir.bfloat16 import bits_of
 from neocpu.schedules.tir.builder import span, splat
@@ -39,9 +40,14 @@ class InputTransform:
         What is written together lies together: of a register tile and a vector of channels, the
         vectors of all points and tiles. Here and in the sums, one vector more keeps a large power
         of two, which would map them to the same lines of the caches, from between those.
+
+        Where tiles differ in size, those of the image lie together, for a vector of channels and a
+        point.
         """
         t = self.tiling
         shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, t.width)
+        if t.edges:
+            shape = (t.chunks, t.points * t.tiles + 1, t.width)
         return T.alloc_buffer(shape, self.domain.numerics.data, layout=None)
 
     def extents(self, blocks: int) -> Any:
@@ -65,8 +71,8 @@ class InputTransform:
             for each in (high, low):
                 T.buffer_store(each, splat(tirx.const(0, str(each.dtype)), width), every)
             with T.serial(t.chunks) as chunk:
-                bits, (y, x), _, _ = self._pixels(tile, chunk)
-                (rows, above), (columns, before) = self._existing(y, x)
+                bits, (y, x), _, _ = self._pixels(t, tile, chunk)
+                (rows, above), (columns, before) = self._existing(t, y, x)
                 mask = self._mask(chunk)
                 with T.serial(rows) as i, T.serial(columns) as k:
                     found = T.Bind(tirx.bitwise_and(bits(above + i, before + k), mask))
@@ -91,10 +97,9 @@ class InputTransform:
     ) -> None:
         """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
         t, reg_n = self.tiling, self.scheme.reg_n
-        across = t.filters[1]
         with T.serial(count) as block, T.serial(reg_n) as j:
             tile = T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1))
-            stored, corner, exists, lane = self._pixels(tile, chunk)
+            pixels = self._pixels(t, tile, chunk)
             place = T.Bind((at + block) * t.chunks + chunk)
             scale = None
             if self.domain.is_scaled:
@@ -108,28 +113,52 @@ class InputTransform:
             ) -> None:
                 if scale is not None:
                     value = scaled_integers.rounded(value, scale)
-                vector = (i * across.span + k) * reg_n + j
+                vector = t.point(i, k) * reg_n + j
                 T.buffer_store(result, value, [place, vector, span(0, t.width)])
 
-            def pixel(i: Any, k: Any, stored: Callable[..., Any] = stored) -> Any:
-                return self._widened(stored(i, k))
+            self._input_tile(t, pixels, store)
 
-            self._input_tile(pixel, corner, exists, store, lane)
+    def transform_edged(self, chunk: Any, tile: Any, result: Any) -> None:
+        """Transform one tile, of any region, of one vector of channels to ``result[chunk]``."""
+        t, edges = self.tiling, self.tiling.edges
+        assert edges is not None
 
-    def _pixels(self, tile: Any, chunk: Any) -> tuple[Any, tuple[Any, Any], tuple[Any, ...], Any]:
+        def transform(region: Region) -> None:
+            def store(i: Any, k: Any, value: Any) -> None:
+                vector = region.point(i, k) * t.tiles + tile
+                T.buffer_store(result, value, [chunk, vector, span(0, t.width)])
+
+            self._input_tile(region, self._pixels(region, tile, chunk), store)
+
+        def among(regions: Sequence[Region]) -> None:
+            one, *others = regions
+            if not others:
+                transform(one)
+                return
+            with T.If(tile < others[0].first):
+                with T.Then():
+                    transform(one)
+                with T.Else():
+                    among(others)
+
+        among(edges.regions)
+
+    def _pixels(
+        self, tiles: Tiling | Region, tile: Any, chunk: Any
+    ) -> tuple[Any, tuple[Any, Any], tuple[Any, ...], Any]:
         """Return what reads a tile's pixels as they are stored, and where the first is.
 
         Also the conditions that its image exists, and the lanes of the vector of channels.
         """
-        t, (down, across) = self.tiling, self.tiling.filters
-        image, row, column = t.place(tile)
+        t = self.tiling
+        image, first_row, first_column = tiles.corner(tile, of_input=True)
         each = self.workload.image_channels
         image, channel, exists = place_of(self.workload, image, chunk * t.width, each)
         channels = tirx.floordiv(channel, self.scheme.ic_bn)
         lane = span(tirx.floormod(channel, self.scheme.ic_bn), t.width)
         top, left = self.workload.padding[:2]
-        y = T.Bind(t.first(0, row, down.step) - top)
-        x = T.Bind(t.first(1, column, across.step) - left)
+        y = T.Bind(first_row - top)
+        x = T.Bind(first_column - left)
 
         def pixel(i: Any, k: Any) -> Any:
             below, beside = self.workload.dilation
@@ -151,19 +180,18 @@ class InputTransform:
         return (image * height + row, 0) if self._rows_are_frames else (image, row)
 
     def _input_tile(
-        self,
-        pixel: Callable[..., Any],
-        corner: tuple[Any, Any],
-        exists: tuple[Any, ...],
-        store: Callable[..., None],
-        lane: Any,
+        self, tiles: Tiling | Region, pixels: tuple[Any, ...], store: Callable[..., None]
     ) -> None:
-        """Transform the tile whose first pixel is at ``corner``, which may lie in the padding.
+        """Transform the tile whose ``pixels`` are given: the first may lie in the padding.
 
-        So may all of its image, unless the conditions ``exists`` hold.
+        So may all of its image, unless the conditions that it exists hold.
         """
-        down, across = self.tiling.filters
+        down, across = tiles.filters
+        stored, (y, x), exists, lane = pixels
         columns = self._inputs(down.span, across.span)
+
+        def pixel(i: Any, k: Any) -> Any:
+            return self._widened(stored(i, k))
 
         def transform_columns(pixel: Callable[..., Any], store: Callable[..., None]) -> None:
             with T.serial(across.span) as k:
@@ -183,7 +211,7 @@ class InputTransform:
             else:
                 transform_columns(pixel, writer(columns))
 
-        conditions = (*exists, *self._inside(*corner))
+        conditions = (*exists, *self._inside(tiles, y, x))
         if not conditions:
             transform(pixel)
         else:
@@ -191,15 +219,21 @@ class InputTransform:
                 with T.Then():
                     transform(pixel)
                 with T.Else():
-                    transform(reader(self._padded_patch(pixel, exists, *corner, lane)))
+                    transform(reader(self._padded_patch(tiles, pixel, exists, y, x, lane)))
         if not down.is_identity and not across.is_identity:
             transform_rows(reader(columns))
 
     def _padded_patch(
-        self, pixel: Callable[..., Any], exists: tuple[Any, ...], y: Any, x: Any, lane: Any
+        self,
+        tiles: Tiling | Region,
+        pixel: Callable[..., Any],
+        exists: tuple[Any, ...],
+        y: Any,
+        x: Any,
+        lane: Any,
     ) -> Any:
         """Copy the pixels a tile reads, zeros or the zero point outside the image."""
-        down, across = self.tiling.filters
+        down, across = tiles.filters
         patch = self._inputs(down.span, across.span)
         write = writer(patch)
         outside = splat(tirx.const(0, self.domain.pixels), self.tiling.width)
@@ -207,16 +241,18 @@ class InputTransform:
             outside = T.Bind(self._widened(self._border[lane]))
         with T.serial(down.span) as i, T.serial(across.span) as k:
             write(i, k, outside)
-        (rows, above), (columns, before) = self._existing(y, x)
+        (rows, above), (columns, before) = self._existing(tiles, y, x)
         if exists:
             rows = T.Select(tirx.all(*exists), rows, 0)
         with T.serial(rows) as i, T.serial(columns) as k:
             write(above + i, before + k, pixel(above + i, before + k))
         return patch
 
-    def _existing(self, y: Any, x: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    def _existing(
+        self, tiles: Tiling | Region, y: Any, x: Any
+    ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """How many rows and columns of a tile the image has, and how many it lacks before."""
-        w, (down, across) = self.workload, self.tiling.filters
+        w, (down, across) = self.workload, tiles.filters
         top, left = w.padding[:2]
         rows = _overlap(down.span, w.dilation[0], w.height, y, top)
         return rows, _overlap(across.span, w.dilation[1], w.width, x, left)
@@ -226,16 +262,15 @@ class InputTransform:
         kind = self.domain.pixels
         return T.alloc_buffer((*shape, self.tiling.width), kind, scope="local", layout=None)
 
-    def _inside(self, y: Any, x: Any) -> list[Any]:
+    def _inside(self, tiles: Tiling | Region, y: Any, x: Any) -> list[Any]:
         """Conditions that a tile's pixels all lie in the image; none if those of every tile do."""
-        w, t = self.workload, self.tiling
-        down, across = t.filters
+        w, (down, across) = self.workload, tiles.filters
         conditions = []
         for axis, position, length, line in ((0, y, w.height, down), (1, x, w.width, across)):
             before, reach = w.padding[axis], (line.span - 1) * w.dilation[axis] + 1
             if before:
                 conditions.append(position >= 0)
-            if t.last(axis, line.step) - before + reach > length:
+            if tiles.last(axis) - before + reach > length:
                 conditions.append(position + reach <= length)
         return conditions
 

@@ -16,6 +16,11 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 )
 from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.convolutions.winograd import scaled_integers
+from neocpu.schedules.convolutions.winograd.edge_tiles import (
+    PointClass,
+    Region,
+    register_tiles,
+)
 from neocpu.schedules.convolutions.winograd.winograd_input import (
     InputTransform,
     apart,
@@ -80,7 +85,7 @@ class Emitter:
     def sums(self) -> Any:
         """Allocate a task's sums, vectors by point: they are written one after the other."""
         t = self.tiling
-        vectors = t.group * t.strip_blocks * self.scheme.reg_n * self.scheme.reg_oc // self.lanes
+        vectors = t.group * t.strip_tiles * self.scheme.reg_oc // self.lanes
         # Of a sum in parts, what is stored is of floats.
         kind = self.domain.results if t.parts > 1 else self.domain.numerics.sum
         return T.alloc_buffer((t.points, vectors + 1, self.lanes), kind, layout=None)
@@ -91,9 +96,7 @@ class Emitter:
 
     def products(self, group: Any, count: Any, transformed: Any, at: Any, sums: Any) -> None:
         """Multiply register tiles ``at…`` of ``transformed`` with a group of output channels."""
-        scheme, lanes, every = self.scheme, self.lanes, span(0, self.lanes)
-        vectors = scheme.reg_oc // lanes
-        places = [(j, v) for j in range(scheme.reg_n) for v in range(vectors)]
+        reg_n, chunks = self.scheme.reg_n, self.tiling.chunks
         first, blocks = self._group(group)
         every_part = T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
         with (
@@ -102,47 +105,127 @@ class Emitter:
             T.serial(count) as block,
             every_part as part,
         ):
-            acc = self._sums(self.domain.numerics.sum, scheme.reg_n, vectors)
-            zero = splat(tirx.const(0, self.domain.numerics.sum), lanes)
-            for j, v in places:
-                T.buffer_store(acc, zero, [j, v, every])
+
+            def pixels(chunk: Any, j: int, channels: Any) -> Any:
+                return transformed[(at + block) * chunks + chunk, p * reg_n + j, channels]
+
             is_last = g + 1 == blocks
             coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
-
-            group, steps = self.domain.group, self.tiling.chunk_steps
-            width = lanes * group
-
-            def multiply(chunk: Any, k: Any) -> None:
-                step = chunk * steps + k
-                taps = [
-                    self._tap(self._weights[p, first + g, step, span(v * width, width)])
-                    for v in range(vectors)
-                ]
-                for j in range(scheme.reg_n):
-                    place = (at + block) * self.tiling.chunks + chunk
-                    channels = span(k * group, group)
-                    pixels = self._spread(transformed[place, p * scheme.reg_n + j, channels])
-                    for v, tap in enumerate(taps):
-                        total = self._multiplied(acc[j, v, every], pixels, tap)
-                        T.buffer_store(acc, total, [j, v, every])
-
-            start, chunks = self._part(part)
-            if self._unit.by_lane:
-                with T.serial(chunks) as chunk:
-                    if self._prefetches:
-                        self._prefetch(coming, block, (start + chunk) * steps)
-                    for k in range(steps):
-                        multiply(start + chunk, k)
-            else:
-                # Sums of integers LLVM puts in another order where it unrolls, and spills them.
-                count = opaque_number(steps) if self.domain.is_of_integers else steps
-                with T.serial(chunks) as chunk, T.serial(count) as k:
-                    if self._prefetches:
-                        self._prefetch(coming, block, (start + chunk) * steps + k)
-                    multiply(start + chunk, k)
-
-            numbers = [self._sum(g, block * scheme.reg_n + j, v) for j, v in places]
+            acc, places = self._register_tile(
+                reg_n, pixels, (p, first + g), (coming, block, self.tiling.strip_blocks), part
+            )
+            numbers = [self._sum(g, block * reg_n + j, v) for j, v in places]
             self._store_sums(acc, places, sums, [(p, number) for number in numbers], part)
+
+    def edged_products(self, group: Any, transformed: Any, sums: Any) -> None:
+        """Multiply all regions' tiles with a group of output channels, point by point."""
+        t = self.tiling
+        assert t.edges is not None
+        first, blocks = self._group(group)
+        across = t.filters[1].span
+        after = [*t.edges.classes[1:], None]
+        for points, following in zip(t.edges.classes, after, strict=True):
+            count, reg_n = register_tiles(points.tiles, self.scheme.reg_n)
+            rows, columns = len(points.rows), len(points.columns)
+            then = t.points if following is None else following.point(0, 0, across)
+            with (
+                T.serial(rows * columns) as number,
+                T.serial(blocks) as g,
+                T.serial(count) as block,
+            ):
+                p = T.Bind(self._point(points, number))
+                start = points.first + T.min(block * reg_n, points.tiles - reg_n)
+
+                def pixels(
+                    chunk: Any, j: int, channels: Any, p: Any = p, start: Any = start
+                ) -> Any:
+                    return transformed[chunk, p * t.tiles + start + j, channels]
+
+                is_last = g + 1 == blocks
+                further = tirx.Select(
+                    number + 1 == rows * columns, then, self._point(points, number + 1)
+                )
+                coming = (
+                    tirx.Select(is_last, further, p),
+                    tirx.Select(is_last, first, first + g + 1),
+                )
+                acc, places = self._register_tile(
+                    reg_n, pixels, (p, first + g), (coming, block, count), None
+                )
+                numbers = [self._sum(g, start + j, v) for j, v in places]
+                self._store_sums(acc, places, sums, [(p, n) for n in numbers], None)
+
+    def _point(self, points: PointClass, number: Any) -> Any:
+        """Return a point of a class by its number in it."""
+        columns = len(points.columns)
+        row, column = tirx.floordiv(number, columns), tirx.floormod(number, columns)
+        return points.point(row, column, self.tiling.filters[1].span)
+
+    def _register_tile(
+        self,
+        reg_n: int,
+        pixels: Callable[[Any, int, Any], Any],
+        weights: tuple[Any, Any],
+        coming: tuple[tuple[Any, Any], Any, int],
+        part: Any,
+    ) -> tuple[Any, list[tuple[int, int]]]:
+        """Add up the products of ``reg_n`` tiles and a block of output channels.
+
+        Parameters
+        ----------
+        pixels : callable
+            A tile's transformed input: of a vector of input channels, the tile, and those of the
+            vector that are meant.
+        weights : tuple
+            Point and block of the weights.
+        coming : tuple
+            Point and block of those that come next; number of this register tile, and how many
+            there are.
+        part : expression or None
+            Which part of the sums.
+
+        Returns
+        -------
+        acc, places
+            The accumulators, and their indices.
+        """
+        lanes, every = self.lanes, span(0, self.lanes)
+        vectors = self.scheme.reg_oc // lanes
+        places = [(j, v) for j in range(reg_n) for v in range(vectors)]
+        acc = self._sums(self.domain.numerics.sum, reg_n, vectors)
+        zero = splat(tirx.const(0, self.domain.numerics.sum), lanes)
+        for j, v in places:
+            T.buffer_store(acc, zero, [j, v, every])
+        group, steps = self.domain.group, self.tiling.chunk_steps
+        width = lanes * group
+
+        def multiply(chunk: Any, k: Any) -> None:
+            step = chunk * steps + k
+            taps = [
+                self._tap(self._weights[(*weights, step, span(v * width, width))])
+                for v in range(vectors)
+            ]
+            for j in range(reg_n):
+                spread = self._spread(pixels(chunk, j, span(k * group, group)))
+                for v, tap in enumerate(taps):
+                    total = self._multiplied(acc[j, v, every], spread, tap)
+                    T.buffer_store(acc, total, [j, v, every])
+
+        start, chunks = self._part(part)
+        if self._unit.by_lane:
+            with T.serial(chunks) as chunk:
+                if self._prefetches:
+                    self._prefetch(coming, (start + chunk) * steps)
+                for k in range(steps):
+                    multiply(start + chunk, k)
+        else:
+            # Sums of integers LLVM puts in another order where it unrolls, and spills them.
+            count = opaque_number(steps) if self.domain.is_of_integers else steps
+            with T.serial(chunks) as chunk, T.serial(count) as k:
+                if self._prefetches:
+                    self._prefetch(coming, (start + chunk) * steps + k)
+                multiply(start + chunk, k)
+        return acc, places
 
     def _store_sums(
         self,
@@ -207,44 +290,73 @@ class Emitter:
 
     def _sum(self, g: Any, tile: Any, v: Any) -> Any:
         """Position of a vector of sums among those of its point."""
-        tiles = self.tiling.strip_blocks * self.scheme.reg_n
-        return (g * tiles + tile) * (self.scheme.reg_oc // self.lanes) + v
+        return (g * self.tiling.strip_tiles + tile) * (self.scheme.reg_oc // self.lanes) + v
 
-    def _prefetch(self, coming: tuple[Any, Any], block: Any, step: Any) -> None:
+    def _prefetch(self, coming: tuple[tuple[Any, Any], Any, int], step: Any) -> None:
         """Ask for the weights that come next, while these are in use: a vector or two a step.
 
         Where so few tiles share the weights that a step would have to ask for more, the processor's
         own prefetching of the one stream does better.
         """
+        place, block, count = coming
         steps = self.tiling.chunks * self.tiling.chunk_steps
         vectors = self.scheme.reg_oc // self.lanes
-        each = ceil_div(vectors, self.tiling.strip_blocks)
+        each = ceil_div(vectors, count)
         if each > 2:
             return
         turn = tirx.floormod(block, vectors) if each == 1 else block * each
         for extra in range(each):
             ahead = ((turn + extra) * steps + step) * self.lanes * self.domain.group
-            T.evaluate(prefetch_to_l2(self._weights, [*coming, 0, ahead]))
+            T.evaluate(prefetch_to_l2(self._weights, [*place, 0, ahead]))
 
     def output(self, group: Any, first: Any, count: Any, sums: Any, extents: Any, at: Any) -> None:
         """Transform the sums of register tiles ``first…`` back and store them."""
-        scheme, vectors = self.scheme, self.scheme.reg_oc // self.lanes
-        down, across = self.tiling.filters
-        start = first * scheme.reg_n
+        start = first * self.scheme.reg_n
+        tiles = self._tiles(start, count)
+        scales = None if extents is None else (extents, at * self.scheme.reg_n)
+        self._output_of(self.tiling, group, (start, tiles), 0, sums, scales)
+
+    def edged_output(self, group: Any, sums: Any) -> None:
+        """Transform the sums of all regions' tiles back and store them."""
+        assert self.tiling.edges is not None
+        for region in self.tiling.edges.regions:
+            tiles = region.first, region.tiles
+            self._output_of(region, group, tiles, region.first, sums, None)
+
+    def _output_of(
+        self,
+        tiles: Tiling | Region,
+        group: Any,
+        these: tuple[Any, Any],
+        at: Any,
+        sums: Any,
+        extents: tuple[Any, Any] | None,
+    ) -> None:
+        """Transform and store the sums, which begin with tile ``at``, of some tiles.
+
+        Parameters
+        ----------
+        these : tuple
+            Number of the first tile, and how many.
+        extents : tuple or None
+            What `InputTransform.measure` found, and where theirs begin.
+        """
+        vectors, (start, count) = self.scheme.reg_oc // self.lanes, these
         oc_first, oc_count = self._group(group)
-        with T.serial(oc_count) as g, T.serial(self._tiles(start, count)) as i:
-            image, row, column = self.tiling.place(start + i)
-            y = T.Bind(self.tiling.first(0, row, down.tile))
-            x = T.Bind(self.tiling.first(1, column, across.tile))
+        with T.serial(oc_count) as g, T.serial(count) as i:
+            image, row, column = tiles.corner(start + i)
+            y, x = T.Bind(row), T.Bind(column)
             before = T.Bind((oc_first + g) * vectors)
-            scale = None if extents is None else T.Bind(extents[at * scheme.reg_n + i])
+            scale = None if extents is None else T.Bind(extents[0][extents[1] + i])
             with T.serial(_within(vectors, self.tiling.oc_vectors, before)) as v:
 
-                def product(p: Any, g: Any = g, i: Any = i, v: Any = v) -> Any:
-                    found = sums[p, self._sum(g, i, v), span(0, self.lanes)]
+                def product(row: Any, column: Any, g: Any = g, i: Any = i, v: Any = v) -> Any:
+                    p = tiles.point(row, column)
+                    found = sums[p, self._sum(g, at + i, v), span(0, self.lanes)]
                     return found if extents is None else self._real(found, p, oc_first + g, v)
 
-                self._output_tile(product, (image, (before + v) * self.lanes, y, x), scale)
+                corner = (image, (before + v) * self.lanes, y, x)
+                self._output_tile(tiles, product, corner, scale)
 
     def _real(self, sums: Any, p: Any, block: Any, v: Any) -> Any:
         """Return a vector of sums of integers as what they stand for, but for a tile's extent."""
@@ -258,9 +370,13 @@ class Emitter:
         return T.min(count * self.scheme.reg_n, self.tiling.tiles - start)
 
     def _output_tile(
-        self, product: Callable[[Any], Any], at: tuple[Any, Any, Any, Any], scale: Any
+        self,
+        tiles: Tiling | Region,
+        product: Callable[[Any, Any], Any],
+        at: tuple[Any, Any, Any, Any],
+        scale: Any,
     ) -> None:
-        w, (down, across) = self.workload, self.tiling.filters
+        w, (down, across) = self.workload, tiles.filters
         image, channel, y, x = at
         chunk = T.Bind(tirx.floordiv(channel, self.scheme.oc_bn))
         lane = T.Bind(tirx.floormod(channel, self.scheme.oc_bn))
@@ -268,7 +384,7 @@ class Emitter:
         result = self._sums(self.domain.results, 1, across.tile)
         write, write_result = writer(columns), writer(result)
         with T.serial(across.span) as k:
-            values = [product(i * across.span + k) for i in range(down.span)]
+            values = [product(i, k) for i in range(down.span)]
             for i, value in enumerate(down.output(values)):
                 write(i, k, value)
         with T.serial(_written(down.tile, w.dilation[0], w.out_height, y)) as i:

@@ -14,6 +14,7 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.task_cuts import finer_cut
 from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.domain import Domain, domain_of
+from neocpu.schedules.convolutions.winograd.edge_tiles import EdgeTiles, register_tiles
 from neocpu.schedules.convolutions.winograd.filters import Filter
 from neocpu.schedules.tir.builder import part_start
 from neocpu.schedules.vocabulary.layout import ceil_div
@@ -46,6 +47,8 @@ class Tiling:
         What transformed data and weights are made of.
     filters : tuple of Filter
         F(m, r) down the image and across it.
+    edges : EdgeTiles or None
+        The regions of whole and smaller tiles, where the scheme has smaller ones.
     tiles : int
         Tiles of all images.
     strips : int
@@ -61,6 +64,7 @@ class Tiling:
     # Fields, for estimates ask for them dozens of times each.
     domain: Domain = field(init=False, repr=False, compare=False)
     filters: tuple[Filter, Filter] = field(init=False, repr=False, compare=False)
+    edges: EdgeTiles | None = field(init=False, repr=False, compare=False)
     tiles: int = field(init=False, repr=False, compare=False)
     strips: int = field(init=False, repr=False, compare=False)
 
@@ -68,9 +72,15 @@ class Tiling:
         w, scheme = self.workload, self.scheme
         object.__setattr__(self, "domain", domain_of(w))
         object.__setattr__(self, "filters", self.domain.filters(scheme.tile, w.kernel, w.stride))
-        object.__setattr__(self, "tiles", w.batch * self.rows * self.columns)
+        edges = self.domain.edge_tiles(scheme.tile, w) if scheme.edge_tiles else None
+        object.__setattr__(self, "edges", edges)
+        tiles = edges.tiles if edges else w.batch * self.rows * self.columns
+        object.__setattr__(self, "tiles", tiles)
         strips = ceil_div(self.blocks, scheme.strip)
-        if scheme.oc_split:
+        if edges is not None:
+            assert scheme.oc_split, "strips of rows have no corners"
+            strips = 1
+        elif scheme.oc_split:
             strips = min(strips, self.blocks)
             strips = finer_cut(strips, self.blocks, self.threads, self._busiest)
         else:
@@ -86,6 +96,12 @@ class Tiling:
     def columns(self) -> int:
         """Tiles of a tile row."""
         return self._phases(1) * self._phase_tiles(1)
+
+    def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
+        """Image, and first output pixel, of a tile; or the first that it reads, but for padding."""
+        image, row, column = self.place(tile)
+        down, across = (f.step if of_input else f.tile for f in self.filters)
+        return image, self.first(0, row, down), self.first(1, column, across)
 
     def _phases(self, axis: int) -> int:
         """Undilated convolutions side by side along an axis."""
@@ -106,10 +122,14 @@ class Tiling:
             return number * width
         return tirx.floormod(number, each) * (width * dilation) + tirx.floordiv(number, each)
 
-    def last(self, axis: int, width: int) -> int:
-        """Return the first pixel of the last tile."""
+    def last(self, axis: int) -> int:
+        """Return the first pixel that the last tile reads along an axis, but for padding."""
         dilation, each = self.workload.dilation[axis], self._phase_tiles(axis)
-        return (each - 1) * width * dilation + self._phases(axis) - 1
+        return (each - 1) * self.filters[axis].step * dilation + self._phases(axis) - 1
+
+    def point(self, row: Any, column: Any) -> Any:
+        """Return which of a tile's points the product of a row and a column is."""
+        return row * self.filters[1].span + column
 
     @property
     def points(self) -> int:
@@ -159,10 +179,24 @@ class Tiling:
         """Register tiles along the image; the last may overhang."""
         return ceil_div(self.tiles, self.scheme.reg_n)
 
+    def register_tiles(self, reg_n: int) -> list[tuple[int, int, int]]:
+        """Return for so many tiles at most: points, register tiles of each, and their tiles."""
+        if self.edges is None:
+            return [(self.points, ceil_div(self.tiles, reg_n), reg_n)]
+        return [
+            (len(points.rows) * len(points.columns), *register_tiles(points.tiles, reg_n))
+            for points in self.edges.classes
+        ]
+
     @property
     def strip_blocks(self) -> int:
         """Register tiles of the longest strip."""
         return ceil_div(self.blocks, self.strips)
+
+    @property
+    def strip_tiles(self) -> int:
+        """Tiles of the longest strip, with those that only fill its last register tile."""
+        return self.tiles if self.edges else self.strip_blocks * self.scheme.reg_n
 
     @property
     def group(self) -> int:
@@ -233,7 +267,8 @@ class Tiling:
 
     def _sum_bytes(self, strips: int) -> int:
         each = self.points * self.scheme.reg_oc * bytes_of(self.domain.numerics.sum)
-        return ceil_div(self.blocks, strips) * self.scheme.reg_n * each
+        tiles = self.tiles if self.edges else ceil_div(self.blocks, strips) * self.scheme.reg_n
+        return tiles * each
 
     @property
     def weight_bytes(self) -> int:
@@ -243,7 +278,7 @@ class Tiling:
 
     def _input_bytes(self, blocks: int) -> int:
         each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.data)
-        return blocks * self.scheme.reg_n * each
+        return (self.tiles if self.edges else blocks * self.scheme.reg_n) * each
 
     def strip_start(self, strip: Any) -> Any:
         """First register tile of a strip."""

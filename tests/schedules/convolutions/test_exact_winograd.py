@@ -31,12 +31,15 @@ from neocpu.schedules.convolutions.winograd import exact_filter, exactness
 from neocpu.schedules.convolutions.winograd.exact_filter import (
     FACTOR,
     FILTERS,
+    ExactFilter,
     transformed_weights,
 )
 from neocpu.schedules.convolutions.winograd.exactness import LIMIT, bound_of_any, bound_of_weights
+from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
@@ -193,11 +196,57 @@ def test_matrices_make_900_times_the_sums():
     assert np.array_equal(got, FACTOR * np.einsum("yxij,ij->yx", windows, taps))
 
 
-def test_16_bits_hold_what_is_transformed():
-    b, g = FILTERS[0].input_matrix(), FILTERS[0].kernel_matrix()
-    data, weights = np.kron(b, b), np.kron(g, g)
+@pytest.mark.parametrize("down", [1, 2, 3, 4])
+@pytest.mark.parametrize("across", [1, 2, 3, 4])
+def test_smaller_tiles_are_of_the_same_weights(down, across):
+    """Theirs are some of a whole tile's products, and 900 times the sums, too."""
+    rng = np.random.default_rng(1)
+    given = rng.integers(0, 256, (down + 2, across + 2))
+    taps = rng.integers(-128, 128, (3, 3))
+    rows, columns = (ExactFilter(each, 3, 1) for each in (down, across))
+    g = FILTERS[0].kernel_matrix()
+    weights = (g @ taps @ g.T)[np.ix_(rows.points, columns.points)]
+    data = rows.input_matrix() @ given @ columns.input_matrix().T
+    got = rows.output_matrix() @ (weights * data) @ columns.output_matrix().T
+    windows = np.lib.stride_tricks.sliding_window_view(given, (3, 3))
+    assert np.array_equal(got, FACTOR * np.einsum("yxij,ij->yx", windows, taps))
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "points"),
+    [(14, 14, 22 * 22), (7, 7, 11 * 11), (13, 28, 21 * 42), (8, 9, 12 * 15), (2, 1, 4 * 3)],
+)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_ends_take_smaller_tiles(height, width, points, threads):
+    workload = replace(WORKLOADS[1], height=height, width=width)
+    for reg_n in (1, 4, 28):
+        scheme = WinogradScheme(32, 16, reg_n, 4, 16, 1, oc_split=True, edge_tiles=True)
+        tiling = Tiling(workload, scheme, 16)
+        products = [
+            (len(each.rows) * len(each.columns) * each.tiles) for each in tiling.edges.classes
+        ]
+        assert sum(products) == 2 * points
+        check(workload, scheme, threads)
+
+
+def test_whole_tiles_leave_nothing_to_smaller_ones():
+    whole = replace(WORKLOADS[1], height=8, width=12)
+    assert not any(scheme.edge_tiles for scheme in template.space(whole, ZEN4))
+    dilated = replace(WORKLOADS[6], batch=1)
+    assert not any(scheme.edge_tiles for scheme in template.space(dilated, ZEN4))
+    layer = replace(WORKLOADS[1], batch=1, height=14, width=14, in_channels=256, out_channels=256)
+    assert template.space(layer, ZEN4)[0].edge_tiles
+
+
+@pytest.mark.parametrize("tile", [1, 2, 3, 4])
+def test_16_bits_hold_what_is_transformed(tile):
+    b, g = ExactFilter(tile, 3, 1).input_matrix(), FILTERS[0].kernel_matrix()
+    whole = FILTERS[0].input_matrix()
+    data, weights = np.kron(b, whole), np.kron(g, g)
     positive, negative = np.maximum(data, 0).sum(axis=1), np.minimum(data, 0).sum(axis=1)
-    assert (255 * positive.max(), 255 * negative.min()) == (24990, -24990)
+    assert max(255 * positive.max(), -255 * negative.min()) <= 24990
+    if tile == 4:
+        assert (255 * positive.max(), 255 * negative.min()) == (24990, -24990)
     assert 128 * np.abs(weights).sum(axis=1).max() == 28800
     every = np.full((1, 1, 3, 3), -128, np.int8)
     assert np.abs(transformed_weights(every).astype(int)).max() == 28800
@@ -211,7 +260,7 @@ def test_a_wrong_constant_is_found(monkeypatch, wrong):
         monkeypatch.setattr(exact_filter, "_INVERSE", exact_filter._INVERSE ^ 1 << 29)
     else:
         matrix = [list(row) for row in exact_filter._KERNEL_MATRIX]
-        matrix[4][2] = 1
+        matrix[1][2] = -4  # of a point that all tiles have
         monkeypatch.setattr(exact_filter, "_KERNEL_MATRIX", matrix)
     workload = WORKLOADS[4]
     with pytest.raises(AssertionError, match="largest error"):
