@@ -172,6 +172,7 @@ def operator_choices(
             for layout in (*layouts, *own_rows(op))
             if _is_legal(op, layout)
         ]
+        legal += [forms for forms in op.between if forms[1].layout in layouts]
         found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
         return tuple(
             Choice(

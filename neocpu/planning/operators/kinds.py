@@ -11,9 +11,9 @@ from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.group_norm_op import GroupNormOp
 from neocpu.planning.operators.layout_op import LayoutOp
 from neocpu.planning.operators.pool_op import PoolOp
-from neocpu.planning.operators.quantise_op import QuantiseOp
 from neocpu.planning.operators.resize_op import ResizeOp
 from neocpu.planning.operators.shuffle_op import ShuffleOp
+from neocpu.planning.quantised.quantise_op import QuantiseOp
 
 KINDS: list[type[LayoutOp]] = [
     PoolOp,

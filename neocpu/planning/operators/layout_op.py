@@ -206,6 +206,11 @@ class LayoutOp:
         """Pairs of element types that it can read and write, what the model has first."""
         return ((self.dtype, self.dtype),)
 
+    @property
+    def between(self) -> tuple[tuple[Format, Format], ...]:
+        """Formats of different layouts that it can read and write besides."""
+        return ()
+
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> LayoutOp:
         """Return the operator with those of its ways that ``precision`` and a CPU admit.
 

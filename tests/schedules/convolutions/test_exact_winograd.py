@@ -217,6 +217,7 @@ def test_smaller_tiles_are_of_the_same_weights(down, across):
     [(14, 14, 22 * 22), (7, 7, 11 * 11), (13, 28, 21 * 42), (8, 9, 12 * 15), (2, 1, 4 * 3)],
 )
 @pytest.mark.parametrize("threads", [1, 3])
+@needs.one_in(2)
 def test_ends_take_smaller_tiles(height, width, points, threads):
     workload = replace(WORKLOADS[1], height=height, width=width)
     for reg_n in (1, 4, 28):

@@ -14,6 +14,8 @@ from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
 from neocpu.relax_utils import Expr, feature_map_shape
+from neocpu.schedules.operators import quantised_pack
+from neocpu.schedules.operators.quantised_pack import lower_quantised_pack
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
@@ -66,6 +68,11 @@ class QuantiseOp(LayoutOp):
         """Float32 in, and either out."""
         return (("float32", "float32"), ("float32", STORED))
 
+    @property
+    def between(self) -> tuple[tuple[Format, Format], ...]:
+        """Pictures, as they are given, to what a first layer reads."""
+        return ((quantised_pack.SOURCE, quantised_pack.DESTINATION),)
+
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return that of elementwise operators."""
         return MemoryClass.ELEMENTWISE
@@ -84,7 +91,19 @@ class QuantiseOp(LayoutOp):
         return LayoutOp.cost(self, form, costs, in_registers)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit both, or the quantisation alone; fusion and lowering come later."""
+        """Emit both, or the quantisation alone; fusion and lowering come later.
+
+        Or the kernel that also changes the layout.
+        """
+        source, form = choice.in_format, choice.out_format
+        if source.layout != form.layout:
+            scale, zero = self.grid.scale, self.grid.zero
+            kernel = emitter.kernel(
+                f"quantise_{source.layout}_to_{form.layout}",
+                ("quantised_pack", self.shape, scale, zero),
+                lambda: lower_quantised_pack(self.shape, scale, zero, emitter.target),
+            )
+            return emitter.call(kernel, list(reads), form, self.shape)
         stored = emitter.emit(self.grid.quantise(reads[0]))
         if choice.out_format.dtype == STORED:
             return stored
