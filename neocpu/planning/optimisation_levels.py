@@ -172,7 +172,14 @@ def operator_choices(
             for layout in (*layouts, *own_rows(op))
             if _is_legal(op, layout)
         ]
-        legal += [forms for forms in op.between if forms[1].layout in layouts]
+        legal += [
+            forms
+            for forms in op.between
+            if forms[1].layout in layouts
+            and _is_legal(op, forms[1].layout)
+            # Nothing fuses with such a kernel: what stays in registers else would be stored for it.
+            and inner.isdisjoint({op.result, *(read.var for read in op.reads)})
+        ]
         found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
         return tuple(
             Choice(

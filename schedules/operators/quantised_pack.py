@@ -96,5 +96,5 @@ def _stored(real: Any, scale: float, zero: int, lanes: int) -> Any:
     stored = tirx.max(tirx.min(moved, every(_LARGEST)), every(0.0)).astype(
         kind.replace("float32", "int32")
     )
-    # What NaN becomes may have more bits than a byte.
+    # LLVM takes minima and maxima as if there were no NaN, which then has bits beyond a byte.
     return tirx.bitwise_and(stored, splat(tirx.const(int(_LARGEST), "int32"), lanes))

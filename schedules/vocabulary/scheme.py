@@ -209,8 +209,8 @@ class WinogradScheme(BlockedScheme):
         transformed before, or transforms its strip itself and computes all of them.
     edge_tiles : bool
         Whether smaller tiles, of the same weights, compute what whole ones leave over at the ends
-        of rows and columns. With ``oc_split``, of the whole image; ``reg_n`` is what a register
-        tile has at most.
+        of rows and columns: of the whole image, and with ``oc_split`` alone. ``reg_n`` then is
+        what a register tile has at most. Where nothing is left over it changes nothing.
     """
 
     template: ClassVar[str] = "conv2d_winograd"

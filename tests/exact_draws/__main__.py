@@ -1,6 +1,6 @@
 """Draw convolutions and hold their exact Winograd kernels to plain sums, bit by bit.
 
-``python -m tests.exact_draws [--configurations 10000] [--seed 0]``: sizes, padding, schemes,
+``python -m tests.exact_draws [--draws 10000] [--seed 0]``: sizes, padding, schemes,
 threads and instruction sets are drawn, of which this CPU must have those it is to run; each kernel
 gets ten data and weights, extreme ones among them: all 255, all weights of one sign and size,
 sparse ones. What is not proved to be exact must be refused, and taken by the direct kernel.
@@ -96,14 +96,16 @@ def drawn_numbers(rng: random.Random, shape: tuple[int, ...], kind: str) -> NDAr
 def main() -> int:
     """Return 0 if every kernel computes what it should."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--configurations", type=int, default=10_000)
+    parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rng = random.Random(given.seed)
     cpus = [parse_target(f"llvm -mcpu={each}") for each in CPUS]
     cpus = [each for each in cpus if not missing_on_host(each)]
+    if not cpus:
+        sys.exit(f"this CPU runs the code of none of {', '.join(CPUS)}")
     done: Counter[str] = Counter()
-    while sum(done.values()) < given.configurations:
+    while sum(done.values()) < given.draws:
         workload, cpu = drawn_workload(rng), rng.choice(cpus)
         if not template.applies(workload, cpu):
             assert conv2d_dot.applies(workload, cpu), workload
@@ -114,9 +116,7 @@ def main() -> int:
             print(f"wrong: {workload} {scheme} {cpu.mcpu}: {wrong}")
             return 1
         done[f"{cpu.mcpu}, {'edges' if scheme.edge_tiles else 'whole tiles'}"] += OPERANDS
-        print(
-            f"\r{sum(done.values())} of {given.configurations}", end="", file=sys.stderr, flush=True
-        )
+        print(f"\r{sum(done.values())} of {given.draws}", end="", file=sys.stderr, flush=True)
     for kind, count in sorted(done.items()):
         print(f"{count:6d} {kind}")
     return 0

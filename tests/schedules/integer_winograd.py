@@ -61,11 +61,11 @@ def assert_loops_over_products(
     loop = hot_loop(compile_for(template.lower(workload, scheme, target), target), instruction)
     vectors = scheme.reg_oc // target.lanes("int32")
     tiling = Tiling(workload, scheme, target.lanes("int32"))
-    *_, reg_n = max(
-        each
-        for each in tiling.register_tiles(scheme.reg_n)
-        if loop.dots % (each[-1] * vectors) == 0
-    )
+    sizes = [reg_n for *_, reg_n in tiling.register_tiles(scheme.reg_n)]
+    # The largest of those it may be: with the fewest loads.
+    whole = [reg_n for reg_n in sizes if loop.dots % (reg_n * vectors) == 0]
+    assert whole, (loop.dots, sizes, vectors)
+    reg_n = max(whole)
     steps = loop.dots // (reg_n * vectors)
     assert steps >= 1
     assert loop.loads <= steps * (reg_n + vectors)

@@ -1,4 +1,4 @@
-"""Rounding to a grid that no convolution has taken in: layout-oblivious."""
+"""Rounding to a grid that no convolution has taken in: in any layout, or into NCHW4c."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class QuantiseOp(LayoutOp):
 
     @property
     def between(self) -> tuple[tuple[Format, Format], ...]:
-        """Pictures, as they are given, to what a first layer reads."""
+        """Float32 as a model is given it, to what its first layer reads."""
         return ((quantised_pack.SOURCE, quantised_pack.DESTINATION),)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:

@@ -155,7 +155,14 @@ def _ranked(
         for edge_tiles in (False, True)[: 1 + (domain.edge_tiles(tile, workload) is not None)]:
             for vectors in range(1, MAX_VECTORS + 1):
                 scheme = WinogradScheme(
-                    *(ic_bn, lanes, 1, tile, vectors * lanes, 1, edge_tiles), edge_tiles
+                    ic_bn=ic_bn,
+                    oc_bn=lanes,
+                    reg_n=1,
+                    tile=tile,
+                    reg_oc=vectors * lanes,
+                    strip=1,
+                    oc_split=edge_tiles,
+                    edge_tiles=edge_tiles,
                 )
                 for reg_n in _tile_counts(workload, scheme, target):
                     for candidate in _strips(workload, replace(scheme, reg_n=reg_n), target):
@@ -179,13 +186,14 @@ def _tile_counts(
             for points, count, each in one.register_tiles(reg_n)
         )
 
-    return tuple(sorted(range(1, min(limit, one.tiles) + 1), key=waste)[:2])
+    different = {tuple(one.register_tiles(n)): n for n in range(min(limit, one.tiles), 0, -1)}
+    return tuple(sorted(sorted(different.values()), key=waste)[:2])
 
 
 def _strips(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget
 ) -> Iterator[WinogradScheme]:
-    """Vary how much of the image one task takes: of whole and of smaller tiles, all of it."""
+    """Vary how much of the image one task takes: with smaller tiles at its ends, all of it."""
     lanes = _unit_of(workload, target).lanes
     blocks = Tiling(workload, scheme, lanes).blocks
     of_integers = domain_of(workload).is_of_integers

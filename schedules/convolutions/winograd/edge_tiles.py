@@ -167,7 +167,7 @@ def _order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
 
 
 def _classes(regions: Sequence[Region]) -> Iterator[PointClass]:
-    """Yield the points that some tiles have, by which they are."""
+    """Group points by the set of tiles that have them."""
     axes = [_kinds(tuple(region.filters[axis] for region in regions)) for axis in range(2)]
     for rows in axes[0]:
         for columns in axes[1]:

@@ -42,7 +42,7 @@ class InputTransform:
         of two, which would map them to the same lines of the caches, from between those.
 
         Where tiles differ in size, those of the image lie together, for a vector of channels and a
-        point.
+        point; the one vector more is between chunks.
         """
         t = self.tiling
         shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, t.width)

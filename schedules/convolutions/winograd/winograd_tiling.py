@@ -72,13 +72,13 @@ class Tiling:
         w, scheme = self.workload, self.scheme
         object.__setattr__(self, "domain", domain_of(w))
         object.__setattr__(self, "filters", self.domain.filters(scheme.tile, w.kernel, w.stride))
-        edges = self.domain.edge_tiles(scheme.tile, w) if scheme.edge_tiles else None
+        has_edges = scheme.edge_tiles and scheme.oc_split  # strips of rows have no corners
+        edges = self.domain.edge_tiles(scheme.tile, w) if has_edges else None
         object.__setattr__(self, "edges", edges)
         tiles = edges.tiles if edges else w.batch * self.rows * self.columns
         object.__setattr__(self, "tiles", tiles)
         strips = ceil_div(self.blocks, scheme.strip)
         if edges is not None:
-            assert scheme.oc_split, "strips of rows have no corners"
             strips = 1
         elif scheme.oc_split:
             strips = min(strips, self.blocks)

@@ -233,6 +233,8 @@ def test_ends_take_smaller_tiles(height, width, points, threads):
 def test_whole_tiles_leave_nothing_to_smaller_ones():
     whole = replace(WORKLOADS[1], height=8, width=12)
     assert not any(scheme.edge_tiles for scheme in template.space(whole, ZEN4))
+    strips = WinogradScheme(32, 16, 4, 4, 16, 1, oc_split=False, edge_tiles=True)
+    assert Tiling(WORKLOADS[1], strips, 16).edges is None  # of rows, which have no corners
     dilated = replace(WORKLOADS[6], batch=1)
     assert not any(scheme.edge_tiles for scheme in template.space(dilated, ZEN4))
     layer = replace(WORKLOADS[1], batch=1, height=14, width=14, in_channels=256, out_channels=256)
