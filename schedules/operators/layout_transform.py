@@ -67,7 +67,8 @@ def lower_transform(
         ]
         if 1 in blocks:
             emit = _emit_pack if blocks[0] == 1 else _emit_unpack
-            _emit_tiles(n, c, h * w, max(blocks), target.lanes(dtype), emit, *flat)
+            edge = _tile_edge(max(blocks), h * w, target.lanes(dtype))
+            emit_tiles((n, c, h * w), max(blocks), (edge, edge), emit, *flat)
         else:
             _emit_regroup(n, h * w, *blocks, *flat)
 
@@ -120,8 +121,13 @@ def _tile_edge(block: int, pixels: int, lanes: int) -> int:
     return edge
 
 
-def _emit_tiles(
-    n: int, c: int, pixels: int, block: int, lanes: int, emit: Any, data: Any, output: Any
+def emit_tiles(
+    extents: tuple[int, int, int],
+    block: int,
+    tile: tuple[int, int],
+    emit: Any,
+    data: Any,
+    output: Any,
 ) -> None:
     """Emit the loop nest of NCHW to or from NCHW[block]c.
 
@@ -129,14 +135,21 @@ def _emit_tiles(
 
         parallel n · chunk · pixel range
           pixel tile
-            channel group of the chunk     (edge channels; zeros beyond C)
-              edge x edge transpose        in registers
+            channel group of the chunk     (zeros beyond C)
+              emit                         in registers: a transposition, if tiles are square
 
     The last tile is shifted back to end at the last pixel: it overlaps the one before it and
     writes the same values again, so no tile is partial.
+
+    Parameters
+    ----------
+    extents : tuple of int
+        Images, channels, and pixels of a channel.
+    tile : tuple of int
+        Channels and pixels of what ``emit`` makes at once.
     """
-    edge = _tile_edge(block, pixels, lanes)
-    chunks, tiles = ceil_div(c, block), ceil_div(pixels, edge)
+    (n, c, pixels), (edge, width) = extents, tile
+    chunks, tiles = ceil_div(c, block), ceil_div(pixels, width)
     ranges = ceil_div(pixels, TASK_PIXELS)
     per_range = ceil_div(tiles, ranges)
     ranges = ceil_div(tiles, per_range)
@@ -145,7 +158,7 @@ def _emit_tiles(
         image, chunk = task // (chunks * ranges), task // ranges % chunks
         first = task % ranges * per_range
         with T.serial(T.min(per_range, tiles - first)) as step:
-            pixel = T.min((first + step) * edge, pixels - edge)
+            pixel = T.min((first + step) * width, pixels - width)
 
             def whole(group: Any) -> None:
                 emit(data, output, image, chunk, block, pixel, group * edge, edge, edge)

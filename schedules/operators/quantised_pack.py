@@ -11,8 +11,8 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.operators.layout_transform import TASK_PIXELS
-from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
+from neocpu.schedules.operators.layout_transform import emit_tiles
+from neocpu.schedules.tir.builder import build_kernel, span, splat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -37,49 +37,42 @@ def lower_quantised_pack(
         Stored are ``saturate(round(data / scale) + zero)``, halves to even, as by `quantise`.
     """
     n, c, h, w = shape
-    pixels, chunks = h * w, ceil_div(c, WORD)
     lanes = target.lanes("float32")
-    while lanes > pixels:
+    while lanes > h * w:
         lanes //= 2
-    ranges = ceil_div(pixels, TASK_PIXELS)
-    per_range = ceil_div(ceil_div(pixels, lanes), ranges)
     parameters = (
         ("data", SOURCE.shape(shape), SOURCE.dtype),
         ("output", DESTINATION.shape(shape), DESTINATION.dtype),
     )
 
-    def word(data: Any, image: Any, first: Any, channels: int, pixel: Any) -> Any:
-        total = None
-        for k in range(channels):
-            real = data[image, first + k, span(pixel, lanes)]
-            each = _stored(real, scale, zero, lanes)
-            if k:
-                each = tirx.shift_left(each, splat(tirx.const(8 * k, "int32"), lanes))
-            total = each if total is None else tirx.bitwise_or(total, each)
-        return total
+    def emit(
+        data: Any,
+        words: Any,
+        image: Any,
+        chunk: Any,
+        block: int,
+        pixel: Any,
+        lane: Any,
+        edge: int,
+        valid: int,
+    ) -> None:
+        del lane, edge  # a tile has all channels of a block
+        word = None
+        for k in range(valid):
+            real = data[image, chunk * block + k, span(pixel, lanes)]
+            byte = _stored(real, scale, zero, lanes)
+            if word is None:
+                word = byte
+            else:
+                moved = tirx.shift_left(byte, splat(tirx.const(8 * k, "int32"), lanes))
+                word = tirx.bitwise_or(word, moved)
+        T.buffer_store(words, word, [image, chunk, span(pixel, lanes)])
 
     def body(data: Any, output: Any) -> None:
-        data = T.decl_buffer((n, c, pixels), "float32", data=data.data, layout=None)
-        words = T.decl_buffer((n, chunks, pixels), "int32", data=output.data, layout=None)
-        tail = c - (chunks - 1) * WORD
-        with task_loop(n * chunks * ranges, n * chunks * WORD * pixels) as task:
-            image, chunk = task // (chunks * ranges), task // ranges % chunks
-            first = task % ranges * per_range
-            with T.serial(T.max(T.min(per_range, ceil_div(pixels, lanes) - first), 0)) as step:
-                pixel = T.Bind(T.min((first + step) * lanes, pixels - lanes))
-
-                def store(channels: int) -> None:
-                    value = word(data, image, chunk * WORD, channels, pixel)
-                    T.buffer_store(words, value, [image, chunk, span(pixel, lanes)])
-
-                if chunks == 1 or tail == WORD:
-                    store(tail)
-                else:
-                    with T.If(chunk < chunks - 1):
-                        with T.Then():
-                            store(WORD)
-                        with T.Else():
-                            store(tail)
+        planes = T.decl_buffer((n, c, h * w), "float32", data=data.data, layout=None)
+        words = (n, ceil_div(c, WORD), h * w)
+        stored = T.decl_buffer(words, "int32", data=output.data, layout=None)
+        emit_tiles((n, c, h * w), WORD, (WORD, lanes), emit, planes, stored)
 
     return build_kernel(parameters, body)
 

@@ -13,6 +13,7 @@ import random
 import sys
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import tvm
@@ -21,58 +22,28 @@ from numpy.typing import NDArray
 from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_arguments, random_operands
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
-from neocpu.schedules.convolutions.winograd.domain import domain_of
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.buffers import aligned_tensor
+from tests.schedules.drawn_winograd import drawn_case
 
 SUMS = Numerics("uint8", "int8", "int32", "int32")
 CPUS = ("znver4", "skylake-avx512", "haswell", "alderlake")
 #: Data and weights that each kernel gets.
 OPERANDS = 10
-LANES = 16
+#: Of all kernels, those of more channels than others have.
+MANY = 0.15
 
 
-def drawn_workload(rng: random.Random) -> Conv2dWorkload:
-    """Draw a convolution: mostly small and prime, now and then of very many channels."""
-    height, width = rng.randint(1, 20), rng.randint(1, 20)
-    padding = tuple(rng.randint(0, 3) for _ in range(4))
-    height, width = (
-        max(height, 3 - padding[0] - padding[2]),
-        max(width, 3 - padding[1] - padding[3]),
-    )
-    channels = rng.choice([rng.randint(16, 140)] * 6 + [rng.randint(141, 2048)])
-    if channels > 140:
-        height, width = max(3, height // 3), max(3, width // 3)
-    return Conv2dWorkload(
-        rng.choice([1, 1, 2, 3]),
-        channels,
-        height,
-        width,
-        rng.randint(16, 70),
-        (3, 3),
-        padding=padding,
-        numerics=SUMS,
-    )
-
-
-def drawn_scheme(rng: random.Random, workload: Conv2dWorkload) -> WinogradScheme:
-    """Draw a scheme: any, not one of those that are fast."""
-    scheme = WinogradScheme(
-        ic_bn=LANES * rng.randint(1, 4),
-        oc_bn=LANES * rng.randint(1, 4),
-        reg_n=rng.randint(1, 9),
-        tile=4,
-        reg_oc=LANES * rng.randint(1, 3),
-        strip=rng.randint(1, 6),
-        oc_split=rng.random() < 0.6,
-    )
-    has_edges = domain_of(workload).edge_tiles(4, workload) is not None
-    edge_tiles = scheme.oc_split and has_edges and rng.random() < 0.7
-    return replace(scheme, edge_tiles=edge_tiles)
+def drawn(rng: random.Random) -> tuple[Conv2dWorkload, WinogradScheme, int]:
+    """Draw a convolution, now and then of very many channels, a scheme, and threads."""
+    workload, scheme, threads = drawn_case(rng, [SUMS], [4])
+    if rng.random() < MANY:
+        workload = replace(workload, batch=1, in_channels=rng.randint(141, 2048))
+    return workload, scheme, threads
 
 
 def drawn_numbers(rng: random.Random, shape: tuple[int, ...], kind: str) -> NDArray[np.generic]:
@@ -106,13 +77,13 @@ def main() -> int:
         sys.exit(f"this CPU runs the code of none of {', '.join(CPUS)}")
     done: Counter[str] = Counter()
     while sum(done.values()) < given.draws:
-        workload, cpu = drawn_workload(rng), rng.choice(cpus)
+        (workload, scheme, threads), cpu = drawn(rng), rng.choice(cpus)
         if not template.applies(workload, cpu):
             assert conv2d_dot.applies(workload, cpu), workload
             done["refused, and direct"] += 1
             continue
-        scheme = drawn_scheme(rng, workload)
-        if wrong := first_wrong(rng, workload, scheme, cpu):
+        kernel = template.lower(workload, scheme, cpu, threads)
+        if wrong := first_wrong(rng, workload, scheme, built(kernel, cpu)):
             print(f"wrong: {workload} {scheme} {cpu.mcpu}: {wrong}")
             return 1
         done[f"{cpu.mcpu}, {'edges' if scheme.edge_tiles else 'whole tiles'}"] += OPERANDS
@@ -122,13 +93,16 @@ def main() -> int:
     return 0
 
 
+def built(function: Any, cpu: CpuTarget) -> Any:
+    """Return a kernel that can be called."""
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    return tvm.tirx.build(module, cpu.to_tvm(), pipeline=PIPELINE)["main"]
+
+
 def first_wrong(
-    rng: random.Random, workload: Conv2dWorkload, scheme: WinogradScheme, cpu: CpuTarget
+    rng: random.Random, workload: Conv2dWorkload, scheme: WinogradScheme, kernel: Any
 ) -> str | None:
     """Return what is wrong of some data and weights; None if all sums are equal."""
-    function = template.lower(workload, scheme, cpu, rng.randint(1, 3))
-    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    kernel = tvm.tirx.build(module, cpu.to_tvm(), pipeline=PIPELINE)["main"]
     operands = random_operands(workload, 1)
     shape, dtype = template.argument_shapes(workload, scheme)[-1]
     for _ in range(OPERANDS):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_harness import compile_for
 
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
-from neocpu.schedules.convolutions.winograd.domain import domain_of
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from tests.hot_loops.dot_loops import hot_loop
@@ -21,27 +16,6 @@ ZEN4 = parse_target("llvm -mcpu=znver4")
 HASWELL = parse_target("llvm -mcpu=haswell")
 SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 PAD = (1, 1, 1, 1)
-
-
-def drawn_case(
-    rng: random.Random, numerics: Sequence[Numerics], tiles: Sequence[int]
-) -> tuple[Conv2dWorkload, WinogradScheme, int]:
-    """Draw a convolution, a scheme and threads, all of which mostly divide nothing."""
-    lanes = 16
-    image, padding = ([rng.randint(1, 15) for _ in range(2)], [rng.randint(0, 4) for _ in range(4)])
-    image = [max(size, 3 - sum(padding[axis::2])) for axis, size in enumerate(image)]
-    workload = Conv2dWorkload(
-        *(rng.randint(1, 3), rng.choice([16, 17, 31, 64, 97, 131]), *image, rng.randint(16, 70)),
-        *((3, 3), (1, 1), tuple(padding)),
-        numerics=rng.choice(numerics),
-    )
-    scheme = WinogradScheme(
-        *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7)),
-        *(rng.choice(tiles), lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
-    )
-    if scheme.oc_split and domain_of(workload).edge_tiles(scheme.tile, workload):
-        scheme = replace(scheme, edge_tiles=rng.random() < 0.7)
-    return workload, scheme, rng.randint(1, 3)
 
 
 def assert_computes_with_instructions(workload: Conv2dWorkload) -> None:

@@ -149,13 +149,23 @@ def _ranked(
     workload: Conv2dWorkload, target: CpuTarget, threads: int
 ) -> list[tuple[float, WinogradScheme]]:
     """Schemes with one vector of channels at both ends, best first, with their estimates."""
+    found = []
+    for scheme in _tiled(workload, target):
+        for reg_n in _tile_counts(workload, scheme, target):
+            for candidate in _strips(workload, replace(scheme, reg_n=reg_n), target):
+                found.append((estimate(workload, candidate, target, threads), candidate))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _tiled(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[WinogradScheme]:
+    """Vary the tiles, what is done at an image's ends, and the channels of a register tile."""
     lanes, domain = _unit_of(workload, target).lanes, domain_of(workload)
-    ic_bn, found = lanes * domain.group, []
     for tile in domain.tiles(workload.kernel, workload.stride):
-        for edge_tiles in (False, True)[: 1 + (domain.edge_tiles(tile, workload) is not None)]:
+        has_edges = domain.edge_tiles(tile, workload) is not None
+        for edge_tiles in (False, True) if has_edges else (False,):
             for vectors in range(1, MAX_VECTORS + 1):
-                scheme = WinogradScheme(
-                    ic_bn=ic_bn,
+                yield WinogradScheme(
+                    ic_bn=lanes * domain.group,
                     oc_bn=lanes,
                     reg_n=1,
                     tile=tile,
@@ -164,11 +174,6 @@ def _ranked(
                     oc_split=edge_tiles,
                     edge_tiles=edge_tiles,
                 )
-                for reg_n in _tile_counts(workload, scheme, target):
-                    for candidate in _strips(workload, replace(scheme, reg_n=reg_n), target):
-                        seconds = estimate(workload, candidate, target, threads)
-                        found.append((seconds, candidate))
-    return sorted(found, key=lambda pair: pair[0])
 
 
 def _tile_counts(
@@ -200,7 +205,7 @@ def _strips(
     shared = MAX_SHARED_L2_OF_INTEGERS * target.l2 if of_integers else MAX_SHARED_BYTES
     strips = [size for size in (1, 2, 4, 8, 16, 32) if size < blocks and not scheme.edge_tiles]
     for strip in (*strips, blocks):
-        for oc_split in (False, True)[scheme.edge_tiles :]:
+        for oc_split in (True,) if scheme.edge_tiles else (False, True):
             candidate = replace(scheme, strip=strip, oc_split=oc_split)
             tiling = Tiling(workload, candidate, lanes)
             held = tiling.sum_bytes if oc_split else tiling.strip_bytes + tiling.sum_bytes
@@ -297,8 +302,10 @@ def lower(
     """
     along, lanes = turned(workload), _unit_of(workload, target).lanes
     tiling = Tiling(along, scheme, lanes, threads)
-    emit = _emit_split if scheme.oc_split else _emit_strips
-    emit = _emit_edged if tiling.edges else emit
+    if tiling.edges:
+        emit = _emit_edged
+    else:
+        emit = _emit_split if scheme.oc_split else _emit_strips
 
     def body(data: Any, weights: Any, *rest: Any) -> None:
         if along is not workload:

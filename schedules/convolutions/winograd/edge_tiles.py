@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tvm import tirx
@@ -73,7 +74,7 @@ class Region:
     def point(self, row: Any, column: Any) -> Any:
         """Return which of a whole tile's points its product of a row and a column is."""
         down, across = self.filters
-        return _place(down.points, row) * self.span + _place(across.points, column)
+        return _point(down.points, across.points, (row, column), self.span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +87,25 @@ class PointClass:
         Along each axis of a tile; all pairs are points.
     first, tiles : int
         Number of the first tile that has them, and how many do.
+    span : int
+        Points of a whole tile's row.
     """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     first: int
     tiles: int
+    span: int
 
-    def point(self, row: Any, column: Any, span: int) -> Any:
-        """Return a point's place among ``span`` by ``span``, by its numbers in the class."""
-        return _place(self.rows, row) * span + _place(self.columns, column)
+    @property
+    def count(self) -> int:
+        """Points."""
+        return len(self.rows) * len(self.columns)
+
+    def point(self, number: Any) -> Any:
+        """Return which of a whole tile's points the one with a number among these is."""
+        place = number // len(self.columns), number % len(self.columns)
+        return _point(self.rows, self.columns, place, self.span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +121,16 @@ class EdgeTiles:
         return sum(region.tiles for region in self.regions)
 
 
+@lru_cache(maxsize=256)
 def edge_tiles(
     filters: tuple[ExactFilter, ExactFilter], images: int, output: tuple[int, int]
 ) -> EdgeTiles | None:
     """Return the regions of outputs of a height and a width; None if whole tiles leave no rest."""
-    sizes = [_parts(whole, length) for whole, length in zip(filters, output, strict=True)]
     if all(length % whole.tile == 0 for whole, length in zip(filters, output, strict=True)):
         return None
-    (down, across), regions, first = sizes, [], 0
+    down, across = map(_parts, filters, output)
+    regions: list[Region] = []
+    first = 0
     for y, x in _order(len(down), len(across)):
         (rows, top, below), (columns, left, beside) = down[y], across[x]
         regions.append(
@@ -174,7 +186,8 @@ def _classes(regions: Sequence[Region]) -> Iterator[PointClass]:
             having = [each for each in regions if _has(each, rows, columns)]
             tiles = sum(each.tiles for each in having)
             first = min(each.first for each in having)
-            yield PointClass(rows=rows, columns=columns, first=first, tiles=tiles)
+            span = regions[0].span
+            yield PointClass(rows=rows, columns=columns, first=first, tiles=tiles, span=span)
 
 
 def _has(region: Region, rows: tuple[int, ...], columns: tuple[int, ...]) -> bool:
@@ -188,6 +201,11 @@ def _kinds(filters: Sequence[ExactFilter]) -> list[tuple[int, ...]]:
     common = tuple(point for point in every if all(point in each.points for each in filters))
     rest = tuple(point for point in every if point not in common)
     return [kind for kind in (common, rest) if kind]
+
+
+def _point(rows: Sequence[int], columns: Sequence[int], place: tuple[Any, Any], span: int) -> Any:
+    """Return which point, of ``span`` in a row, has a place in rows and columns of some of them."""
+    return _place(rows, place[0]) * span + _place(columns, place[1])
 
 
 def _place(points: Sequence[int], number: Any) -> Any:

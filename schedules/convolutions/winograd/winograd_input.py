@@ -45,9 +45,10 @@ class InputTransform:
         point; the one vector more is between chunks.
         """
         t = self.tiling
-        shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, t.width)
         if t.edges:
             shape = (t.chunks, t.points * t.tiles + 1, t.width)
+        else:
+            shape = (blocks * t.chunks, t.points * self.scheme.reg_n + 1, t.width)
         return T.alloc_buffer(shape, self.domain.numerics.data, layout=None)
 
     def extents(self, blocks: int) -> Any:

@@ -16,11 +16,7 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 )
 from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.convolutions.winograd import scaled_integers
-from neocpu.schedules.convolutions.winograd.edge_tiles import (
-    PointClass,
-    Region,
-    register_tiles,
-)
+from neocpu.schedules.convolutions.winograd.edge_tiles import Region, register_tiles
 from neocpu.schedules.convolutions.winograd.winograd_input import (
     InputTransform,
     apart,
@@ -122,18 +118,16 @@ class Emitter:
         t = self.tiling
         assert t.edges is not None
         first, blocks = self._group(group)
-        across = t.filters[1].span
         after = [*t.edges.classes[1:], None]
         for points, following in zip(t.edges.classes, after, strict=True):
             count, reg_n = register_tiles(points.tiles, self.scheme.reg_n)
-            rows, columns = len(points.rows), len(points.columns)
-            then = t.points if following is None else following.point(0, 0, across)
+            then = t.points if following is None else following.point(0)
             with (
-                T.serial(rows * columns) as number,
+                T.serial(points.count) as number,
                 T.serial(blocks) as g,
                 T.serial(count) as block,
             ):
-                p = T.Bind(self._point(points, number))
+                p = T.Bind(points.point(number))
                 start = points.first + T.min(block * reg_n, points.tiles - reg_n)
 
                 def pixels(
@@ -142,9 +136,7 @@ class Emitter:
                     return transformed[chunk, p * t.tiles + start + j, channels]
 
                 is_last = g + 1 == blocks
-                further = tirx.Select(
-                    number + 1 == rows * columns, then, self._point(points, number + 1)
-                )
+                further = tirx.Select(number + 1 == points.count, then, points.point(number + 1))
                 coming = (
                     tirx.Select(is_last, further, p),
                     tirx.Select(is_last, first, first + g + 1),
@@ -154,12 +146,6 @@ class Emitter:
                 )
                 numbers = [self._sum(g, start + j, v) for j, v in places]
                 self._store_sums(acc, places, sums, [(p, n) for n in numbers], None)
-
-    def _point(self, points: PointClass, number: Any) -> Any:
-        """Return a point of a class by its number in it."""
-        columns = len(points.columns)
-        row, column = tirx.floordiv(number, columns), tirx.floormod(number, columns)
-        return points.point(row, column, self.tiling.filters[1].span)
 
     def _register_tile(
         self,

@@ -184,8 +184,7 @@ class Tiling:
         if self.edges is None:
             return [(self.points, ceil_div(self.tiles, reg_n), reg_n)]
         return [
-            (len(points.rows) * len(points.columns), *register_tiles(points.tiles, reg_n))
-            for points in self.edges.classes
+            (points.count, *register_tiles(points.tiles, reg_n)) for points in self.edges.classes
         ]
 
     @property
@@ -196,7 +195,11 @@ class Tiling:
     @property
     def strip_tiles(self) -> int:
         """Tiles of the longest strip, with those that only fill its last register tile."""
-        return self.tiles if self.edges else self.strip_blocks * self.scheme.reg_n
+        return self._filled(self.strip_blocks)
+
+    def _filled(self, blocks: int) -> int:
+        """Tiles of so many register tiles; of whole and smaller ones there are no others."""
+        return self.tiles if self.edges else blocks * self.scheme.reg_n
 
     @property
     def group(self) -> int:
@@ -267,8 +270,7 @@ class Tiling:
 
     def _sum_bytes(self, strips: int) -> int:
         each = self.points * self.scheme.reg_oc * bytes_of(self.domain.numerics.sum)
-        tiles = self.tiles if self.edges else ceil_div(self.blocks, strips) * self.scheme.reg_n
-        return tiles * each
+        return self._filled(ceil_div(self.blocks, strips)) * each
 
     @property
     def weight_bytes(self) -> int:
@@ -278,7 +280,7 @@ class Tiling:
 
     def _input_bytes(self, blocks: int) -> int:
         each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.data)
-        return (self.tiles if self.edges else blocks * self.scheme.reg_n) * each
+        return self._filled(blocks) * each
 
     def strip_start(self, strip: Any) -> Any:
         """First register tile of a strip."""

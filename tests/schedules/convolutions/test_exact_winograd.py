@@ -7,6 +7,7 @@ import needs
 import numpy as np
 import pytest
 from any_integers import in_any_integers
+from drawn_winograd import drawn_case
 from integer_winograd import (
     HASWELL,
     PAD,
@@ -14,7 +15,6 @@ from integer_winograd import (
     ZEN4,
     assert_computes_with_instructions,
     assert_loops_over_products,
-    drawn_case,
 )
 from kernel_harness import build, call
 
@@ -27,7 +27,7 @@ from neocpu.schedules.convolutions.conv2d_reference import (
 )
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
-from neocpu.schedules.convolutions.winograd import exact_filter, exactness
+from neocpu.schedules.convolutions.winograd import edge_tiles, exact_filter, exactness
 from neocpu.schedules.convolutions.winograd.exact_filter import (
     FACTOR,
     FILTERS,
@@ -223,10 +223,7 @@ def test_ends_take_smaller_tiles(height, width, points, threads):
     for reg_n in (1, 4, 28):
         scheme = WinogradScheme(32, 16, reg_n, 4, 16, 1, oc_split=True, edge_tiles=True)
         tiling = Tiling(workload, scheme, 16)
-        products = [
-            (len(each.rows) * len(each.columns) * each.tiles) for each in tiling.edges.classes
-        ]
-        assert sum(products) == 2 * points
+        assert sum(each.count * each.tiles for each in tiling.edges.classes) == 2 * points
         check(workload, scheme, threads)
 
 
@@ -255,19 +252,25 @@ def test_16_bits_hold_what_is_transformed(tile):
     assert np.abs(transformed_weights(every).astype(int)).max() == 28800
 
 
-@pytest.mark.parametrize("wrong", ["inverse", "matrix"])
+@pytest.mark.parametrize("wrong", ["inverse", "matrix", "edge"])
 def test_a_wrong_constant_is_found(monkeypatch, wrong):
     if wrong == "inverse":
         # The lowest bit whose product with a multiple of four is not beyond 32 bits is the last
         # that counts: that of an odd sum alone.
         monkeypatch.setattr(exact_filter, "_INVERSE", exact_filter._INVERSE ^ 1 << 29)
-    else:
+    elif wrong == "matrix":
         matrix = [list(row) for row in exact_filter._KERNEL_MATRIX]
-        matrix[1][2] = -4  # of a point that all tiles have
+        matrix[4][2] = 1
         monkeypatch.setattr(exact_filter, "_KERNEL_MATRIX", matrix)
+    else:
+        monkeypatch.setitem(exact_filter._POINTS, 1, (0, 1, 3))
+        edge_tiles.edge_tiles.cache_clear()
     workload = WORKLOADS[4]
+    schemes = template.space(workload, HASWELL)
+    scheme = next(each for each in schemes if each.edge_tiles == (wrong == "edge"))
     with pytest.raises(AssertionError, match="largest error"):
-        check(workload, template.space(workload, HASWELL)[0], target=HASWELL)
+        check(workload, scheme, target=HASWELL)
+    edge_tiles.edge_tiles.cache_clear()
 
 
 @pytest.mark.parametrize(

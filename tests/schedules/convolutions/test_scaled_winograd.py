@@ -8,6 +8,7 @@ import needs
 import numpy as np
 import pytest
 from any_integers import in_any_integers
+from drawn_winograd import drawn_case
 from integer_winograd import (
     HASWELL,
     PAD,
@@ -15,7 +16,6 @@ from integer_winograd import (
     ZEN4,
     assert_computes_with_instructions,
     assert_loops_over_products,
-    drawn_case,
 )
 from kernel_harness import build, call
 

@@ -1,0 +1,33 @@
+"""Convolutions drawn for Winograd's algorithm in integers, and schemes of any kind for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from neocpu.schedules.convolutions.winograd.domain import domain_of
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.scheme import WinogradScheme
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+
+def drawn_case(
+    rng: random.Random, numerics: Sequence[Numerics], tiles: Sequence[int]
+) -> tuple[Conv2dWorkload, WinogradScheme, int]:
+    """Draw a convolution, a scheme and threads, all of which mostly divide nothing."""
+    lanes = 16
+    image, padding = ([rng.randint(1, 15) for _ in range(2)], [rng.randint(0, 4) for _ in range(4)])
+    image = [max(size, 3 - sum(padding[axis::2])) for axis, size in enumerate(image)]
+    workload = Conv2dWorkload(
+        *(rng.randint(1, 3), rng.choice([16, 17, 31, 64, 97, 131]), *image, rng.randint(16, 70)),
+        *((3, 3), (1, 1), tuple(padding)),
+        numerics=rng.choice(numerics),
+    )
+    scheme = WinogradScheme(
+        *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7)),
+        *(rng.choice(tiles), lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
+    )
+    if scheme.oc_split and domain_of(workload).edge_tiles(scheme.tile, workload):
+        scheme = replace(scheme, edge_tiles=rng.random() < 0.7)
+    return workload, scheme, rng.randint(1, 3)
