@@ -72,6 +72,7 @@ NETWORK_RATES: Final[dict[str, NetworkRates]] = {
             "conv2d_dot of bfloat16": 1.03,
             "conv2d_dot of uint8": 0.943,
             "conv2d_grouped": 1.93,
+            "conv2d_grouped of uint8": 1.22,
             "conv2d_nchw of planes": 1.43,
             "conv2d_pointwise": 1.15,
             "conv2d_strassen": 1.07,

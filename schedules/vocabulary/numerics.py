@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from neocpu.foundation.dtypes import DTYPES
+from neocpu.foundation.dtypes import DTYPES, bytes_of
 
 Granularity: TypeAlias = Literal["tensor", "channel"]
 Role: TypeAlias = Literal["data", "weights", "output"]
@@ -115,6 +115,11 @@ class Numerics:
     def reads_float32(self) -> bool:
         """Whether data are of float32 too: output alone may be stored as bytes."""
         return self.computes_in_float32 and self.data == "float32"
+
+    @property
+    def group(self) -> int:
+        """Products that an instruction adds to each sum: of what a word of 32 bits has of data."""
+        return 1 if self.computes_in_float32 else 4 // bytes_of(self.data)
 
     @property
     def kind(self) -> str:

@@ -65,6 +65,9 @@ MORE = [
     Conv2dWorkload(1, 96, 8, 8, 64, (3, 3), (2, 2), PAD, numerics=INTEGERS, epilogue=PLAIN),
     Conv2dWorkload(1, 64, 7, 7, 256, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
     Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(
+        1, 36, 9, 11, 36, (3, 3), padding=PAD, groups=9, numerics=INTEGERS, epilogue=RESIDUAL
+    ),
 ]
 HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
 WIDENED = replace(HALVES, weights="float32")

@@ -6,9 +6,15 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from kernel_harness import HOST, run
+from any_integers import in_any_integers
+from kernel_harness import HOST, build, call, run
 
-from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_arguments, random_operands
+from neocpu.schedules.convolutions.conv2d_reference import (
+    conv2d,
+    kernel_arguments,
+    random_operands,
+    wrong_answer,
+)
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
@@ -36,3 +42,21 @@ def check_template(
     np.testing.assert_allclose(
         got, conv2d(workload, exact), rtol=1e-4, atol=2e-6 * math.sqrt(taps), err_msg=str(scheme)
     )
+
+
+def check_exact(
+    template, workload: Conv2dWorkload, scheme, threads: int, target: CpuTarget
+) -> None:
+    """Run one scheme of a convolution of integers, which may not err, on a CPU of any kind."""
+    operands = random_operands(workload, 1)
+    weights = template.pack_weights(operands.weights, workload, scheme)
+    arguments = kernel_arguments(workload, scheme, operands, weights)
+    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
+    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
+    func = in_any_integers(template.lower(workload, scheme, target, threads), target)
+    expected = conv2d(workload, operands)
+    assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
+    kernel = build(func)
+    for unwritten in (1, 2):  # where nothing is written, either shows
+        (got,) = call(kernel, arguments, [np.full(shape, unwritten, dtype)])
+        assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
-from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_kernel import Emitter
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
@@ -166,18 +165,13 @@ def argument_shapes(
 def _weight_shape(workload: Conv2dWorkload, scheme: DotScheme) -> tuple[int, ...]:
     ins = ceil_div(workload.kernel_shape[1], scheme.ic_bn)
     outs = output_blocks(workload, scheme)
-    group = _group(workload)
+    group = workload.numerics.group
     return (outs, ins, *workload.kernel, scheme.ic_bn // group, scheme.reg_oc * group)
-
-
-def _group(workload: Conv2dWorkload) -> int:
-    """Return how many products a word of 32 bits has the data of."""
-    return 4 // bytes_of(workload.numerics.data)
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: DotScheme) -> KernelLayout:
     """``OIHW[ic_bn / group]i[reg_oc]o[group]i``."""
-    return KernelLayout(scheme.ic_bn, scheme.reg_oc, _group(workload))
+    return KernelLayout(scheme.ic_bn, scheme.reg_oc, workload.numerics.group)
 
 
 def pack_weights(
@@ -189,7 +183,7 @@ def pack_weights(
     o, i, *_ = weights.shape
     pad = ((0, outs * scheme.reg_oc - o), (0, ins * scheme.ic_bn - i), (0, 0), (0, 0))
     split = np.pad(weights, pad).reshape(
-        outs, scheme.reg_oc, ins, groups, _group(workload), kernel_h, kernel_w
+        outs, scheme.reg_oc, ins, groups, workload.numerics.group, kernel_h, kernel_w
     )
     return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4)).reshape(shape)
 

@@ -157,24 +157,30 @@ def fold(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: GroupScheme) -> KernelLayout:
-    """``OIHW1i[oc_bn]o``."""
-    return KernelLayout(1, scheme.oc_bn)
+    """``OIHW1i[oc_bn]o``, or ``OIHW1i[oc_bn]o4i`` where products of bytes are added up."""
+    group = workload.numerics.group
+    return KernelLayout(group, scheme.oc_bn, group)
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: GroupScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(C, I, KH, KW)`` weights to ``(ceil(C/x), I, KH, KW, x)``, padded lanes zero."""
+    """Pack ``(C, I, KH, KW)`` weights as `argument_shapes` says, zeros where padded."""
     packed = weight_layout(workload, scheme).pack(weights)
-    return packed.reshape(*packed.shape[:4], scheme.oc_bn)
+    return packed.reshape(*packed.shape[:4], -1)
 
 
 def argument_shapes(
     workload: Conv2dWorkload, scheme: GroupScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
-    chunks = ceil_div(workload.image_channels, scheme.oc_bn)
-    weights = (chunks, *workload.kernel_shape[1:], scheme.oc_bn)
+    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+
+    The weights are ``(ceil(C/x), I / group, KH, KW, x * group)``, of which ``group`` is that of the
+    numerics.
+    """
+    chunks, group = ceil_div(workload.image_channels, scheme.oc_bn), workload.numerics.group
+    _, width, *kernel = workload.kernel_shape
+    weights = (chunks, width // group, *kernel, scheme.oc_bn * group)
     return convolution_arguments(workload, scheme, weights)
 
 
@@ -224,7 +230,7 @@ def estimate(
     """
     unit = target.dot_unit(workload.numerics)
     vectors = ceil_div(scheme.oc_bn, unit.lanes)
-    group, kernel_w = workload.kernel_shape[1], workload.kernel[1]
+    group, kernel_w = workload.kernel_shape[1] // unit.group, workload.kernel[1]
     down, across = (mean_taps(workload, axis) for axis in (0, 1))
     # Where it takes as long as a multiply-add.
     each_step = 1 / unit.per_cycle if unit.by_lane else STEP_CYCLES
@@ -244,7 +250,7 @@ def estimate(
     bands = _bands(workload, scheme, threads)
     maps = workload.batch * ceil_div(workload.image_channels, scheme.oc_bn)
     if not workload.numerics.reads_float32:
-        row += WIDEN_CYCLES * workload.stride[0] * workload.width
+        row += WIDEN_CYCLES * (group if unit.group > 1 else 1) * workload.stride[0] * workload.width
     rows = ceil_div(maps * bands.count, threads) * ceil_div(workload.out_height, bands.count)
     seconds = rows * vectors * row / target.frequency
     if bytes_of(workload.numerics.output) * max(scheme.oc_bn, scheme.out_bn) > LINE:

@@ -3,6 +3,9 @@
 A lane still is an output channel, so groups narrower than a vector waste none: the channels that a
 vector of outputs reads are the same lanes of the input, and one shuffle spreads a channel of each
 group over its group. Each input pixel that is spread serves every column it is under the window of.
+
+Bytes of groups narrower than a vector are spread four at a time, for instructions that add up four
+products (VPDPBUSD): a row at a time, once for all the rows of output that read it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from neocpu.schedules.convolutions.in_groups.conv2d_depthwise import (
     schemes_of,
     weight_layout,
 )
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -38,15 +42,34 @@ __all__ = [
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether groups make as many channels as they read, and vectors hold whole ones or parts."""
     numerics = workload.numerics
-    if not numerics.computes_in_float32 or workload.prologue:
+    unit = target.find_dot_unit(numerics)
+    if unit is None or workload.prologue:
         return False
-    width, lanes = workload.image_channels // workload.groups, target.dot_unit(numerics).lanes
+    width, lanes = workload.image_channels // workload.groups, unit.lanes
+    if not numerics.computes_in_float32 and not _adds_products(workload, unit):
+        return False
     if width >= lanes and not numerics.reads_float32:
         return False
     return (
         workload.groups > 1 < width
         and workload.image_channels == workload.out_channels
         and (width % lanes == 0 or lanes % width == 0)
+    )
+
+
+def _adds_products(workload: Conv2dWorkload, unit: DotUnit) -> bool:
+    """Whether groups are of whole words, of what is 0 around images, for one instruction of x86.
+
+    What lies around images is left out, as of float32.
+    """
+    return (
+        unit.group == 4
+        and bool(unit.intrinsic)
+        and not unit.by_lane
+        and workload.image_channels // workload.groups % unit.group == 0
+        and workload.image_channels >= unit.lanes
+        and workload.frames is None
+        and not workload.pads_with_zero_point
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.schedules.convolutions.dot_products.dot_instructions import add_products
 from neocpu.schedules.convolutions.in_groups.widened_rows import WidenedRows
 from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.operators.epilogue import apply_steps, buffer_readers, in_type
@@ -74,8 +75,9 @@ class Emitter:
         buffers: Sequence[Any],
     ) -> None:
         self._workload, self._scheme = workload, scheme
-        self._lanes = math.gcd(target.dot_unit(workload.numerics).lanes, scheme.oc_bn)
-        self._by_lane = target.dot_unit(workload.numerics).by_lane
+        self._unit = target.dot_unit(workload.numerics)
+        self._lanes = math.gcd(self._unit.lanes, scheme.oc_bn)
+        self._by_lane = self._unit.by_lane
         data, self._weights, *operands, output = buffers
         self._data, self._output = bits_of(data), bits_of(output)
         self._zero = operands.pop(0) if workload.pads_with_zero_point else None
@@ -242,7 +244,7 @@ class Emitter:
                     self._begin(acc, begun.pop(offset, []), image, channel)
                     pixel = T.Bind(pixel_at(x * w.stride[1] + offset))
                     for j, kw in users[offset]:
-                        value = acc[j, every] + pixel * weights[kw]
+                        value = self._multiplied(acc[j, every], pixel, weights[kw])
                         T.buffer_store(acc, value, [j, every])
 
         taps.emit(tap_row)
@@ -256,6 +258,12 @@ class Emitter:
                 index = (image, out[0], y, x + j, out[1] + o)
                 value = apply_steps(acc[j, o], *self._epilogue, index)
                 T.buffer_store(self._output, in_type(value, w.numerics.output), list(index))
+
+    def _multiplied(self, sums: Any, pixel: Any, weights: Any) -> Any:
+        """Return the vector ``sums`` with a pixel's products added."""
+        if self._unit.group == 1:
+            return sums + pixel * weights
+        return add_products(sums, (pixel,), (weights,), self._unit)
 
     def _row_number(self, row: Any) -> Any:
         """Return ``row``, which lies in the image, as an address is best computed from it.
@@ -308,14 +316,26 @@ class Emitter:
         """Yield the steps of one image, whose weights are behind those of ``before`` channels.
 
         Where groups are narrower than a vector, its input channels are the same lanes: each step
-        spreads one channel of each group over its group. Else they are read one by one.
+        spreads one channel of each group over its group, or a word of channels. Else they are read
+        one by one.
         """
-        lanes, width = self._lanes, self._width
+        lanes, width, group = self._lanes, self._width, self._unit.group
         weights = self._weights
 
         def weight_at(i: Any) -> Callable[[Any, Any], Any]:
-            return lambda kh, kw: weights[chunk, before + i, kh, kw, span(lane, lanes)]
+            vector = span(lane * group, lanes * group)
+            return lambda kh, kw: weights[chunk, before + i, kh, kw, vector]
 
+        if group > 1:
+            assert self._widened is not None
+            kind = f"{self._workload.numerics.data}x{lanes * group}"
+            for word in range(width // group):
+
+                def word_at(column: Any, word: int = word, rows: Any = self._widened) -> Any:
+                    return tirx.reinterpret(kind, rows.pixel(row, column, word))
+
+                yield word_at, weight_at(word)
+            return
         if width < lanes or width == 1:
             for i in range(width):
                 spread = [at // width * width + i for at in range(lanes)]

@@ -1,4 +1,7 @@
-"""Rows of bytes or bfloat16 as float32: each widened once, for all rows of output that read it."""
+"""Rows of bytes or bfloat16 as kernels multiply them: made once, for all rows that read them.
+
+That is as float32; or as words of four bytes, each in all the lanes of its group.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 class WidenedRows:
-    """The rows under a window, of one vector of channels, as what they stand for in float32.
+    """The rows under a window, of one vector of channels, in what sums are of.
+
+    In float32 that is what they stand for. In int32 a pixel is as many vectors as a group has words
+    of four channels.
 
     A ring of as many rows as a window spans, rounded up to a power of two: row ``y`` of the image
     lies at ``y`` modulo that. Created inside the builder's frame.
@@ -27,14 +33,18 @@ class WidenedRows:
 
     def __init__(self, workload: Conv2dWorkload, lanes: int, data: Any, zero: Any | None) -> None:
         self._workload, self._lanes, self._data, self._zero = workload, lanes, data, zero
+        group = workload.numerics.group
+        self._words = workload.kernel_shape[1] // group if group > 1 else 0
+        self._kind = f"float32x{lanes}"
         self._reach = (workload.kernel[0] - 1) * workload.dilation[0] + 1
         self._mask = (1 << (self._reach - 1).bit_length()) - 1
-        shape = (self._mask + 1, workload.width, lanes)
+        shape = (self._mask + 1, workload.width, lanes * max(self._words, 1))
         self._rows = T.alloc_buffer(shape, workload.numerics.sum, layout=None)
 
-    def pixel(self, row: Any, column: Any) -> Any:
-        """Return a vector of channels of a row that was widened."""
-        return self._rows[tirx.bitwise_and(row, self._mask), column, span(0, self._lanes)]
+    def pixel(self, row: Any, column: Any, word: int = 0) -> Any:
+        """Return a vector of channels, or of words, of a row that was widened."""
+        vector = span(word * self._lanes, self._lanes)
+        return self._rows[tirx.bitwise_and(row, self._mask), column, vector]
 
     def widen(self, place: tuple[Any, Any, Any], first: Any, y: Any) -> None:
         """Widen what row ``y`` of the output reads and the one before it, from ``first``, did not.
@@ -46,10 +56,21 @@ class WidenedRows:
         before = T.Select(y == first, top, T.max(top, top - w.stride[0] + self._reach))
         start = T.Bind(T.max(T.min(before, w.height), 0))
         end = T.max(T.min(top + self._reach, w.height), start)
-        kind, every = f"float32x{self._lanes}", span(lane, self._lanes)
-        zero = None if self._zero is None else T.Bind(self._zero[every].astype(kind))
+        every = span(lane, self._lanes)
+        zero = None if self._zero is None else T.Bind(self._zero[every].astype(self._kind))
         with T.serial(end - start) as row, T.serial(w.width) as column:
             stored = self._data[image, chunk, start + row, column, every]
-            value = stored.astype(kind) if self._data.dtype == "uint8" else widened(stored)
-            at = [tirx.bitwise_and(start + row, self._mask), column, span(0, self._lanes)]
-            T.buffer_store(self._rows, value if zero is None else value - zero, at)
+            slot = tirx.bitwise_and(start + row, self._mask)
+            for number, vector in enumerate(self._made(stored, zero)):
+                at = [slot, column, span(number * self._lanes, self._lanes)]
+                T.buffer_store(self._rows, vector, at)
+
+    def _made(self, stored: Any, zero: Any | None) -> list[Any]:
+        """Return the vectors of a pixel."""
+        if not self._words:
+            value = stored.astype(self._kind) if self._data.dtype == "uint8" else widened(stored)
+            return [value if zero is None else value - zero]
+        words = T.Bind(tirx.reinterpret(f"int32x{self._lanes // 4}", stored))
+        width = 4 * self._words
+        first = [lane // width * self._words for lane in range(self._lanes)]
+        return [T.Shuffle([words] * 4, [of + word for of in first]) for word in range(self._words)]

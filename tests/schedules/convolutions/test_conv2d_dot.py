@@ -6,15 +6,10 @@ import needs
 import numpy as np
 import pytest
 from any_integers import in_any_integers
+from conv_reference import check_exact
 from kernel_harness import build, call
 
 from neocpu.schedules import registry
-from neocpu.schedules.convolutions.conv2d_reference import (
-    conv2d,
-    kernel_arguments,
-    random_operands,
-    wrong_answer,
-)
 from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
@@ -60,18 +55,7 @@ WORKLOADS = [
 
 
 def check(workload, scheme, threads=1, target=ZEN4):
-    operands = random_operands(workload, 1)
-    weights = template.pack_weights(operands.weights, workload, scheme)
-    arguments = kernel_arguments(workload, scheme, operands, weights)
-    *shapes, (shape, dtype) = template.argument_shapes(workload, scheme)
-    assert [(a.shape, str(a.dtype)) for a in arguments] == shapes
-    func = in_any_integers(template.lower(workload, scheme, target, threads), target)
-    expected = conv2d(workload, operands)
-    assert np.unique(expected).size > min(20, expected.size // 20)  # neither clipped nor all equal
-    kernel = build(func)
-    for unwritten in (1, 2):  # where nothing is written, either shows
-        (got,) = call(kernel, arguments, [np.full(shape, unwritten, dtype)])
-        assert wrong_answer(scheme, got, expected) is None, (str(workload), str(scheme))
+    check_exact(template, workload, scheme, threads, target)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)

@@ -3,14 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from conv_reference import EPILOGUES, check_template
+from conv_reference import EPILOGUES, check_exact, check_template
 from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.in_groups import conv2d_grouped as template
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 HASWELL = FOREIGN[0]  # vectors of eight
 ONE = (1, 1, 1, 1)
@@ -34,6 +36,63 @@ WORKLOADS = [
     grouped(8, 8, 8, 8, padding=ONE),
     grouped(24, 5, 3, 3, padding=ONE),  # blocks of 16 would end within a sixth group
 ]
+BYTES = Numerics("uint8", "int8", "int32", "uint8")
+SUMS = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
+STORED = (*SUMS, EpilogueOp("quantise", (3.0,)))
+RESIDUAL = (*SUMS, EpilogueOp("add"), EpilogueOp("relu"), EpilogueOp("quantise", (0.0,)))
+TO_FLOAT = {"numerics": replace(BYTES, output="float32"), "epilogue": SUMS}
+WITH_DOT_PRODUCTS = [parse_target(f"llvm -mcpu={name}") for name in ("znver4", "alderlake")]
+WORKLOADS_OF_BYTES = [
+    grouped(4, 9, 9, 11, padding=ONE, numerics=BYTES, epilogue=STORED),
+    grouped(4, 23, 6, 9, (3, 2), 2, stride=(2, 1), padding=ONE, numerics=BYTES, epilogue=RESIDUAL),
+    grouped(4, 4, 7, 7, dilation=(2, 2), padding=(2, 1, 2, 3), **TO_FLOAT),
+    grouped(4, 16, 1, 1, (1, 1), numerics=BYTES, epilogue=STORED),
+    grouped(4, 5, 40, 3, (5, 1), padding=(0, 2, 3, 0), **TO_FLOAT),
+]
+WIDER_WORKLOADS_OF_BYTES = [
+    grouped(8, 11, 9, 12, padding=ONE, numerics=BYTES, epilogue=RESIDUAL),
+    grouped(8, 2, 5, 5, (7, 7), stride=(3, 3), padding=(3, 3, 3, 3), **TO_FLOAT),
+]
+
+
+@pytest.mark.parametrize(
+    ("workload", "target"),
+    [
+        *((each, target) for each in WORKLOADS_OF_BYTES for target in WITH_DOT_PRODUCTS),
+        *((each, WITH_DOT_PRODUCTS[0]) for each in WIDER_WORKLOADS_OF_BYTES),
+    ],
+    ids=str,
+)
+def test_sums_of_bytes_are_exact(workload, target):
+    schemes = template.space(workload, target)
+    check_exact(template, workload, schemes[0], 1, target)
+    check_exact(template, workload, schemes[-1], 3, target)
+    layouts = DataLayout(64), DataLayout(32)
+    folded = template.fold(workload, schemes[0], *layouts, target)
+    if folded is not None:
+        check_exact(template, workload, folded, 2, target)
+
+
+def test_takes_bytes_by_words_of_what_is_zero_around_images():
+    workload, (zen4, alder_lake) = WORKLOADS_OF_BYTES[0], WITH_DOT_PRODUCTS
+    assert template.applies(workload, zen4)
+    assert template.applies(WIDER_WORKLOADS_OF_BYTES[0], zen4)
+    assert not template.applies(WIDER_WORKLOADS_OF_BYTES[0], alder_lake), "a vector is a group"
+    assert not template.applies(workload, HASWELL), "no instruction"
+    assert not template.applies(grouped(2, 16, 9, 9, numerics=BYTES), zen4), "half words"
+    assert not template.applies(grouped(4, 3, 9, 9, numerics=BYTES), zen4), "half a vector"
+    around = replace(BYTES, quantised=(("data", Quantisation("tensor", symmetric=False)),))
+    assert not template.applies(replace(workload, numerics=around), zen4)
+    assert template.applies(replace(workload, numerics=around, padding=(0,) * 4), zen4)
+
+
+@pytest.mark.parametrize("target", WITH_DOT_PRODUCTS, ids=lambda target: target.mcpu)
+def test_bytes_are_multiplied_four_at_a_time(target):
+    workload = grouped(4, 32, 56, 56, padding=ONE, numerics=BYTES, epilogue=STORED)
+    best = registry.schemes(workload, target)[0]
+    assert isinstance(best, GroupedScheme)
+    assembly = compile_for(template.lower(workload, best, target), target)
+    assert assembly.count("vpdpbusd") >= 3 * best.reg_n
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
