@@ -120,7 +120,7 @@ class RowTile:
     def _added(self, sums: Any, factors: Any, vector: Any) -> Any:
         if self.unit.group == 1:
             return sums + factors * vector
-        return add_dot(sums, factors, vector)
+        return add_dot(sums, vector, factors)
 
 
 def choose_tile(

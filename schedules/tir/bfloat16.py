@@ -91,9 +91,9 @@ def dot_products(intrinsic: str, lanes: int) -> Any:
     sums, words, pairs = f"<{lanes} x float>", f"<{lanes} x i32>", f"<{2 * lanes} x bfloat>"
     definition = f"""
 declare {sums} @{intrinsic}({sums}, {pairs}, {pairs})
-define {sums} @{_DOT}({sums} %sums, {words} %data, {words} %weights) alwaysinline nounwind {{
-  %a = bitcast {words} %data to {pairs}
-  %b = bitcast {words} %weights to {pairs}
+define {sums} @{_DOT}({sums} %sums, {words} %vector, {words} %spread) alwaysinline nounwind {{
+  %a = bitcast {words} %vector to {pairs}
+  %b = bitcast {words} %spread to {pairs}
   %result = call {sums} @{intrinsic}({sums} %sums, {pairs} %a, {pairs} %b)
   ret {sums} %result
 }}
@@ -101,9 +101,12 @@ define {sums} @{_DOT}({sums} %sums, {words} %data, {words} %weights) alwaysinlin
     return llvm_definition(definition)
 
 
-def add_dot(sums: Any, data: Any, weights: Any) -> Any:
-    """Return ``sums`` with the products of pairs of bfloat16, in words of 32 bits, added."""
-    return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, data, weights)
+def add_dot(sums: Any, vector: Any, spread: Any) -> Any:
+    """Return ``sums`` with the products of pairs of bfloat16, in words of 32 bits, added.
+
+    Of ``spread`` all words are one, which the instruction may read from memory.
+    """
+    return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, vector, spread)
 
 
 def rounds_vectors(dtype: str, unit: DotUnit | None) -> bool:

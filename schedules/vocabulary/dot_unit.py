@@ -81,8 +81,8 @@ class DotUnit:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether data and weights are of one type to the instruction."""
-        return self.intrinsic in (_SDOT, _UDOT)
+        """Whether data and weights are of one type to an instruction, so that either comes first."""
+        return bool(self.intrinsic) and not self.intrinsic.startswith((_VPDPBUSD, _USDOT))
 
     @property
     def widens_floats(self) -> bool:
@@ -129,6 +129,7 @@ _VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
 _VPDPWSSD = "llvm.x86.avx512.vpdpwssd"
 _VPMADDWD = ("llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512")
 _SDOT, _UDOT = "llvm.aarch64.neon.sdot", "llvm.aarch64.neon.udot"
+_USDOT = "llvm.aarch64.neon.usdot"
 _BYTES_OF_A_SUM: Final = 4
 _HALVES_OF_A_SUM: Final = 2
 _BF16: Final = ("bfloat16", "bfloat16", "float32")
@@ -145,7 +146,7 @@ _KINDS = (
     _Kind(_X86 | _ARM | {"sse"}, *_BF16, "", 2),
     _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, _SDOT),
     _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, _UDOT),
-    _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
+    _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, _USDOT),
     _Kind(_ARM, "uint8", "int8", "int32", "dotprod", 4, _SDOT, SIGN_BIT),
     _Kind(frozenset({"avx512"}), *_INT16, "avx512vnni", 2, f"{_VPDPWSSD}.512"),
     _Kind(frozenset({"avx2"}), *_INT16, "avxvnni", 2, f"{_VPDPWSSD}.256"),

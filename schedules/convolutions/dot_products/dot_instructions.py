@@ -105,11 +105,10 @@ def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> A
         return (Wrapping(sums) + Wrapping(products)).value
     if unit.intrinsic:
         (pixels,), (taps,) = data, weights
-        # NEON takes a lane of the second factor: of data, but where they must come first.
-        is_float = str(sums.ty.dtype).startswith("float32")
-        swapped = unit.by_lane and (is_float or unit.is_symmetric)
-        first, second = (taps, pixels) if swapped else (pixels, taps)
-        if is_float:
+        # x86 takes the second factor from memory, one word for all lanes, and NEON a lane of it: of
+        # data, but where they must come first. A word that LLVM loads by itself costs a fifth more.
+        first, second = (taps, pixels) if unit.is_symmetric else (pixels, taps)
+        if str(sums.ty.dtype).startswith("float32"):
             return add_dot(sums, first, second)
         return tirx.call_llvm_pure_intrin(sums.ty.dtype, unit.intrinsic, sums, first, second)
     if _widens(unit):
