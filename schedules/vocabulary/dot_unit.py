@@ -81,7 +81,7 @@ class DotUnit:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether data and weights are of one type to an instruction, so that either comes first."""
+        """Whether data and weights are of one type to an instruction: either may come first."""
         return bool(self.intrinsic) and not self.intrinsic.startswith((_VPDPBUSD, _USDOT))
 
     @property
