@@ -139,6 +139,13 @@ def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Sc
     return tuple(ordered)
 
 
+def sparing_schemes(workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
+    """Return the schemes besides those of `schemes` that keep fewer bytes of weights."""
+    templates = (each for each in _applying(workload, target) if isinstance(each, ConvTemplate))
+    found = (each.sparing(workload, target) for each in templates if each.sparing is not None)
+    return tuple(scheme for some in found for scheme in some)
+
+
 def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
     """Whether the template of a scheme can compute ``workload`` by it, as far as that is known.
 

@@ -67,6 +67,8 @@ class CostModel(MemoryCosts):
     by_packing : bool
         Whether choices are offered besides the best one that read the weights packed otherwise,
         which another plan may need anyway.
+    sparing : bool
+        Whether schemes are offered besides that keep fewer bytes of weights and are slower.
     """
 
     templates: frozenset[str] | None = None
@@ -75,6 +77,7 @@ class CostModel(MemoryCosts):
     keep: Keep = make_anew
     keeps_choices: bool = True
     by_packing: bool = False
+    sparing: bool = False
 
     def price(self, choice: Choice) -> float:
         """Return what the search minimises: a choice's seconds, and what its weights cost."""
@@ -147,7 +150,10 @@ class CostModel(MemoryCosts):
             return [(scheme.to_json(), self._estimate(workload, scheme)) for scheme in found]
 
         rows = self.keep(f"schemes {workload!r} {self.target!r} {self.threads}", estimated)
-        return {scheme_from_json(scheme): seconds for scheme, seconds in rows}
+        listed = {scheme_from_json(scheme): seconds for scheme, seconds in rows}
+        for scheme in registry.sparing_schemes(workload, self.target) if self.sparing else ():
+            listed[scheme] = self._estimate(workload, scheme)
+        return listed
 
     def _admitted(self, workload: Conv2dWorkload, known: Iterable[Scheme]) -> tuple[Scheme, ...]:
         every = registry.admitted(self.admission, known, workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Container
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
@@ -21,7 +22,13 @@ from neocpu.planning.optimisation_levels import (
     plan_layouts,
 )
 from neocpu.planning.precision import Precision, parse_precision
-from neocpu.planning.weight_limit import in_seconds, plan_sparingly, plan_within, price_kept
+from neocpu.planning.weight_limit import (
+    in_seconds,
+    most_of_integers,
+    plan_sparingly,
+    plan_within,
+    price_kept,
+)
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -122,14 +129,20 @@ class PlanOptions:
         """
         choosing = self.allowing(network, costs.target)
 
-        def solve(byte_price: float, *, keeps: bool = True) -> LayoutPlan:
-            priced = replace(costs, byte_price=byte_price, keeps_choices=keeps)
+        def solve(byte_price: float, *, within: bool = False) -> LayoutPlan:
+            priced = replace(costs, byte_price=byte_price, keeps_choices=not within, sparing=within)
             return plan_layouts(choosing, priced, self.opt, self.solver, self.limits)
 
         limit, (*_, bandwidth) = self.max_weights, costs.target.bandwidths
         plan = plan_sparingly(bandwidth, solve)
+        sparing = partial(solve, within=True)
         if limit is not None and fixed_weights + plan.weight_bytes > limit:
-            plan = plan_within(limit, fixed_weights, partial(solve, keeps=False))
+            plan = plan_within(limit, fixed_weights, sparing)
+        elif limit is None:
+            most = most_of_integers(plan, costs, fixed_weights)
+            if most is not None and fixed_weights + plan.weight_bytes > most:
+                with suppress(UsageError):  # of its own accord: where none is so small, this does
+                    plan = plan_within(most, fixed_weights, sparing)
         if not plan.search.proven:
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan

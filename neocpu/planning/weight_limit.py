@@ -17,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
+from neocpu.planning.costs import CostModel
+from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.search.solver.plan import Plan
 
@@ -29,6 +32,9 @@ PROHIBITIVE = 1e-3
 # half of it, plans of VGG-16, DenseNet-121, SSD and MobileNet-v1 have 6 to 18 % fewer bytes; the
 # estimates say 1 to 3 % slower, but by turns none was, and VGG-16 1 % faster.
 KEPT = 0.6
+# Of what a network would keep in float32, one of integers may at most: who asks for 8 bits asks for
+# fewer bytes, too, and Winograd's are 72 of each nine that are given.
+MOST_OF_FLOAT32 = 0.45
 # A corner below the line through two others by less than this share is on it.
 ROUNDING = 1e-9
 
@@ -69,6 +75,25 @@ def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
     found = plan.search
     cost, bound = found.cost - paid, found.lower_bound - paid
     return replace(plan, search=replace(found, cost=cost, lower_bound=bound))
+
+
+def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | None:
+    """Return what the weights of a network of integers may take; None if it is of none.
+
+    Parameters
+    ----------
+    fixed : int
+        Bytes that no plan changes, those of dense layers among them.
+    """
+    pairs = zip(plan.network.ops, plan.choices, strict=True)
+    made = [(op, choice) for op, choice in pairs if isinstance(op, ConvOp)]
+    if not any(op.numerics(choice).weights == "int8" for op, choice in made):
+        return None
+    in_float = sum(costs.conv_choices(op.workload)[0].weight_bytes for op, _ in made)
+    for op in plan.network.dense:
+        in_float += op.weights.size * bytes_of("float32")
+        fixed -= op.packed_bytes(costs.target, costs.threads)
+    return int(MOST_OF_FLOAT32 * (in_float + fixed))
 
 
 def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:

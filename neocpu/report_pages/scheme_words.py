@@ -19,6 +19,7 @@ WORDS: Final[Mapping[str, str]] = {
     "more.",
     "strip": "Register tiles, along the image, that make one task of a thread.",
     "oc_split": "Whether threads share the output channels of a strip.",
+    "on_the_fly": "Whether weights are kept as they are given, and transformed in every run.",
     "edge_tiles": "Whether smaller tiles compute what whole ones leave over at the image's ends.",
     "ic_block": "Input channels of one pass, whose weights stay in the first-level cache.",
     "ic_half": "Input channels of each of two halves, of which seven products do for eight.",

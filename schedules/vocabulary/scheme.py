@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
 # Parameters that need not be there; 0, their default, leaves a kernel as it is without them.
-OPTIONAL = ("edge_tiles", "int16_groups", "out_bn", "sum_chunks")
+OPTIONAL = ("edge_tiles", "int16_groups", "on_the_fly", "out_bn", "sum_chunks")
 # Of any parameter: they count channels, pixels and tiles of them, of tensors that fit a memory.
 MAX_PARAMETER = 1 << 24
 
@@ -211,6 +211,9 @@ class WinogradScheme(BlockedScheme):
         Whether smaller tiles, of the same weights, compute what whole ones leave over at the ends
         of rows and columns: of the whole image, and with ``oc_split`` alone. ``reg_n`` then is
         what a register tile has at most. Where nothing is left over it changes nothing.
+    on_the_fly : bool
+        Whether weights, of bytes, are kept as they are given, and transformed by each task: with
+        ``oc_split`` alone. Of others it changes nothing.
     """
 
     template: ClassVar[str] = "conv2d_winograd"
@@ -220,6 +223,7 @@ class WinogradScheme(BlockedScheme):
     strip: int
     oc_split: bool
     edge_tiles: bool = False
+    on_the_fly: bool = False
 
 
 @dataclass(frozen=True, slots=True)

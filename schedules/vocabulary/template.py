@@ -101,6 +101,9 @@ class ConvTemplate(Template):
         Whether it applies steps to what it reads.
     spread : callable or None
         ``spread(workload, target, threads)``: schemes besides those of ``space``, for many threads.
+    sparing : callable or None
+        ``sparing(workload, target)``: schemes besides those, slower ones that keep fewer bytes of
+        weights, for plans that these are too many for.
     """
 
     workload: type[Workload] = Conv2dWorkload
@@ -116,3 +119,4 @@ class ConvTemplate(Template):
     keeps_weights: bool = False
     prologues: bool = False
     spread: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None
+    sparing: Callable[[Any, CpuTarget], tuple[Scheme, ...]] | None = None

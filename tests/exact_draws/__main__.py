@@ -86,7 +86,8 @@ def main() -> int:
         if wrong := first_wrong(rng, workload, scheme, built(kernel, cpu)):
             print(f"wrong: {workload} {scheme} {cpu.mcpu}: {wrong}")
             return 1
-        done[f"{cpu.mcpu}, {'edges' if scheme.edge_tiles else 'whole tiles'}"] += OPERANDS
+        kind = "edges" if scheme.edge_tiles else "whole tiles"
+        done[f"{cpu.mcpu}, {kind}{', on the fly' * scheme.on_the_fly}"] += OPERANDS
         print(f"\r{sum(done.values())} of {given.draws}", end="", file=sys.stderr, flush=True)
     for kind, count in sorted(done.items()):
         print(f"{count:6d} {kind}")

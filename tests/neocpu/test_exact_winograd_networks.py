@@ -7,6 +7,7 @@ from onnxruntime.quantization import QuantType
 
 import neocpu
 from neocpu.cli.plans.plan_text import proof_fields
+from neocpu.planning import weight_limit
 from tests.neocpu.quantised_models import image, quantised, wide_network
 
 AVX2 = "llvm -mcpu=haswell"
@@ -43,3 +44,26 @@ def test_other_plans_prove_nothing():
         quantised(wide_network()), precision="int8", target=AVX2, algorithms=["dot"], verify=False
     ) as compiled:
         assert proof_fields(compiled.plan) == []
+
+
+@needs.instruction_set("avx2")
+@pytest.mark.parametrize("how", ["asked for", "of its own accord"])
+def test_weights_are_transformed_on_the_fly_where_they_are_too_many(how, monkeypatch):
+    model = quantised(wide_network(), per_channel=True)
+    options = {"precision": "int8", "target": AVX2, "algorithms": ["winograd"], "small": True}
+    plans, outputs = [], []
+    for limited in (False, True):
+        limit = None
+        if limited and how == "asked for":
+            limit = plans[0]["weights"]["packed_bytes"] * 2 // 3
+        elif limited:
+            monkeypatch.setattr(weight_limit, "MOST_OF_FLOAT32", 0.25)
+        with neocpu.compile(model, **options, max_weights=limit, verify=False) as compiled:
+            plans.append(compiled.plan)
+            outputs.append(compiled.module()(image(1)))
+    kept, made = (str([op.get("scheme") for op in plan["ops"]]) for plan in plans)
+    assert "on_the_fly" not in kept
+    assert "on_the_fly" in made
+    sizes = [plan["weights"]["packed_bytes"] for plan in plans]
+    assert sizes[1] <= 2 / 3 * sizes[0]
+    assert np.array_equal(*outputs)

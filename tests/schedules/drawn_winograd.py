@@ -28,6 +28,9 @@ def drawn_case(
         *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7)),
         *(rng.choice(tiles), lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
     )
-    if scheme.oc_split and domain_of(workload).edge_tiles(scheme.tile, workload):
+    domain = domain_of(workload)
+    if scheme.oc_split and domain.edge_tiles(scheme.tile, workload):
         scheme = replace(scheme, edge_tiles=rng.random() < 0.7)
+    if scheme.oc_split and domain.is_exact:
+        scheme = replace(scheme, on_the_fly=rng.random() < 0.5)
     return workload, scheme, rng.randint(1, 3)

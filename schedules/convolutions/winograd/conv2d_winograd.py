@@ -10,6 +10,7 @@ memory in every call, so there a task takes output channels and not rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -25,6 +26,7 @@ from neocpu.schedules.convolutions.winograd import filters as winograd
 from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.domain import domain_of, proof
 from neocpu.schedules.convolutions.winograd.exact_filter import packed_weights
+from neocpu.schedules.convolutions.winograd.weight_transform import packed_taps
 from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.estimates.memory_traffic import cold_weights, fork_seconds, with_memory
@@ -75,6 +77,8 @@ STEP_CYCLES = 4.6
 WEIGHT_CYCLES = 0.3
 # Storing a vector of sums.
 STORE_CYCLES = 1
+# Transforming a vector of weights, of nine bytes each, to those of 36 points.
+MADE_CYCLES = 190
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -129,8 +133,21 @@ def space(
     of each tile size and kind of task, equal blocks the best of each tile size, and the others the
     best one; all within a factor of `WORTH`.
     """
+    return _enumerated(workload, target, threads, on_the_fly=False)
+
+
+def sparing(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, ...]:
+    """Enumerate, as `space` does, schemes that keep weights as they are given."""
+    if not domain_of(workload).is_exact:
+        return ()
+    return _enumerated(workload, target, NOMINAL_THREADS, on_the_fly=True)
+
+
+def _enumerated(
+    workload: Conv2dWorkload, target: CpuTarget, threads: int, *, on_the_fly: bool
+) -> tuple[WinogradScheme, ...]:
     workload, lanes = turned(workload), _unit_of(workload, target).lanes
-    ranked = _ranked(workload, target, threads)
+    ranked = _ranked(workload, target, threads, on_the_fly=on_the_fly)
     found: list[WinogradScheme] = []
     for ic_bn in channel_blocks(workload.image_channels, lanes):
         for oc_bn in channel_blocks(workload.out_channels, lanes):
@@ -146,18 +163,20 @@ def space(
 
 
 def _ranked(
-    workload: Conv2dWorkload, target: CpuTarget, threads: int
+    workload: Conv2dWorkload, target: CpuTarget, threads: int, *, on_the_fly: bool
 ) -> list[tuple[float, WinogradScheme]]:
     """Schemes with one vector of channels at both ends, best first, with their estimates."""
     found = []
-    for scheme in _tiled(workload, target):
+    for scheme in _tiled(workload, target, on_the_fly=on_the_fly):
         for reg_n in _tile_counts(workload, scheme, target):
             for candidate in _strips(workload, replace(scheme, reg_n=reg_n), target):
                 found.append((estimate(workload, candidate, target, threads), candidate))
     return sorted(found, key=lambda pair: pair[0])
 
 
-def _tiled(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[WinogradScheme]:
+def _tiled(
+    workload: Conv2dWorkload, target: CpuTarget, *, on_the_fly: bool
+) -> Iterator[WinogradScheme]:
     """Vary the tiles, what is done at an image's ends, and the channels of a register tile."""
     lanes, domain = _unit_of(workload, target).lanes, domain_of(workload)
     for tile in domain.tiles(workload.kernel, workload.stride):
@@ -171,8 +190,9 @@ def _tiled(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[WinogradSche
                     tile=tile,
                     reg_oc=vectors * lanes,
                     strip=1,
-                    oc_split=edge_tiles,
+                    oc_split=edge_tiles or on_the_fly,
                     edge_tiles=edge_tiles,
+                    on_the_fly=on_the_fly,
                 )
 
 
@@ -205,7 +225,7 @@ def _strips(
     shared = MAX_SHARED_L2_OF_INTEGERS * target.l2 if of_integers else MAX_SHARED_BYTES
     strips = [size for size in (1, 2, 4, 8, 16, 32) if size < blocks and not scheme.edge_tiles]
     for strip in (*strips, blocks):
-        for oc_split in (True,) if scheme.edge_tiles else (False, True):
+        for oc_split in (True,) if scheme.oc_split else (False, True):
             candidate = replace(scheme, strip=strip, oc_split=oc_split)
             tiling = Tiling(workload, candidate, lanes)
             held = tiling.sum_bytes if oc_split else tiling.strip_bytes + tiling.sum_bytes
@@ -221,11 +241,16 @@ def argument_shapes(
 
     The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks; of
     integers ``(points, O / reg_oc, I / 2, 2 reg_oc)``, pairs of input channels side by side, and
-    one row more where they stand for floats: their scales.
+    one row more where they stand for floats: their scales. Those that are transformed on the fly
+    are ``(O / reg_oc, I / 2, 9, 2 reg_oc)`` bytes.
     """
     tiling = Tiling(turned(workload), scheme, lanes=1)
     group = tiling.domain.group
     padded = ceil_div(tiling.workload.in_channels, scheme.ic_bn) * scheme.ic_bn
+    if tiling.on_the_fly:
+        taps = math.prod(workload.kernel)
+        packed = (tiling.oc_blocks, padded // group, taps, scheme.reg_oc * group)
+        return convolution_arguments(workload, scheme, packed)
     rows = padded // group + tiling.domain.is_scaled
     weights = (tiling.points, tiling.oc_blocks, rows, scheme.reg_oc * group)
     return convolution_arguments(workload, scheme, weights, tiling.domain.numerics.weights)
@@ -253,7 +278,9 @@ def pack_weights(
     """
     domain = domain_of(workload)
     if domain.is_of_integers:
-        shape = argument_shapes(workload, scheme)[1][0]
+        shape, dtype = argument_shapes(workload, scheme)[1]
+        if dtype == workload.numerics.weights == "int8":
+            return packed_taps(weights, shape)
         if domain.is_exact:
             return packed_weights(weights, shape)
         return scaled_integers.packed_weights(weights, shape, scheme.tile, workload.kernel)
@@ -298,7 +325,8 @@ def lower(
 
     With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
     strip of one group: every thread reads its own part of the weights, once. So it is with
-    ``edge_tiles``, where there is but one strip.
+    ``edge_tiles``, where there is but one strip. Weights ``on_the_fly`` are transformed for one
+    block of output channels, and a part of the input's, at a time, before all points.
     """
     along, lanes = turned(workload), _unit_of(workload, target).lanes
     tiling = Tiling(along, scheme, lanes, threads)
@@ -414,8 +442,11 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
     for points, count, reg_n in tiling.register_tiles(scheme.reg_n):
         step = step_cycles(vectors, reg_n, unit, target, size)
         step = max(step, STEP_CYCLES) + WEIGHT_CYCLES * vectors * tiling.domain.is_of_integers
-        each = steps * step + STORE_CYCLES * vectors * reg_n + TILE_CYCLES
+        stored = STORE_CYCLES * vectors * reg_n + TILE_CYCLES
+        each = steps * step + stored * (tiling.parts if tiling.on_the_fly else 1)
         products += points * tiling.oc_blocks * count * each
+    if tiling.on_the_fly:
+        products += tiling.strips * tiling.oc_blocks * steps * vectors * MADE_CYCLES
     for tiles in tiling.edges.regions if tiling.edges else (tiling,):
         before, after = _transform_cycles(*tiles.filters)
         down, across = tiles.filters
@@ -450,6 +481,7 @@ TEMPLATE = ConvTemplate(
     fold=fold,
     fold_penalty=FOLD_PENALTY,
     spread=space,
+    sparing=sparing,
     error_factor=error_factor,
     proof=proof,
     keeps_weights=True,

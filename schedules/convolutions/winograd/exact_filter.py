@@ -54,6 +54,21 @@ class ExactFilter(Filter):
         """Return ``G``, of shape ``(span, 3)``."""
         return np.array([_KERNEL_MATRIX[point] for point in self.points], np.float64)
 
+    def kernel(self, taps: Vectors, keep: Keep = T.Bind) -> list[Any]:
+        """Return the components of ``G taps`` of a whole tile; ``keep`` names what is between."""
+        assert self.tile == TILE, self
+        one, two, three = taps
+        ends, twice = keep(one + three), keep(two + two)
+        made = [
+            _times(15, one),
+            _times(-5, ends + two),
+            _times(5, ends - two),
+            one + twice + _times(4, three),
+            twice - three - _times(4, one),
+            _times(15, three),
+        ]
+        return [keep(each) for each in made]
+
     def input(self, pixels: Vectors, keep: Keep = T.Bind) -> list[Any]:
         """Return the components of ``B^T pixels``; ``keep`` names intermediate values."""
         p = pixels

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from tvm import tirx
@@ -16,7 +16,8 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 )
 from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.convolutions.winograd import scaled_integers
-from neocpu.schedules.convolutions.winograd.edge_tiles import Region, register_tiles
+from neocpu.schedules.convolutions.winograd.edge_tiles import EdgeTiles, Region, register_tiles
+from neocpu.schedules.convolutions.winograd.weight_transform import WeightTransform
 from neocpu.schedules.convolutions.winograd.winograd_input import (
     InputTransform,
     apart,
@@ -28,7 +29,7 @@ from neocpu.schedules.operators.epilogue import buffer_readers
 from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import prefetch_to_l2, span, splat
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
-from neocpu.schedules.tir.wrapping import wrapping_arithmetic
+from neocpu.schedules.tir.wrapping import Wrapping, wrapping_arithmetic
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -50,7 +51,8 @@ class Emitter:
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self.domain = tiling.domain
         self._weights = weights
-        self._prefetches = tiling.weight_bytes > target.l2 // 2
+        self._made: tuple[WeightTransform, Any] | None = None  # and its first step
+        self._prefetches = tiling.weight_bytes > target.l2 // 2 and not tiling.on_the_fly
         self._unit = target.dot_unit(self.domain.numerics)
         workload = self.workload
         pads = workload.pads_with_zero_point
@@ -94,12 +96,12 @@ class Emitter:
         """Multiply register tiles ``at…`` of ``transformed`` with a group of output channels."""
         reg_n, chunks = self.scheme.reg_n, self.tiling.chunks
         first, blocks = self._group(group)
-        every_part = T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
         with (
+            self._transformed_weights(first, blocks) as these,
             T.serial(self.tiling.points) as p,
-            T.serial(blocks) as g,
+            self._blocks(these, blocks) as g,
             T.serial(count) as block,
-            every_part as part,
+            self._parts(these) as part,
         ):
 
             def pixels(chunk: Any, j: int, channels: Any) -> Any:
@@ -118,13 +120,20 @@ class Emitter:
         t = self.tiling
         assert t.edges is not None
         first, blocks = self._group(group)
-        after = [*t.edges.classes[1:], None]
-        for points, following in zip(t.edges.classes, after, strict=True):
+        with self._transformed_weights(first, blocks) as these:
+            self._edged_products(t.edges, (first, blocks, these), transformed, sums)
+
+    def _edged_products(
+        self, edges: EdgeTiles, weights: tuple[Any, Any, Any], transformed: Any, sums: Any
+    ) -> None:
+        t, (first, blocks, these) = self.tiling, weights
+        after = [*edges.classes[1:], None]
+        for points, following in zip(edges.classes, after, strict=True):
             count, reg_n = register_tiles(points.tiles, self.scheme.reg_n)
             then = t.points if following is None else following.point(0)
             with (
                 T.serial(points.count) as number,
-                T.serial(blocks) as g,
+                self._blocks(these, blocks) as g,
                 T.serial(count) as block,
             ):
                 p = T.Bind(points.point(number))
@@ -146,6 +155,32 @@ class Emitter:
                 )
                 numbers = [self._sum(g, start + j, v) for j, v in places]
                 self._store_sums(acc, places, sums, [(p, n) for n in numbers], None)
+
+    @contextmanager
+    def _transformed_weights(self, first: Any, blocks: Any) -> Iterator[tuple[Any, Any] | None]:
+        """Transform weights, block by block and part by part; None where they are kept so.
+
+        Else it gives the number of the block, and the part, whose weights there are.
+        """
+        if not self.tiling.on_the_fly:
+            yield None
+            return
+        made, steps = WeightTransform(self.tiling, self._weights), self.tiling.chunk_steps
+        with T.serial(blocks) as g, self._parts(None) as part:
+            start, chunks = self._part(part)
+            made.transform(first + g, start * steps, chunks * steps)
+            self._made = made, start * steps
+            yield g, part
+
+    def _blocks(self, these: tuple[Any, Any] | None, blocks: Any) -> Any:
+        """Return the frame of a loop over blocks of output channels, or of the one there is."""
+        return T.serial(blocks) if these is None else nullcontext(these[0])
+
+    def _parts(self, these: tuple[Any, Any] | None) -> Any:
+        """Return the frame of a loop over parts of the sums, or of the one there is."""
+        if these is not None:
+            return nullcontext(these[1])
+        return T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
 
     def _register_tile(
         self,
@@ -183,14 +218,10 @@ class Emitter:
         for j, v in places:
             T.buffer_store(acc, zero, [j, v, every])
         group, steps = self.domain.group, self.tiling.chunk_steps
-        width = lanes * group
 
         def multiply(chunk: Any, k: Any) -> None:
             step = chunk * steps + k
-            taps = [
-                self._tap(self._weights[(*weights, step, span(v * width, width))])
-                for v in range(vectors)
-            ]
+            taps = [self._tap(self._weight(weights, step, v)) for v in range(vectors)]
             for j in range(reg_n):
                 spread = self._spread(pixels(chunk, j, span(k * group, group)))
                 for v, tap in enumerate(taps):
@@ -230,7 +261,8 @@ class Emitter:
                 if part is not None:
                     total = total.astype(kind)
                 if added:
-                    total = sums[p, vector, every] + total
+                    before = sums[p, vector, every]
+                    total = self._both(before, total)
                 T.buffer_store(sums, total, [p, vector, every])
 
         if part is None:
@@ -242,6 +274,12 @@ class Emitter:
             with T.Else():
                 store(added=True)
 
+    def _both(self, one: Any, other: Any) -> Any:
+        """Return the sum of two vectors of sums."""
+        if self.domain.is_exact:
+            return (Wrapping(one) + Wrapping(other)).value
+        return one + other
+
     def _part(self, part: Any) -> tuple[Any, Any]:
         """First vector of input channels of a part of the sums, and how many it has."""
         t = self.tiling
@@ -249,6 +287,14 @@ class Emitter:
             return 0, t.chunks
         start = T.Bind(part * t.part_chunks)
         return start, _within(t.part_chunks, t.chunks, start)
+
+    def _weight(self, place: tuple[Any, Any], step: Any, v: int) -> Any:
+        """Return a vector of weights of a point and a block."""
+        if self._made is not None:
+            made, first = self._made
+            return made.vector(place[0], step - first, v)
+        width = self.lanes * self.domain.group
+        return self._weights[(*place, step, span(v * width, width))]
 
     def _tap(self, vector: Any) -> Any:
         """Bind a vector of weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from tvm import tirx
@@ -24,6 +24,9 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 # Sums that a task may keep, in bytes. Beyond L2 they leave it once and come back once, in order,
 # which costs less than to read the transformed input again.
 MAX_GROUP_BYTES = 1 << 20
+# Weights that a task keeps at a time, of those that it transforms itself: beside what they are
+# multiplied with they are to stay in L2.
+MAX_MADE_BYTES = 3 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,11 @@ class Tiling:
         else:
             strips = min(ceil_div(strips, self.threads) * self.threads, self.blocks)
         object.__setattr__(self, "strips", strips)
+
+    @property
+    def on_the_fly(self) -> bool:
+        """Whether tasks transform the weights."""
+        return self.scheme.on_the_fly and self.scheme.oc_split and self.domain.is_exact
 
     @property
     def rows(self) -> int:
@@ -154,7 +162,14 @@ class Tiling:
 
     @property
     def part_chunks(self) -> int:
-        """Vectors of input channels whose products are added up together."""
+        """Vectors of input channels whose products are added up together.
+
+        Register tiles of whole and of smaller tiles may overlap: what they make is not added to.
+        """
+        if self.on_the_fly and self.edges is None:
+            each = self.points * self.chunk_steps * self.scheme.reg_oc * self.domain.group
+            each *= bytes_of(self.domain.numerics.weights)
+            return min(self.chunks, max(1, MAX_MADE_BYTES // each))
         return scaled_integers.PART // self.width if self.domain.is_scaled else self.chunks
 
     @property
@@ -274,7 +289,10 @@ class Tiling:
 
     @property
     def weight_bytes(self) -> int:
-        """Transformed weights."""
+        """Weights as they are kept: transformed ones, or bytes."""
+        if self.on_the_fly:
+            taps = prod(self.workload.kernel)
+            return self.oc_blocks * self.scheme.reg_oc * taps * self.chunks * self.width
         each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.weights)
         return self.oc_blocks * self.scheme.reg_oc * each
 

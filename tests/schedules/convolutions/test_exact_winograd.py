@@ -238,6 +238,36 @@ def test_whole_tiles_leave_nothing_to_smaller_ones():
     assert template.space(layer, ZEN4)[0].edge_tiles
 
 
+@pytest.mark.parametrize("channels", [17, 131])
+@pytest.mark.parametrize("edges", [False, True])
+@pytest.mark.parametrize("target", [ZEN4, HASWELL], ids=lambda target: target.mcpu)
+@needs.one_in(2)
+def test_weights_are_transformed_on_the_fly(channels, edges, target):
+    """Of blocks of two vectors, a part of the sums are those of 64 channels."""
+    workload = replace(WORKLOADS[3], in_channels=channels, out_channels=50)
+    scheme = WinogradScheme(32, 16, 3, 4, 32, 2, oc_split=True, edge_tiles=edges, on_the_fly=True)
+    assert Tiling(workload, scheme, 16).parts == (1 if edges or channels == 17 else 3)
+    assert template.argument_shapes(workload, scheme)[1] == (
+        (2, -(-channels // 32) * 16, 9, 64),
+        "int8",
+    )
+    check(workload, scheme, 3, target)
+
+
+def test_others_keep_what_is_transformed():
+    workload, scheme = WORKLOADS[1], WinogradScheme(32, 16, 4, 4, 16, 1, False)
+    strips = replace(scheme, on_the_fly=True)
+    shapes = template.argument_shapes(workload, scheme)
+    assert template.argument_shapes(workload, strips) == shapes
+    check(workload, strips)
+
+
+def test_vectors_of_taps_are_transformed_as_the_matrix_has_it():
+    taps = [np.array([-128, 127, 3, 0]), np.array([-128, -128, 5, 1]), np.array([-128, 127, -7, 0])]
+    got = FILTERS[0].kernel(taps, keep=lambda value: value)
+    assert np.array_equal(got, FILTERS[0].kernel_matrix() @ taps)
+
+
 @pytest.mark.parametrize("tile", [1, 2, 3, 4])
 def test_16_bits_hold_what_is_transformed(tile):
     b, g = ExactFilter(tile, 3, 1).input_matrix(), FILTERS[0].kernel_matrix()
@@ -252,7 +282,7 @@ def test_16_bits_hold_what_is_transformed(tile):
     assert np.abs(transformed_weights(every).astype(int)).max() == 28800
 
 
-@pytest.mark.parametrize("wrong", ["inverse", "matrix", "edge"])
+@pytest.mark.parametrize("wrong", ["inverse", "matrix", "edge", "transform"])
 def test_a_wrong_constant_is_found(monkeypatch, wrong):
     if wrong == "inverse":
         # The lowest bit whose product with a multiple of four is not beyond 32 bits is the last
@@ -262,12 +292,17 @@ def test_a_wrong_constant_is_found(monkeypatch, wrong):
         matrix = [list(row) for row in exact_filter._KERNEL_MATRIX]
         matrix[4][2] = 1
         monkeypatch.setattr(exact_filter, "_KERNEL_MATRIX", matrix)
+    elif wrong == "transform":
+        monkeypatch.setattr(ExactFilter, "kernel", lambda _, taps: [taps[0]] * 6)
     else:
         monkeypatch.setitem(exact_filter._POINTS, 1, (0, 1, 3))
         edge_tiles.edge_tiles.cache_clear()
     workload = WORKLOADS[4]
-    schemes = template.space(workload, HASWELL)
-    scheme = next(each for each in schemes if each.edge_tiles == (wrong == "edge"))
+    schemes = (*template.space(workload, HASWELL), *template.sparing(workload, HASWELL))
+    if wrong == "transform":
+        scheme = next(each for each in schemes if each.on_the_fly)
+    else:
+        scheme = next(each for each in schemes if each.edge_tiles == (wrong == "edge"))
     with pytest.raises(AssertionError, match="largest error"):
         check(workload, scheme, target=HASWELL)
     edge_tiles.edge_tiles.cache_clear()
