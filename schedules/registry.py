@@ -59,6 +59,7 @@ def register(template: Template) -> None:
     register_scheme(template.scheme)
     TEMPLATES[template.name] = template
     schemes.cache_clear()
+    sparing_schemes.cache_clear()
     estimate.cache_clear()
 
 
@@ -66,6 +67,7 @@ def unregister(name: str) -> None:
     """Forget a template."""
     unregister_scheme(TEMPLATES.pop(name).scheme)
     schemes.cache_clear()
+    sparing_schemes.cache_clear()
     estimate.cache_clear()
 
 
@@ -139,6 +141,7 @@ def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Sc
     return tuple(ordered)
 
 
+@lru_cache(maxsize=4096)
 def sparing_schemes(workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
     """Return the schemes besides those of `schemes` that keep fewer bytes of weights."""
     templates = (each for each in _applying(workload, target) if isinstance(each, ConvTemplate))

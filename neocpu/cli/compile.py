@@ -142,7 +142,8 @@ Examples:
     "--max-weights",
     type=options.Size(),
     metavar="SIZE",
-    help="The most the packed weights may take, as in 120MB: the fastest plan found within that.",
+    help="The most the packed weights may take, as in 120MB: the fastest plan found within that. "
+    "By default those of a quantised network may take 45 % of what they take in float32.",
 )
 @click.option(
     "--pack-at-load/--no-pack-at-load",

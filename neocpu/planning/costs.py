@@ -143,7 +143,7 @@ class CostModel(MemoryCosts):
         return replace(choice, scheme=scheme, runner_up=next_best)
 
     def _listed(self, workload: Conv2dWorkload) -> dict[Scheme, float]:
-        """Return every scheme of the templates' spaces, best first, with its estimate."""
+        """Return every scheme of the templates' spaces, and those that are asked for besides."""
 
         def estimated() -> list[tuple[Any, float]]:
             found = registry.schemes(workload, self.target, self.threads)

@@ -141,9 +141,9 @@ class PlanOptions:
         elif limit is None:
             most = most_of_integers(plan, costs, fixed_weights)
             if most is not None and fixed_weights + plan.weight_bytes > most:
-                with suppress(UsageError):  # of its own accord: where none is so small, this does
+                with suppress(UsageError):  # nobody asked: where none is so small, this one does
                     plan = plan_within(most, fixed_weights, sparing)
-        if not plan.search.proven:
+        if not plan.search.proven and (limit is not None or not plan.search.relaxed):
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan
 

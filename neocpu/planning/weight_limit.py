@@ -22,7 +22,9 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
 from neocpu.planning.costs import CostModel
 from neocpu.planning.operators.conv_op import ConvOp
+from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.optimisation_levels import LayoutPlan
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan
 
 # Seconds per byte at which seconds only decide between plans of equally many bytes.
@@ -80,20 +82,33 @@ def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
 def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | None:
     """Return what the weights of a network of integers may take; None if it is of none.
 
+    That is `MOST_OF_FLOAT32` of what they would take in float32. Where some convolutions are in
+    float32 anyway, it is no less than these, and that share of the others.
+
     Parameters
     ----------
     fixed : int
         Bytes that no plan changes, those of dense layers among them.
     """
-    pairs = zip(plan.network.ops, plan.choices, strict=True)
-    made = [(op, choice) for op, choice in pairs if isinstance(op, ConvOp)]
-    if not any(op.numerics(choice).weights == "int8" for op, choice in made):
+    (*_, bandwidth) = costs.target.bandwidths
+    priced = replace(costs, byte_price=price_kept(bandwidth))
+    in_float, beside = 0, plan.weight_bytes
+    found: dict[Conv2dWorkload, int] = {}
+    for op, choice in zip(plan.network.ops, plan.choices, strict=True):
+        if not isinstance(op, ConvOp) or op.numerics(choice).weights != "int8":
+            continue
+        if op.workload not in found:
+            best, *_ = convolution_choices(op.workload, priced, fold=True)
+            found[op.workload] = best.weight_bytes
+        in_float += found[op.workload]
+        beside -= choice.weight_bytes
+    if not found:
         return None
-    in_float = sum(costs.conv_choices(op.workload)[0].weight_bytes for op, _ in made)
-    for op in plan.network.dense:
-        in_float += op.weights.size * bytes_of("float32")
-        fixed -= op.packed_bytes(costs.target, costs.threads)
-    return int(MOST_OF_FLOAT32 * (in_float + fixed))
+    whole = in_float + beside + fixed
+    for layer in plan.network.dense:
+        packed = layer.packed_bytes(costs.target, costs.threads)
+        whole += layer.weights.size * bytes_of("float32") - packed
+    return int(max(MOST_OF_FLOAT32 * whole, fixed + beside + MOST_OF_FLOAT32 * in_float))
 
 
 def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:

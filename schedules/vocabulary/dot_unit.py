@@ -38,7 +38,8 @@ class DotUnit:
     by_lane : bool
         Whether it takes one lane of a vector (one group of it) as a factor of all.
     intrinsic : str
-        LLVM's name of it: ``(sums, data, weights)`` to sums. Empty where a multiplication and an
+        LLVM's name of it: ``(sums, data, weights)`` to sums, or, of what is symmetric, the last
+        two in either order. Empty where a multiplication and an
         addition say it, or a sequence does.
     int16_sums : int
         Of a sequence: how many products it may add up in 16 bits, see `Numerics.int16_sums`.
@@ -48,6 +49,8 @@ class DotUnit:
         What data are less, to the instruction, than they are: unsigned ones where it has none.
     adds : bool
         Whether the instruction adds its products to the sums; if not, an addition follows.
+    is_symmetric : bool
+        Whether data and weights are of one type to the instruction.
     """
 
     group: int
@@ -63,6 +66,7 @@ class DotUnit:
     operand_vectors: int = 1
     offset: int = 0
     adds: bool = True
+    is_symmetric: bool = False
 
     @property
     def broadcasts_from_memory(self) -> bool:
@@ -78,11 +82,6 @@ class DotUnit:
     def is_sequence(self) -> bool:
         """Whether products and sums are instructions of their own, of 16-bit integers."""
         return self.group == _BYTES_OF_A_SUM and not self.intrinsic
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether data and weights are of one type to an instruction: either may come first."""
-        return bool(self.intrinsic) and not self.intrinsic.startswith((_VPDPBUSD, _USDOT))
 
     @property
     def widens_floats(self) -> bool:
@@ -129,7 +128,6 @@ _VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
 _VPDPWSSD = "llvm.x86.avx512.vpdpwssd"
 _VPMADDWD = ("llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512")
 _SDOT, _UDOT = "llvm.aarch64.neon.sdot", "llvm.aarch64.neon.udot"
-_USDOT = "llvm.aarch64.neon.usdot"
 _BYTES_OF_A_SUM: Final = 4
 _HALVES_OF_A_SUM: Final = 2
 _BF16: Final = ("bfloat16", "bfloat16", "float32")
@@ -146,7 +144,7 @@ _KINDS = (
     _Kind(_X86 | _ARM | {"sse"}, *_BF16, "", 2),
     _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, _SDOT),
     _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, _UDOT),
-    _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, _USDOT),
+    _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
     _Kind(_ARM, "uint8", "int8", "int32", "dotprod", 4, _SDOT, SIGN_BIT),
     _Kind(frozenset({"avx512"}), *_INT16, "avx512vnni", 2, f"{_VPDPWSSD}.512"),
     _Kind(frozenset({"avx2"}), *_INT16, "avxvnni", 2, f"{_VPDPWSSD}.256"),
@@ -199,6 +197,7 @@ def find_dot_unit(
                 intrinsic=kind.intrinsic,
                 offset=kind.offset,
                 adds=kind.adds,
+                is_symmetric=kind.data == kind.weights or kind.offset != 0,
             )
             if unit.widens_floats:
                 return _widening(unit)

@@ -53,11 +53,11 @@ def test_weights_are_transformed_on_the_fly_where_they_are_too_many(how, monkeyp
     options = {"precision": "int8", "target": AVX2, "algorithms": ["winograd"], "small": True}
     plans, outputs = [], []
     for limited in (False, True):
+        own = limited and how == "of its own accord"
+        monkeypatch.setattr(weight_limit, "MOST_OF_FLOAT32", 0.25 if own else 10.0)
         limit = None
-        if limited and how == "asked for":
+        if limited and not own:
             limit = plans[0]["weights"]["packed_bytes"] * 2 // 3
-        elif limited:
-            monkeypatch.setattr(weight_limit, "MOST_OF_FLOAT32", 0.25)
         with neocpu.compile(model, **options, max_weights=limit, verify=False) as compiled:
             plans.append(compiled.plan)
             outputs.append(compiled.module()(image(1)))

@@ -39,7 +39,7 @@ def convolution_choices(
     keep = costs.keep if costs.keeps_choices else make_anew
     algorithms = None if costs.templates is None else sorted(costs.templates)
     machine, prices = (costs.target, costs.threads), (costs.byte_price, costs.measured(workload))
-    offered = (fold, sorted(own), costs.by_packing)
+    offered = (fold, sorted(own), costs.by_packing, costs.sparing)
     decides = (*machine, algorithms, costs.admission, *prices, *offered)
     return tuple(map(_choice, keep(f"choices {workload!r} {decides!r}", find)))
 

@@ -58,7 +58,7 @@ LOADS_PER_CYCLE, WIDE_FACTOR = 2, 1.25
 # loads the next row's weights ahead, and spills. On a Zen 5, 128 channels of 56x56 px take 45 us in
 # tiles of 28 columns, in a loop 35.
 FULL_FACTOR = 1.2
-# Making float32 of a vector of bytes: three instructions.
+# Making float32 of a vector of bytes: three instructions; or spreading words of them, and storing.
 WIDEN_CYCLES = 1.5
 
 _Kind = TypeVar("_Kind", bound=GroupScheme)
@@ -130,7 +130,7 @@ def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
             free = registers - taps - 1 - before + workload.stride[1]
             limit = min(limit, free // (1 + workload.stride[1]))
         return max(1, limit)
-    # Bytes are widened in a register, and the zero point stays in one.
+    # Bytes may be widened in a register, and the zero point stays in one.
     others = (not workload.numerics.reads_float32) + workload.pads_with_zero_point
     return max(registers // 2, registers - 1 - workload.kernel[1] - others)
 
@@ -229,6 +229,8 @@ def estimate(
     A vector of a narrow block costs as much as a whole one, and a tap outside the image nothing.
     """
     unit = target.dot_unit(workload.numerics)
+    # An instruction for bytes is of whole vectors; of float32 there are narrower ones.
+    assert unit.group == 1 or scheme.oc_bn % unit.lanes == 0, scheme
     vectors = ceil_div(scheme.oc_bn, unit.lanes)
     group, kernel_w = workload.kernel_shape[1] // unit.group, workload.kernel[1]
     down, across = (mean_taps(workload, axis) for axis in (0, 1))

@@ -58,9 +58,9 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def _adds_products(workload: Conv2dWorkload, unit: DotUnit) -> bool:
-    """Whether groups are of whole words, of what is 0 around images, for one instruction of x86.
+    """Whether an instruction of x86 adds up the products of whole words of a group.
 
-    What lies around images is left out, as of float32.
+    What lies around images is left out, as of float32: it has to be 0.
     """
     return (
         unit.group == 4

@@ -16,7 +16,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 class WidenedRows:
-    """The rows under a window, of one vector of channels, in what sums are of.
+    """The rows under a window, of one vector of channels, in the type of the sums.
 
     In float32 that is what they stand for. In int32 a pixel is as many vectors as a group has words
     of four channels.
@@ -73,4 +73,5 @@ class WidenedRows:
         words = T.Bind(tirx.reinterpret(f"int32x{self._lanes // 4}", stored))
         width = 4 * self._words
         first = [lane // width * self._words for lane in range(self._lanes)]
+        # A shuffle has no more lanes than what it takes from, so that is there four times.
         return [T.Shuffle([words] * 4, [of + word for of in first]) for word in range(self._words)]

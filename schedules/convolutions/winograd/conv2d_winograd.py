@@ -230,6 +230,7 @@ def _strips(
             tiling = Tiling(workload, candidate, lanes)
             held = tiling.sum_bytes if oc_split else tiling.strip_bytes + tiling.sum_bytes
             too_much = oc_split and tiling.input_bytes > shared
+            too_much |= tiling.on_the_fly and tiling.made_bytes > target.l2
             if not too_much and (strip == 1 or held <= MAX_STRIP_L2 * target.l2):
                 yield candidate
 

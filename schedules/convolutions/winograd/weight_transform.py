@@ -34,7 +34,7 @@ class WeightTransform:
         self._tiling, self._weights = tiling, weights
         self._width = tiling.lanes * tiling.domain.group
         self._vectors = tiling.scheme.reg_oc // tiling.lanes
-        # One row more keeps the points' from sharing the lines of a cache.
+        # One point more keeps what a point has of all rows from a few sets of the caches.
         shape = (self._rows, tiling.points + 1, self._vectors * self._width)
         self._made = T.alloc_buffer(shape, _KIND, layout=None)
 

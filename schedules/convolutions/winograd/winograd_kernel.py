@@ -84,7 +84,7 @@ class Emitter:
         """Allocate a task's sums, vectors by point: they are written one after the other."""
         t = self.tiling
         vectors = t.group * t.strip_tiles * self.scheme.reg_oc // self.lanes
-        # Of a sum in parts, what is stored is of floats.
+        # Of a sum in parts, what is stored is what is transformed back.
         kind = self.domain.results if t.parts > 1 else self.domain.numerics.sum
         return T.alloc_buffer((t.points, vectors + 1, self.lanes), kind, layout=None)
 

@@ -24,8 +24,8 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 # Sums that a task may keep, in bytes. Beyond L2 they leave it once and come back once, in order,
 # which costs less than to read the transformed input again.
 MAX_GROUP_BYTES = 1 << 20
-# Weights that a task keeps at a time, of those that it transforms itself: beside what they are
-# multiplied with they are to stay in L2.
+# Weights that a task keeps at a time, of those that it transforms itself, where it can add sums up
+# in parts: beside what they are multiplied with they are to stay in L2.
 MAX_MADE_BYTES = 3 << 16
 
 
@@ -295,6 +295,12 @@ class Tiling:
             return self.oc_blocks * self.scheme.reg_oc * taps * self.chunks * self.width
         each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.weights)
         return self.oc_blocks * self.scheme.reg_oc * each
+
+    @property
+    def made_bytes(self) -> int:
+        """Weights that a task that transforms them has at a time."""
+        each = self.points * self.part_chunks * self.width * self.scheme.reg_oc
+        return each * bytes_of(self.domain.numerics.weights)
 
     def _input_bytes(self, blocks: int) -> int:
         each = self.points * self.chunks * self.width * bytes_of(self.domain.numerics.data)

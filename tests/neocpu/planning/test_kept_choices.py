@@ -52,6 +52,7 @@ def test_others_are_not_found_for_them(keep):
     others = (
         {"threads": 1},
         {"byte_price": 1e-9},
+        {"sparing": True},
         {"templates": frozenset({"conv2d_direct"})},
         {"admission": STRICT.admissions[0]},
         {"measured": lambda workload: Measured({SCHEMES[1]: 2e-3})},

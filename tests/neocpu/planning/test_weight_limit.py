@@ -1,6 +1,7 @@
 """The fastest plan within a limit on bytes, against all plans there are."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +11,21 @@ from tvm import relax
 from neocpu.foundation.errors import UsageError
 from neocpu.passes.apply_plan import apply_plan
 from neocpu.planning.extract import extract
+from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp
+from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.planning.weight_limit import plan_sparingly, plan_within
+from neocpu.planning.quantised.quantised_steps import ConvForm
+from neocpu.planning.weight_limit import (
+    most_of_integers,
+    plan_sparingly,
+    plan_within,
+    price_kept,
+)
 from neocpu.planning.weights import weights_of
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan
 
 
@@ -131,3 +142,37 @@ def test_weights_as_the_model_gives_them():
     # A 3x3 convolution of 3 to 17 channels, a dense layer of 17x3x3 to 10, and their biases.
     assert weights.given == 4 * (17 * 3 * 9 + 17 + 17 * 3 * 3 * 10 + 10)
     assert weights.fixed >= 4 * (17 * 3 * 3 * 10 + 10)
+
+
+def layer(number, workload, forms):
+    """Return a convolution whose packed weights are to take 1000 bytes."""
+    weights = np.zeros(workload.kernel_shape, np.float32)
+    result = relax.Var(f"x{number}")
+    found = (f"conv2d_{number}", result, workload.output_shape, "float32", (), frozenset())
+    return ConvOp(*found, workload=workload, weights=weights, operands=(), forms=forms)
+
+
+@pytest.mark.parametrize("in_integers", [3, 2, 0])
+def test_integers_may_keep_a_share_of_what_float32_does(in_integers):
+    """Convolutions in float32 keep what they have: those of integers do not make up for it."""
+    plain = Conv2dWorkload(1, 64, 14, 14, 64, (3, 3), padding=(1, 1, 1, 1))
+    whole = replace(plain, numerics=Numerics("uint8", "int8", "int32", "uint8"))
+    form = ConvForm(whole, np.zeros(plain.kernel_shape, np.int8), ())
+    costs = cost_model()
+    kinds = [whole] * in_integers + [plain] * (3 - in_integers)
+    choices = tuple(replace(costs.conv_choices(kind)[0], weight_bytes=1000) for kind in kinds)
+    ops = tuple(layer(number, plain, (form,)) for number in range(3))
+    network = SimpleNamespace(ops=ops, dense=())
+    plan = SimpleNamespace(network=network, choices=choices, weight_bytes=3000)
+    (*_, bandwidth) = costs.target.bandwidths
+    priced = replace(costs, byte_price=price_kept(bandwidth))
+    each = convolution_choices(plain, priced, fold=True)[0].weight_bytes
+    most = most_of_integers(plan, costs, 500)
+    assert (
+        most
+        == {
+            3: int(0.45 * 3 * each + 500),  # more than 0.45 of both
+            2: int(0.45 * 2 * each + 500 + 1000),
+            0: None,
+        }[in_integers]
+    )

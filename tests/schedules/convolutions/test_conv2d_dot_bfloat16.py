@@ -167,6 +167,17 @@ def test_hot_loops_are_the_instruction_and_its_loads(target, instruction, kernel
     assert len(re.findall(SPILL, hottest)) <= (dots // 6 if target is NEOVERSE else 0), "spilt"
 
 
+@pytest.mark.parametrize("target", [ZEN4, RAPIDS], ids=lambda target: target.mcpu)
+def test_one_vector_of_channels_broadcasts_pixels_from_memory(target):
+    """A load of its own for each product takes a fifth longer."""
+    workload = Conv2dWorkload(1, 784, 7, 7, 784, (1, 1), numerics=HALVES)
+    scheme = replace(template.space(workload, target)[0], reg_n=25, reg_oh=1, reg_oc=16)
+    text = compile_for(template.lower(workload, scheme, target), target)
+    dots = re.findall(r"vdpbf16ps\s+(.*), %zmm", text)
+    assert len(dots) >= 25
+    assert all("{1to16}" in operands for operands in dots)
+
+
 @pytest.mark.parametrize("target", [HASWELL, SKYLAKE, CORTEX], ids=lambda target: target.mcpu)
 def test_other_cpus_widen_and_spill_little(target):
     workload = Conv2dWorkload(1, 256, 14, 14, 256, (3, 3), padding=PAD, numerics=HALVES)

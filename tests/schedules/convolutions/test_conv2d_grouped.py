@@ -67,10 +67,28 @@ def test_sums_of_bytes_are_exact(workload, target):
     schemes = template.space(workload, target)
     check_exact(template, workload, schemes[0], 1, target)
     check_exact(template, workload, schemes[-1], 3, target)
-    layouts = DataLayout(64), DataLayout(32)
-    folded = template.fold(workload, schemes[0], *layouts, target)
-    if folded is not None:
-        check_exact(template, workload, folded, 2, target)
+
+
+@pytest.mark.parametrize(
+    ("workload", "blocks"),
+    [
+        (grouped(4, 9, 9, 11, padding=ONE, numerics=BYTES, epilogue=STORED), (64, 64)),
+        (grouped(4, 23, 5, 6, padding=ONE, numerics=BYTES, epilogue=STORED), (32, 16)),
+        (WIDER_WORKLOADS_OF_BYTES[0], (16, 32)),
+    ],
+    ids=str,
+)
+def test_folds_of_bytes(workload, blocks):
+    zen4, layouts = WITH_DOT_PRODUCTS[0], tuple(map(DataLayout, blocks))
+    folded = template.fold(workload, template.space(workload, zen4)[0], *layouts, zen4)
+    assert (folded.in_layout, folded.out_layout) == layouts
+    check_exact(template, workload, folded, 2, zen4)
+
+
+def test_a_record_of_half_a_vector_of_bytes_is_not_used():
+    workload, zen4 = WORKLOADS_OF_BYTES[0], WITH_DOT_PRODUCTS[0]
+    assert registry.can_compute(workload, GroupedScheme(16, 4, True), zen4)
+    assert not registry.can_compute(workload, GroupedScheme(8, 4, True), zen4)
 
 
 def test_takes_bytes_by_words_of_what_is_zero_around_images():
