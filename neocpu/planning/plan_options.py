@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Container
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
@@ -135,15 +135,14 @@ class PlanOptions:
 
         limit, (*_, bandwidth) = self.max_weights, costs.target.bandwidths
         plan = plan_sparingly(bandwidth, solve)
-        sparing = partial(solve, within=True)
+        asked = limit is not None
+        if not asked:
+            limit = most_of_integers(plan, costs, fixed_weights)
         if limit is not None and fixed_weights + plan.weight_bytes > limit:
-            plan = plan_within(limit, fixed_weights, sparing)
-        elif limit is None:
-            most = most_of_integers(plan, costs, fixed_weights)
-            if most is not None and fixed_weights + plan.weight_bytes > most:
-                with suppress(UsageError):  # nobody asked: where none is so small, this one does
-                    plan = plan_within(most, fixed_weights, sparing)
-        if not plan.search.proven and (limit is not None or not plan.search.relaxed):
+            # Where no plan is as small as nobody asked for, this one does.
+            with nullcontext() if asked else suppress(UsageError):
+                plan = plan_within(limit, fixed_weights, partial(solve, within=True))
+        if not plan.search.proven and (asked or not plan.search.relaxed):
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan
 

@@ -9,6 +9,8 @@ the speed of the cache level it streams from.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -121,11 +123,41 @@ def _tile_edge(block: int, pixels: int, lanes: int) -> int:
     return edge
 
 
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Channels and pixels that are brought from one layout to the other in registers.
+
+    Attributes
+    ----------
+    image, chunk, pixel : expression
+        Where it is.
+    block : int
+        Channels of a chunk.
+    lane : expression
+        Its first channel of the chunk.
+    edge, valid : int
+        Channels it has, and how many of them exist.
+    """
+
+    image: Any
+    chunk: Any
+    block: int
+    pixel: Any
+    lane: Any
+    edge: int
+    valid: int
+
+    @property
+    def channel(self) -> Any:
+        """Its first channel of the image."""
+        return self.chunk * self.block + self.lane
+
+
 def emit_tiles(
     extents: tuple[int, int, int],
     block: int,
     tile: tuple[int, int],
-    emit: Any,
+    emit: Callable[[Any, Any, Tile], None],
     data: Any,
     output: Any,
 ) -> None:
@@ -160,13 +192,16 @@ def emit_tiles(
         with T.serial(T.min(per_range, tiles - first)) as step:
             pixel = T.min((first + step) * width, pixels - width)
 
+            def made(lane: Any, valid: int) -> None:
+                emit(data, output, Tile(image, chunk, block, pixel, lane, edge, valid))
+
             def whole(group: Any) -> None:
-                emit(data, output, image, chunk, block, pixel, group * edge, edge, edge)
+                made(group * edge, edge)
 
             def last() -> None:
                 for lane in range(0, block, edge):
                     valid = min(max(tail - lane, 0), edge)
-                    emit(data, output, image, chunk, block, pixel, lane, edge, valid)
+                    made(lane, valid)
 
             if tail == block:
                 with T.serial(block // edge) as group:
@@ -181,45 +216,29 @@ def emit_tiles(
                         last()
 
 
-def _emit_pack(
-    data: Any,
-    output: Any,
-    image: Any,
-    chunk: Any,
-    block: int,
-    pixel: Any,
-    lane: Any,
-    edge: int,
-    valid: int,
-) -> None:
-    """Emit one tile of NCHW to NCHW[x]c; the rows from ``valid`` on are zero."""
+def _emit_pack(data: Any, output: Any, tile: Tile) -> None:
+    """Emit one tile of NCHW to NCHW[x]c; the channels that do not exist are zero."""
+    edge = tile.edge
     zero = splat(tirx.const(0, str(data.dtype)), edge)
-    channel = chunk * block + lane
     rows = [
-        T.Bind(data[image, channel + k, span(pixel, edge)]) if k < valid else zero
+        T.Bind(data[tile.image, tile.channel + k, span(tile.pixel, edge)])
+        if k < tile.valid
+        else zero
         for k in range(edge)
     ]
-    for k, column in enumerate(transpose(rows) if valid else rows):
-        T.buffer_store(output, column, [image, chunk, pixel + k, span(lane, edge)])
+    for k, column in enumerate(transpose(rows) if tile.valid else rows):
+        place = [tile.image, tile.chunk, tile.pixel + k, span(tile.lane, edge)]
+        T.buffer_store(output, column, place)
 
 
-def _emit_unpack(
-    data: Any,
-    output: Any,
-    image: Any,
-    chunk: Any,
-    block: int,
-    pixel: Any,
-    lane: Any,
-    edge: int,
-    valid: int,
-) -> None:
-    """Emit one tile of NCHW[x]c to NCHW; the channels from ``valid`` on are dropped."""
-    if valid == 0:
+def _emit_unpack(data: Any, output: Any, tile: Tile) -> None:
+    """Emit one tile of NCHW[x]c to NCHW; the channels that do not exist are dropped."""
+    if tile.valid == 0:
         return
-    columns = [T.Bind(data[image, chunk, pixel + k, span(lane, edge)]) for k in range(edge)]
-    for k, row in enumerate(transpose(columns)[:valid]):
-        T.buffer_store(output, row, [image, chunk * block + lane + k, span(pixel, edge)])
+    image, edge, lanes = tile.image, tile.edge, span(tile.lane, tile.edge)
+    columns = [T.Bind(data[image, tile.chunk, tile.pixel + k, lanes]) for k in range(edge)]
+    for k, row in enumerate(transpose(columns)[: tile.valid]):
+        T.buffer_store(output, row, [image, tile.channel + k, span(tile.pixel, edge)])
 
 
 def _emit_regroup(n: int, pixels: int, x: int, y: int, data: Any, output: Any) -> None:

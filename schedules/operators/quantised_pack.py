@@ -11,7 +11,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.operators.layout_transform import emit_tiles
+from neocpu.schedules.operators.layout_transform import Tile, emit_tiles
 from neocpu.schedules.tir.builder import build_kernel, span, splat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
@@ -45,28 +45,17 @@ def lower_quantised_pack(
         ("output", DESTINATION.shape(shape), DESTINATION.dtype),
     )
 
-    def emit(
-        data: Any,
-        words: Any,
-        image: Any,
-        chunk: Any,
-        block: int,
-        pixel: Any,
-        lane: Any,
-        edge: int,
-        valid: int,
-    ) -> None:
-        del lane, edge  # a tile has all channels of a block
+    def emit(data: Any, words: Any, tile: Tile) -> None:
         word = None
-        for k in range(valid):
-            real = data[image, chunk * block + k, span(pixel, lanes)]
+        for k in range(tile.valid):
+            real = data[tile.image, tile.chunk * tile.block + k, span(tile.pixel, lanes)]
             byte = _stored(real, scale, zero, lanes)
             if word is None:
                 word = byte
             else:
                 moved = tirx.shift_left(byte, splat(tirx.const(8 * k, "int32"), lanes))
                 word = tirx.bitwise_or(word, moved)
-        T.buffer_store(words, word, [image, chunk, span(pixel, lanes)])
+        T.buffer_store(words, word, [tile.image, tile.chunk, span(tile.pixel, lanes)])
 
     def body(data: Any, output: Any) -> None:
         planes = T.decl_buffer((n, c, h * w), "float32", data=data.data, layout=None)

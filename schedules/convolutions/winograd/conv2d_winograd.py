@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -21,20 +20,15 @@ from numpy.typing import NDArray
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.winograd import filters as winograd
 from neocpu.schedules.convolutions.winograd import scaled_integers
 from neocpu.schedules.convolutions.winograd.domain import domain_of, proof
-from neocpu.schedules.convolutions.winograd.exact_filter import packed_weights
-from neocpu.schedules.convolutions.winograd.weight_transform import packed_taps
+from neocpu.schedules.convolutions.winograd.exact_filter import packed_taps, packed_weights
+from neocpu.schedules.convolutions.winograd.winograd_costs import estimated_seconds
 from neocpu.schedules.convolutions.winograd.winograd_kernel import Emitter, frames_as_rows
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.estimates.memory_traffic import cold_weights, fork_seconds, with_memory
 from neocpu.schedules.estimates.register_tile import (
     LOAD_INTERFERENCE,
-    TILE_CYCLES,
-    step_cycles,
-    steps_cycles,
     unrolled_limit,
 )
 from neocpu.schedules.operators.epilogue import convolution_arguments
@@ -64,21 +58,6 @@ WORTH = 1.2
 
 # Threads the candidates are chosen for: the more, the more the way of the weights counts.
 NOMINAL_THREADS = 2
-
-# Fitted to kernels of one thread on a Zen 3.
-# Cycles of a transform's addition, and of bringing one of its tile's vectors to where it belongs.
-ADDITION_CYCLES, POINT_CYCLES = 0.95, 0.8
-# Per byte that is transformed by one thread and used by others, or does not stay in L2 meanwhile.
-SHARE_CYCLES = 0.1
-# A step at least: where sums are just as many as hide an addition, one that waits delays them all.
-STEP_CYCLES = 4.6
-# Of integers: each vector of weights, which wide register tiles read again for few tiles. At 14 and
-# 28 pixels two by 7 to 10 tiles were 1.05 to 1.2 times as fast as four by 4 or 5 on a Zen 4.
-WEIGHT_CYCLES = 0.3
-# Storing a vector of sums.
-STORE_CYCLES = 1
-# Transforming a vector of weights, of nine bytes each, to those of 36 points.
-MADE_CYCLES = 190
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
@@ -400,73 +379,8 @@ def estimate(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: products and transforms of the busiest thread, and memory."""
-    workload = turned(workload)
-    tiling = Tiling(workload, scheme, _unit_of(workload, target).lanes, threads)
-    products, outputs, inputs = _work(tiling, target)
-    if scheme.oc_split:  # two parallel loops, of equal tasks the first
-        before = (inputs + tiling.input_bytes * SHARE_CYCLES) / threads
-        before += fork_seconds(threads, target) * target.frequency
-        inputs = 0.0
-    else:
-        before = 0.0
-        if tiling.strip_bytes + tiling.group_bytes > target.l2:
-            moved = tiling.input_bytes + tiling.strips * tiling.oc_blocks * tiling.sum_bytes
-            inputs += moved * SHARE_CYCLES
-    busy = before + tiling.busiest_share * (products + outputs + inputs)
-    fetched = _fetched_bytes(tiling, target)
-    parts = tiling.groups if scheme.oc_split else 1
-    cold = cold_weights(tiling.weight_bytes, target, parts)
-    return with_memory(busy / target.frequency, fetched, cold, target)
-
-
-def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Bytes that a thread's tasks read from beyond its L2: weights and transformed input."""
-    tasks = tiling.tasks_per_thread
-    if not tiling.scheme.oc_split:
-        return tiling.weight_bytes * (tasks if tiling.weight_bytes > target.l2 else 1)
-    group = tiling.weight_bytes / tiling.groups
-    weights = group * (tasks if group > target.l2 else ceil_div(tasks, tiling.strips))
-    # Every group of channels reads the input again, half of which L2 has kept.
-    again = tasks * tiling.strip_bytes / 2 if tiling.input_bytes > target.l2 else 0.0
-    return weights + again
-
-
-def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
-    """Cycles of all products, all output and all input transforms, on one thread."""
-    scheme = tiling.scheme
-    vectors = scheme.reg_oc // tiling.lanes
-    steps = tiling.chunks * tiling.chunk_steps
-    numerics, group = tiling.domain.numerics, tiling.domain.group
-    size = steps * group * scheme.reg_oc * bytes_of(numerics.weights)
-    unit = target.dot_unit(numerics)
-    products = outputs = inputs = 0.0
-    for points, count, reg_n in tiling.register_tiles(scheme.reg_n):
-        step = step_cycles(vectors, reg_n, unit, target, size)
-        step = max(step, STEP_CYCLES) + WEIGHT_CYCLES * vectors * tiling.domain.is_of_integers
-        stored = STORE_CYCLES * vectors * reg_n + TILE_CYCLES
-        each = steps * step + stored * (tiling.parts if tiling.on_the_fly else 1)
-        products += points * tiling.oc_blocks * count * each
-    if tiling.on_the_fly:
-        products += tiling.strips * tiling.oc_blocks * steps * vectors * MADE_CYCLES
-    for tiles in tiling.edges.regions if tiling.edges else (tiling,):
-        before, after = _transform_cycles(*tiles.filters)
-        down, across = tiles.filters
-        epilogue = down.tile * across.tile * steps_cycles(tiling.workload.epilogue)
-        outputs += tiles.tiles * tiling.oc_vectors * (after + epilogue)
-        inputs += tiles.tiles * tiling.chunks * before
-    return products, outputs, inputs
-
-
-@lru_cache(maxsize=256)
-def _transform_cycles(down: winograd.Filter, across: winograd.Filter) -> tuple[float, float]:
-    """Cycles to transform a tile of one vector of channels, input and output."""
-    points = down.span * across.span
-    inputs = across.span * down.input_additions + down.span * across.input_additions
-    outputs = across.span * down.output_additions + down.tile * across.output_additions
-    return (
-        TILE_CYCLES + ADDITION_CYCLES * inputs + POINT_CYCLES * points,
-        TILE_CYCLES + ADDITION_CYCLES * outputs + POINT_CYCLES * points,
-    )
+    lanes = _unit_of(workload, target).lanes
+    return estimated_seconds(Tiling(turned(workload), scheme, lanes, threads), target)
 
 
 TEMPLATE = ConvTemplate(

@@ -19,7 +19,7 @@ Of data, 16 bits hold theirs all the more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,8 @@ class ExactFilter(Filter):
         return [keep(each.value if isinstance(each, Wrapping) else each) for each in found]
 
 
+Number = TypeVar("Number", bound=np.generic)
+
 FILTERS: Final = (ExactFilter(TILE, KERNEL[0], 1), ExactFilter(TILE, KERNEL[1], 1))
 """Along rows and columns."""
 
@@ -140,15 +142,29 @@ def packed_weights(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.
 
     Pairs of input channels lie side by side. What ``shape`` has beyond the weights is zero.
     """
-    assert bound_of_weights(weights).holds, "their sums need a proof"
     _, blocks, pairs, width = shape
-    outs, ins, *_ = weights.shape
-    pad = ((0, blocks * width // 2 - outs), (0, 2 * pairs - ins), (0, 0), (0, 0))
-    made = transformed_weights(np.pad(weights, pad))
-    return in_pairs(made, blocks)
+    return in_pairs(transformed_weights(_padded(weights, blocks * width // 2, 2 * pairs)), blocks)
 
 
-def in_pairs(made: NDArray[np.int16], blocks: int) -> NDArray[np.int16]:
+def packed_taps(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int8]:
+    """Pack OIHW weights of int8 as they are, as ``(O / reg_oc, I / 2, taps, 2 reg_oc)``.
+
+    Else as by `packed_weights`.
+    """
+    blocks, pairs, taps, width = shape
+    padded = _padded(weights, blocks * width // 2, 2 * pairs)
+    made = in_pairs(padded.reshape(*padded.shape[:2], taps).transpose(2, 0, 1), blocks)
+    return np.ascontiguousarray(made.transpose(1, 2, 0, 3))
+
+
+def _padded(weights: NDArray[Any], outs: int, ins: int) -> NDArray[Any]:
+    """Return OIHW weights, whose sums are known to be exact, with channels of zeros behind."""
+    assert bound_of_weights(weights).holds, "their sums need a proof"
+    o, i, *_ = weights.shape
+    return np.pad(weights, ((0, outs - o), (0, ins - i), (0, 0), (0, 0)))
+
+
+def in_pairs(made: NDArray[Number], blocks: int) -> NDArray[Number]:
     """Return ``(points, O, I)`` weights as ``(points, blocks, I / 2, 2 O / blocks)``.
 
     Pairs of input channels lie side by side.

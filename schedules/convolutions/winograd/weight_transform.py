@@ -6,15 +6,13 @@ widens to just what is multiplied, so that the transform needs no shuffles.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.winograd.exact_filter import FILTERS
-from neocpu.schedules.convolutions.winograd.exactness import bound_of_weights
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.tir.builder import span
 
@@ -27,7 +25,7 @@ class WeightTransform:
     Parameters
     ----------
     weights : buffer
-        As `packed_taps` packs them.
+        As `exact_filter.packed_taps` packs them.
     """
 
     def __init__(self, tiling: Tiling, weights: Any) -> None:
@@ -67,14 +65,21 @@ class WeightTransform:
         return self._made[row, point, span(v * self._width, self._width)]
 
 
-def packed_taps(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Pack OIHW weights of int8 as ``(O / reg_oc, I / 2, taps, 2 reg_oc)``.
+@dataclass(frozen=True, slots=True)
+class MadeWeights:
+    """What a task has transformed: weights of a block of outputs and a part of the sums.
 
-    What ``shape`` has beyond the weights is zero.
+    Attributes
+    ----------
+    first : expression
+        The first step of the part.
     """
-    assert bound_of_weights(weights).holds, "their sums need a proof"
-    blocks, pairs, taps, width = shape
-    outs, ins, *_ = weights.shape
-    pad = ((0, blocks * width // 2 - outs), (0, 2 * pairs - ins), (0, 0), (0, 0))
-    split = np.pad(weights, pad).reshape(blocks, width // 2, pairs, 2, taps)
-    return np.ascontiguousarray(split.transpose(0, 2, 4, 1, 3)).reshape(shape)
+
+    made: WeightTransform
+    first: Any
+    block: Any
+    part: Any
+
+    def vector(self, point: Any, step: Any, v: int) -> Any:
+        """Return a vector of weights of a point, by its step."""
+        return self.made.vector(point, step - self.first, v)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import zip_longest
 from typing import Any
 
 from tvm import tirx
@@ -16,8 +17,8 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 )
 from neocpu.schedules.convolutions.vector_store import VectorStore
 from neocpu.schedules.convolutions.winograd import scaled_integers
-from neocpu.schedules.convolutions.winograd.edge_tiles import EdgeTiles, Region, register_tiles
-from neocpu.schedules.convolutions.winograd.weight_transform import WeightTransform
+from neocpu.schedules.convolutions.winograd.edge_tiles import Region, register_tiles
+from neocpu.schedules.convolutions.winograd.weight_transform import MadeWeights, WeightTransform
 from neocpu.schedules.convolutions.winograd.winograd_input import (
     InputTransform,
     apart,
@@ -51,7 +52,6 @@ class Emitter:
         self.workload, self.scheme, self.lanes = tiling.workload, tiling.scheme, tiling.lanes
         self.domain = tiling.domain
         self._weights = weights
-        self._made: tuple[WeightTransform, Any] | None = None  # and its first step
         self._prefetches = tiling.weight_bytes > target.l2 // 2 and not tiling.on_the_fly
         self._unit = target.dot_unit(self.domain.numerics)
         workload = self.workload
@@ -109,8 +109,9 @@ class Emitter:
 
             is_last = g + 1 == blocks
             coming = tirx.Select(is_last, p + 1, p), tirx.Select(is_last, first, first + g + 1)
+            weights = self._weights_at(these, p, first + g)
             acc, places = self._register_tile(
-                reg_n, pixels, (p, first + g), (coming, block, self.tiling.strip_blocks), part
+                reg_n, pixels, weights, (coming, block, self.tiling.strip_blocks), part
             )
             numbers = [self._sum(g, block * reg_n + j, v) for j, v in places]
             self._store_sums(acc, places, sums, [(p, number) for number in numbers], part)
@@ -121,47 +122,39 @@ class Emitter:
         assert t.edges is not None
         first, blocks = self._group(group)
         with self._transformed_weights(first, blocks) as these:
-            self._edged_products(t.edges, (first, blocks, these), transformed, sums)
+            for points, following in zip_longest(t.edges.classes, t.edges.classes[1:]):
+                count, reg_n = register_tiles(points.tiles, self.scheme.reg_n)
+                then = t.points if following is None else following.point(0)
+                with (
+                    T.serial(points.count) as number,
+                    self._blocks(these, blocks) as g,
+                    T.serial(count) as block,
+                ):
+                    p = T.Bind(points.point(number))
+                    start = points.first + T.min(block * reg_n, points.tiles - reg_n)
 
-    def _edged_products(
-        self, edges: EdgeTiles, weights: tuple[Any, Any, Any], transformed: Any, sums: Any
-    ) -> None:
-        t, (first, blocks, these) = self.tiling, weights
-        after = [*edges.classes[1:], None]
-        for points, following in zip(edges.classes, after, strict=True):
-            count, reg_n = register_tiles(points.tiles, self.scheme.reg_n)
-            then = t.points if following is None else following.point(0)
-            with (
-                T.serial(points.count) as number,
-                self._blocks(these, blocks) as g,
-                T.serial(count) as block,
-            ):
-                p = T.Bind(points.point(number))
-                start = points.first + T.min(block * reg_n, points.tiles - reg_n)
+                    def pixels(
+                        chunk: Any, j: int, channels: Any, p: Any = p, start: Any = start
+                    ) -> Any:
+                        return transformed[chunk, p * t.tiles + start + j, channels]
 
-                def pixels(
-                    chunk: Any, j: int, channels: Any, p: Any = p, start: Any = start
-                ) -> Any:
-                    return transformed[chunk, p * t.tiles + start + j, channels]
-
-                is_last = g + 1 == blocks
-                further = tirx.Select(number + 1 == points.count, then, points.point(number + 1))
-                coming = (
-                    tirx.Select(is_last, further, p),
-                    tirx.Select(is_last, first, first + g + 1),
-                )
-                acc, places = self._register_tile(
-                    reg_n, pixels, (p, first + g), (coming, block, count), None
-                )
-                numbers = [self._sum(g, start + j, v) for j, v in places]
-                self._store_sums(acc, places, sums, [(p, n) for n in numbers], None)
+                    is_last = g + 1 == blocks
+                    is_end = number + 1 == points.count
+                    further = tirx.Select(is_end, then, points.point(number + 1))
+                    coming = (
+                        tirx.Select(is_last, further, p),
+                        tirx.Select(is_last, first, first + g + 1),
+                    )
+                    weights = self._weights_at(these, p, first + g)
+                    acc, places = self._register_tile(
+                        reg_n, pixels, weights, (coming, block, count), None
+                    )
+                    numbers = [self._sum(g, start + j, v) for j, v in places]
+                    self._store_sums(acc, places, sums, [(p, n) for n in numbers], None)
 
     @contextmanager
-    def _transformed_weights(self, first: Any, blocks: Any) -> Iterator[tuple[Any, Any] | None]:
-        """Transform weights, block by block and part by part; None where they are kept so.
-
-        Else it gives the number of the block, and the part, whose weights there are.
-        """
+    def _transformed_weights(self, first: Any, blocks: Any) -> Iterator[MadeWeights | None]:
+        """Transform weights, block by block and part by part; None where they are kept so."""
         if not self.tiling.on_the_fly:
             yield None
             return
@@ -169,24 +162,32 @@ class Emitter:
         with T.serial(blocks) as g, self._parts(None) as part:
             start, chunks = self._part(part)
             made.transform(first + g, start * steps, chunks * steps)
-            self._made = made, start * steps
-            yield g, part
+            yield MadeWeights(made, start * steps, g, part)
 
-    def _blocks(self, these: tuple[Any, Any] | None, blocks: Any) -> Any:
+    def _blocks(self, these: MadeWeights | None, blocks: Any) -> Any:
         """Return the frame of a loop over blocks of output channels, or of the one there is."""
-        return T.serial(blocks) if these is None else nullcontext(these[0])
+        return T.serial(blocks) if these is None else nullcontext(these.block)
 
-    def _parts(self, these: tuple[Any, Any] | None) -> Any:
+    def _parts(self, these: MadeWeights | None) -> Any:
         """Return the frame of a loop over parts of the sums, or of the one there is."""
         if these is not None:
-            return nullcontext(these[1])
+            return nullcontext(these.part)
         return T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
+
+    def _weights_at(
+        self, these: MadeWeights | None, point: Any, block: Any
+    ) -> Callable[[Any, int], Any]:
+        """Return what reads the weights of a point and a block, by step and vector."""
+        if these is not None:
+            return lambda step, v: these.vector(point, step, v)
+        width = self.lanes * self.domain.group
+        return lambda step, v: self._weights[point, block, step, span(v * width, width)]
 
     def _register_tile(
         self,
         reg_n: int,
         pixels: Callable[[Any, int, Any], Any],
-        weights: tuple[Any, Any],
+        weights: Callable[[Any, int], Any],
         coming: tuple[tuple[Any, Any], Any, int],
         part: Any,
     ) -> tuple[Any, list[tuple[int, int]]]:
@@ -197,8 +198,8 @@ class Emitter:
         pixels : callable
             A tile's transformed input: of a vector of input channels, the tile, and those of the
             vector that are meant.
-        weights : tuple
-            Point and block of the weights.
+        weights : callable
+            Of a step, a vector of weights by its number.
         coming : tuple
             Point and block of those that come next; number of this register tile, and how many
             there are.
@@ -221,7 +222,7 @@ class Emitter:
 
         def multiply(chunk: Any, k: Any) -> None:
             step = chunk * steps + k
-            taps = [self._tap(self._weight(weights, step, v)) for v in range(vectors)]
+            taps = [self._tap(weights(step, v)) for v in range(vectors)]
             for j in range(reg_n):
                 spread = self._spread(pixels(chunk, j, span(k * group, group)))
                 for v, tap in enumerate(taps):
@@ -287,14 +288,6 @@ class Emitter:
             return 0, t.chunks
         start = T.Bind(part * t.part_chunks)
         return start, _within(t.part_chunks, t.chunks, start)
-
-    def _weight(self, place: tuple[Any, Any], step: Any, v: int) -> Any:
-        """Return a vector of weights of a point and a block."""
-        if self._made is not None:
-            made, first = self._made
-            return made.vector(place[0], step - first, v)
-        width = self.lanes * self.domain.group
-        return self._weights[(*place, step, span(v * width, width))]
 
     def _tap(self, vector: Any) -> Any:
         """Bind a vector of weights."""

@@ -167,9 +167,7 @@ class Tiling:
         Register tiles of whole and of smaller tiles may overlap: what they make is not added to.
         """
         if self.on_the_fly and self.edges is None:
-            each = self.points * self.chunk_steps * self.scheme.reg_oc * self.domain.group
-            each *= bytes_of(self.domain.numerics.weights)
-            return min(self.chunks, max(1, MAX_MADE_BYTES // each))
+            return min(self.chunks, max(1, MAX_MADE_BYTES // self._made_bytes))
         return scaled_integers.PART // self.width if self.domain.is_scaled else self.chunks
 
     @property
@@ -299,7 +297,12 @@ class Tiling:
     @property
     def made_bytes(self) -> int:
         """Weights that a task that transforms them has at a time."""
-        each = self.points * self.part_chunks * self.width * self.scheme.reg_oc
+        return self.part_chunks * self._made_bytes
+
+    @property
+    def _made_bytes(self) -> int:
+        """Transformed weights of a vector of input channels and a register tile's outputs."""
+        each = self.points * self.width * self.scheme.reg_oc
         return each * bytes_of(self.domain.numerics.weights)
 
     def _input_bytes(self, blocks: int) -> int:
