@@ -15,12 +15,12 @@ now and then, and put the handler back as Python does, for whoever called us.
 
 from __future__ import annotations
 
-import atexit
 import contextvars
 import ctypes
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +44,8 @@ LOOK_SECONDS: Final = 0.05
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+_STANDARD_LIBRARY: Final = sysconfig.get_path("stdlib") + os.sep
 
 # Python knows one size for all threads to come: ours are made one at a time.
 _STACK_SIZE = threading.Lock()
@@ -107,20 +109,42 @@ def _stack_size(size: int) -> Iterator[None]:
 
 
 def _end(thread: threading.Thread, ended: threading.Event) -> None:
-    """Raise `SystemExit`, which ends a thread without a word, at its next step in Python."""
+    """Raise `SystemExit`, which ends a thread without a word, at its next step in our code."""
     limit = time.monotonic() + PATIENCE
+    pause = 0.0
     try:
-        while not ended.wait(0.02) and time.monotonic() < limit:
+        while not ended.wait(pause) and time.monotonic() < limit:
             if thread.ident is None:  # interrupted while it was started, it has begun or never will
                 ended.set()
                 return
+            if _in_standard_library(thread.ident):
+                pause = 0.001
+                continue
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
             )
+            pause = 0.02
         thread.join(max(0.0, limit - time.monotonic()))
     finally:
         if thread.is_alive():
-            atexit.register(_leave, thread)
+            # `atexit` would be too late: before it `concurrent.futures` waits for a lock of its
+            # own, which the thread may hold.
+            threading._register_atexit(_leave, thread)  # type: ignore[attr-defined]
+
+
+def _in_standard_library(ident: int) -> bool:
+    """Whether a thread is in a function that is not written to be left between any two steps.
+
+    Logging, imports and pools take locks of the whole process and would keep them. While one
+    thread starts another, Python 3.11 has both under one identity, and would end the new one.
+    """
+    frame = sys._current_frames().get(ident)
+    if frame is None:
+        return False
+    file = frame.f_code.co_filename
+    return file.startswith("<frozen ") or (
+        file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
+    )
 
 
 def _put_handler_back() -> None:

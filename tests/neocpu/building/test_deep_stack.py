@@ -6,6 +6,8 @@ import gc
 import os
 import signal
 import struct
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -78,6 +80,54 @@ def test_an_interrupted_call_has_ended_when_the_caller_hears_of_it():
     assert len(steps) == count > 0
     assert not [t for t in threading.enumerate() if t.name == "neocpu-compiler"]
     timer.join()
+
+
+def test_functions_of_the_standard_library_are_not_left_in_the_middle():
+    waits, done = threading.Event(), []
+
+    def work():
+        waits.set()
+        threading.Event().wait(0.3)
+        done.append("waited")
+        while True:
+            time.sleep(0.001)
+
+    def interrupt():
+        waits.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Thread(target=interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        on_deep_stack(work)
+    timer.join()
+    assert done == ["waited"]
+
+
+def test_a_process_ends_although_a_pass_does_not():
+    """And although that holds the lock for which `concurrent.futures` waits when Python ends."""
+    script = """
+import concurrent.futures, concurrent.futures.thread, os, signal, threading
+from neocpu.building import deep_stack
+deep_stack.PATIENCE = 0.2
+waits = threading.Event()
+def work():
+    with concurrent.futures.thread._global_shutdown_lock:
+        waits.set()
+        stuck = threading.Lock(); stuck.acquire(); stuck.acquire()
+def interrupt():
+    waits.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    deep_stack.on_deep_stack(work)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "interrupted\n", "")
 
 
 def prove():
