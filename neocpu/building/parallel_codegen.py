@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import GlobalVar
 
+from neocpu.building.deep_stack import on_deep_stack
 from neocpu.building.forked import ForkedJobs, Limits
 from neocpu.building.object_cache import (
     ORIGIN,
@@ -124,7 +125,7 @@ class CodeGeneration:
         for var, function in mod.functions_items():
             self._add(str(var.name_hint), function)
         # Costliest first, so that the last ones leave no CPU idle for long.
-        jobs = sorted(self._jobs.values(), key=lambda job: (-_cost(job.function), job.name))
+        jobs = on_deep_stack(_costliest_first, self._jobs.values())
         self._jobs = {self._keys[job.name]: job for job in jobs}
         self._running = _in_children(jobs, target, workers, Path(self._folder.name))
 
@@ -334,6 +335,10 @@ def _launches(function: Any) -> list[int]:
 
     tvm_ffi.structural_walk(function.body, (tirx.For, note), order="pre")
     return found
+
+
+def _costliest_first(jobs: Iterable[_Job]) -> list[_Job]:
+    return sorted(jobs, key=lambda job: (-_cost(job.function), job.name))
 
 
 def _cost(function: Any) -> int:

@@ -15,9 +15,10 @@ import onnx
 import psutil
 import pytest
 import tvm
+import tvm_ffi
 from forgery import checked_header
 from onnx import TensorProto, helper, numpy_helper
-from tvm import te
+from tvm import te, tirx
 
 import neocpu
 from neocpu import stages
@@ -214,6 +215,22 @@ def test_ctrl_c_ends_the_children_at_once_and_leaves_nothing(monkeypatch, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         compile_objects(kernels(6), 2)
     timer.join()
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_while_tvm_calls_python_is_no_error_of_tvms(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def cost(function):
+        def interrupt(statement):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+
+        tvm_ffi.structural_walk(function.body, (tirx.BufferStore, interrupt))
+
+    monkeypatch.setattr(parallel_codegen, "_cost", cost)
+    with pytest.raises(KeyboardInterrupt):
+        compile_objects(kernels(2), 1)
     assert not list(tmp_path.iterdir())
 
 
