@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from neocpu.foundation.tile_permission import tiles_permitted
+
 EAX, EBX, ECX, EDX = range(4)
 X86_BITS: Final = {
     # Feature: glibc's index of the CPUID leaf (1, 7, 0x80000001, 7.1 are 0, 1, 2, 6), register, bit
@@ -41,7 +43,9 @@ X86_BITS: Final = {
     "avx512bitalg": (1, ECX, 12),
     "avx512vpopcntdq": (1, ECX, 14),
     "avx512fp16": (1, EDX, 23),
+    "amx-bf16": (1, EDX, 22),
     "amx-tile": (1, EDX, 24),
+    "amx-int8": (1, EDX, 25),
     "avxvnni": (6, EAX, 4),
     "avx512bf16": (6, EAX, 5),
     "cmpccxadd": (6, EAX, 7),
@@ -106,12 +110,29 @@ ARM_BITS: Final = {
 KNOWN_FEATURES: Final = X86_BITS.keys() | AVX10.keys() | ARM_BITS.keys()
 """Everything that hosts are asked for; what else code may demand, no host is known to have."""
 
+TILES: Final = frozenset(("amx-bf16", "amx-int8", "amx-tile"))
+"""What a process has to ask for: see `tile_permission`."""
+TILES_REFUSED: Final = "its CPU has tiles, but the system does not let this process use them"
+
 LeafReader = Callable[[int], Sequence[int]]
 """From glibc's index of a CPUID leaf to eight words: four the CPU's own, then what may be used."""
 
 
 def host_features() -> frozenset[str]:
-    """Return the instruction sets of this host, limited to those that gate generated code."""
+    """Return the instruction sets of this host, limited to those that gate generated code.
+
+    Tiles are among them where the CPU has them and the system lets this process use them.
+    """
+    found = _cpu_features()
+    return found if TILES.isdisjoint(found) or tiles_permitted() else found - TILES
+
+
+def refused_features() -> frozenset[str]:
+    """Return the instruction sets that the CPU has and the system refuses this process."""
+    return _cpu_features() - host_features()
+
+
+def _cpu_features() -> frozenset[str]:
     libc = ctypes.CDLL(None)
     if os.uname().machine == "aarch64":
         libc.getauxval.restype = ctypes.c_ulong
@@ -136,7 +157,10 @@ def code_obstacle(machine: str, features: Iterable[str], available: frozenset[st
     if machine != (host := os.uname().machine):
         return f"this host is {host}, the code {machine}"
     missing = missing_features(features, available)
-    return f"this host lacks {', '.join(missing)}" if missing else None
+    if not missing:
+        return None
+    why = f" ({TILES_REFUSED})" if refused_features().intersection(missing) else ""
+    return f"this host lacks {', '.join(missing)}{why}"
 
 
 def x86_features(read: LeafReader) -> frozenset[str]:

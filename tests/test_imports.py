@@ -22,7 +22,7 @@ ORDER = (
     *(
         f"neocpu.schedules.{room}"
         for room in (
-            *("vocabulary", "estimates", "tir", "operators", "recurrent", "products"),
+            *("isa", "vocabulary", "estimates", "tir", "operators", "recurrent", "products"),
             *("convolutions", "registry"),
         )
     ),

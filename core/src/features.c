@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* A feature: CPUID leaf and subleaf, register (eax to edx) and bit, or of AVX10 the least version,
  * and the bits of XCR0 that say whether the operating system saves its registers. */
@@ -16,6 +18,7 @@ typedef struct feature {
 enum { EAX, EBX, ECX, EDX };
 enum { AVX = 0x6, AVX512 = 0xe6, AMX = 0x60000, APX = 0x80000 };
 enum { AVX10_LEAF = 0x24, AVX10_VERSION = 0xff };
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
 
 static const feature features[] = {
     {"sse3", 1, 0, ECX, 0, 0},
@@ -44,7 +47,9 @@ static const feature features[] = {
     {"avx512bitalg", 7, 0, ECX, 12, AVX512},
     {"avx512vpopcntdq", 7, 0, ECX, 14, AVX512},
     {"avx512fp16", 7, 0, EDX, 23, AVX512},
+    {"amx-bf16", 7, 0, EDX, 22, AMX},
     {"amx-tile", 7, 0, EDX, 24, AMX},
+    {"amx-int8", 7, 0, EDX, 25, AMX},
     {"avxvnni", 7, 1, EAX, 4, AVX},
     {"avx512bf16", 7, 1, EAX, 5, AVX512},
     {"cmpccxadd", 7, 1, EAX, 7, 0},
@@ -78,13 +83,19 @@ static unsigned enabled_state(void) {
   return a;
 }
 
+/* Linux lets a process that asks use tiles, all its threads; an instruction that touches one without
+ * that ends it. Asking again takes a tenth of a microsecond. */
+static int permitted(unsigned state) {
+  return state != AMX || syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
 static int has(const feature *wanted) {
   unsigned r[4];
   if (!__get_cpuid_count(wanted->leaf, wanted->subleaf, &r[0], &r[1], &r[2], &r[3])) return 0;
   const unsigned value = r[wanted->reg];
   const int there = wanted->leaf == AVX10_LEAF ? (value & AVX10_VERSION) >= wanted->bit
                                                : value >> wanted->bit & 1;
-  return there && (~enabled_state() & wanted->state) == 0;
+  return there && (~enabled_state() & wanted->state) == 0 && permitted(wanted->state);
 }
 
 #elif defined(__aarch64__)

@@ -23,6 +23,7 @@ WORDS: Final[Mapping[str, str]] = {
     "edge_tiles": "Whether smaller tiles compute what whole ones leave over at the image's ends.",
     "ic_block": "Input channels of one pass, whose weights stay in the first-level cache.",
     "ic_half": "Input channels of each of two halves, of which seven products do for eight.",
+    "dot": "Input channels whose weights lie side by side, as the instruction takes them.",
     "int16_groups": "Groups of 8-bit products that are added up in 16 bits before they join a sum.",
 }
 """By the parameter's name; those of operators that packages add are not here."""
@@ -36,6 +37,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "conv2d_pointwise": "Of single pixels, so a product of matrices, cut for the caches.",
     "conv2d_strassen": "Of single pixels: products of halves of the matrices, seven for eight.",
     "conv2d_dot": "By instructions that add several products of few bits to each sum.",
+    "conv2d_matrix": "By instructions that multiply several pixels by several channels at once.",
     "layout_transform": "Moves channels into other blocks.",
     "join": "Copies feature maps side by side.",
 }

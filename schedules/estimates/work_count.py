@@ -25,7 +25,7 @@ from neocpu.schedules.estimates.expression_parts import (
 from neocpu.schedules.estimates.kernel_work import CHAIN, VECTOR, KernelWork, LoopWork
 from neocpu.schedules.estimates.touched_bytes import Access, Loop, compacted, fetched_again, touched
 from neocpu.schedules.estimates.value_count import Nest, ValueCount, stride_along
-from neocpu.schedules.vocabulary.dot_unit import LATENCY
+from neocpu.schedules.isa.instruction import LATENCY
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # How often each side is taken of what data decide.

@@ -1,4 +1,4 @@
-"""Dot units: the instructions that multiply and add, by the numerics they are for."""
+"""Dot units: the instructions that a CPU multiplies and adds with, by numerics."""
 
 from __future__ import annotations
 
@@ -6,67 +6,77 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.isa.catalogue import instructions
+from neocpu.schedules.isa.instruction import Instruction
 from neocpu.schedules.vocabulary.numerics import Numerics
 
-# Cycles before a sum can be added to again: of float32 on all CPUs that were looked at, and of
-# VPDPBUSD and SDOT as their vendors' guides and InstLatx64 have it.
-LATENCY = 4.0
-# What unsigned bytes are more than signed ones are: to take it from them flips their highest bit.
-SIGN_BIT: Final = 128
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DotUnit:
-    """An instruction, or a sequence, that adds products to every lane of a vector of sums.
+    """An instruction, or a sequence, on a CPU.
 
     Attributes
     ----------
-    group : int
-        Products it adds to each sum: of so many neighbouring input channels.
+    instruction : Instruction
+        What is the same on all CPUs.
     lanes : int
-        Sums in its vector.
+        Sums in its vector; those of a row of a tile.
     per_cycle : float
         How many a core starts per cycle.
-    latency : float
-        Cycles before a sum can be added to again.
     vector_bytes : int
         Of a vector of sums, or of weights.
     registers : int
-        Vector registers that the CPU has, less those that a sequence needs for itself.
+        Vector registers that the CPU has, less those that a sequence needs for itself; of a matrix
+        unit with tiles, those.
     broadcasts : bool
         Whether it broadcasts one operand itself: from memory, or from a lane.
     by_lane : bool
         Whether it takes one lane of a vector (one group of it) as a factor of all.
-    intrinsic : str
-        LLVM's name of it: ``(sums, data, weights)`` to sums, or, of what is symmetric, the last
-        two in either order. Empty where a multiplication and an
-        addition say it, or a sequence does.
     int16_sums : int
         Of a sequence: how many products it may add up in 16 bits, see `Numerics.int16_sums`.
     operand_vectors : int
         Registers that a vector of weights of a step takes.
-    offset : int
-        What data are less, to the instruction, than they are: unsigned ones where it has none.
-    adds : bool
-        Whether the instruction adds its products to the sums; if not, an addition follows.
-    is_symmetric : bool
-        Whether data and weights are of one type to the instruction.
     """
 
-    group: int
+    instruction: Instruction
     lanes: int
     per_cycle: float
-    latency: float
     vector_bytes: int
     registers: int
-    broadcasts: bool
-    by_lane: bool
-    intrinsic: str = ""
+    broadcasts: bool = False
+    by_lane: bool = False
     int16_sums: int = 0
     operand_vectors: int = 1
-    offset: int = 0
-    adds: bool = True
-    is_symmetric: bool = False
+
+    @property
+    def group(self) -> int:
+        """Products it adds to each sum of a vector: of so many neighbouring input channels."""
+        return self.instruction.group
+
+    @property
+    def intrinsic(self) -> str:
+        """LLVM's name of it, ``(sums, data, weights)`` to sums; see `Instruction.intrinsic`."""
+        return self.instruction.intrinsic
+
+    @property
+    def latency(self) -> float:
+        """Cycles before a sum can be added to again."""
+        return self.instruction.latency
+
+    @property
+    def offset(self) -> int:
+        """What is taken from data first: the instruction is for signed ones."""
+        return self.instruction.offset
+
+    @property
+    def adds(self) -> bool:
+        """Whether the instruction adds its products to the sums; if not, an addition follows."""
+        return self.instruction.adds
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether data and weights are of one type to the instruction, and in either order."""
+        return self.instruction.is_symmetric
 
     @property
     def broadcasts_from_memory(self) -> bool:
@@ -76,7 +86,8 @@ class DotUnit:
     @property
     def macs(self) -> int:
         """Multiply-accumulates of one instruction."""
-        return self.group * self.lanes
+        made = self.instruction
+        return made.rows * (made.columns or self.lanes) * (made.depth or made.group)
 
     @property
     def is_sequence(self) -> bool:
@@ -102,55 +113,11 @@ class DotUnit:
         return replace(self, per_cycle=faster, operand_vectors=groups)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Numerics of an instruction: element types of data, weights and sums; its feature, and group.
+TILES: Final = 8
+"""Tile registers of a CPU that has some."""
 
-    A feature of "" is in every CPU of the instruction set. Then comes LLVM's name of it, what is to
-    be taken from the data first, and whether it adds its products to the sums.
-    """
-
-    isas: frozenset[str]
-    data: str
-    weights: str
-    sum: str
-    feature: str
-    group: int
-    intrinsic: str = ""
-    offset: int = 0
-    adds: bool = True
-
-
-_X86 = frozenset({"avx512", "avx2"})
-_ARM = frozenset({"neon"})
-# On 32-byte vectors of a CPU with AVX-VNNI alone LLVM gives it its other encoding.
-_VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
-_VPDPWSSD = "llvm.x86.avx512.vpdpwssd"
-_VPMADDWD = ("llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512")
-_SDOT, _UDOT = "llvm.aarch64.neon.sdot", "llvm.aarch64.neon.udot"
 _BYTES_OF_A_SUM: Final = 4
 _HALVES_OF_A_SUM: Final = 2
-_BF16: Final = ("bfloat16", "bfloat16", "float32")
-_INT16: Final = ("int16", "int16", "int32")
-# In the order of preference.
-_KINDS = (
-    _Kind(_X86 | _ARM | {"sse"}, "float32", "float32", "float32", "", 1),
-    _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512vnni", 4, f"{_VPDPBUSD}.512"),
-    _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "avxvnni", 4, f"{_VPDPBUSD}.256"),
-    _Kind(frozenset({"avx512"}), "uint8", "int8", "int32", "avx512bw", 4),
-    _Kind(frozenset({"avx2"}), "uint8", "int8", "int32", "", 4),
-    _Kind(frozenset({"avx512"}), *_BF16, "avx512bf16", 2, "llvm.x86.avx512bf16.dpbf16ps.512"),
-    _Kind(_ARM, *_BF16, "bf16", 2, "llvm.aarch64.neon.bfdot.v4f32.v8bf16"),
-    _Kind(_X86 | _ARM | {"sse"}, *_BF16, "", 2),
-    _Kind(_ARM, "int8", "int8", "int32", "dotprod", 4, _SDOT),
-    _Kind(_ARM, "uint8", "uint8", "int32", "dotprod", 4, _UDOT),
-    _Kind(_ARM, "uint8", "int8", "int32", "i8mm", 4, "llvm.aarch64.neon.usdot"),
-    _Kind(_ARM, "uint8", "int8", "int32", "dotprod", 4, _SDOT, SIGN_BIT),
-    _Kind(frozenset({"avx512"}), *_INT16, "avx512vnni", 2, f"{_VPDPWSSD}.512"),
-    _Kind(frozenset({"avx2"}), *_INT16, "avxvnni", 2, f"{_VPDPWSSD}.256"),
-    _Kind(frozenset({"avx512"}), *_INT16, "avx512bw", 2, _VPMADDWD[1], adds=False),
-    _Kind(frozenset({"avx2"}), *_INT16, "", 2, _VPMADDWD[0], adds=False),
-)
 # What a sequence needs besides sums, weights and data: a product, and ones to multiply by.
 _SEQUENCE_REGISTERS: Final = 2
 # A second vector of data, a mask, and a zero that LLVM blends with.
@@ -159,52 +126,58 @@ _WIDENING_REGISTERS: Final = 3
 _APART_SHARE: Final = 0.8
 
 
-def find_dot_unit(
-    numerics: Numerics,
-    isa: str,
-    features: tuple[str, ...],
-    vector_bytes: int,
-    registers: int,
-    per_cycle: int,
-    integer_multiplies: float = 2.0,
-) -> DotUnit | None:
-    """Return the unit that a CPU has for ``numerics``; None if it has none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorUnits:
+    """What a CPU multiplies with.
 
-    Parameters
+    Attributes
     ----------
-    isa, features, vector_bytes, registers
+    mcpu, isa : str
         See `neocpu.schedules.vocabulary.target.CpuTarget`.
+    features : frozenset of str
+        Everything that it has, LLVM names.
+    vector_bytes, registers : int
+        Of its vectors.
     per_cycle : int
         Multiply-adds of whole vectors that a core starts per cycle; as many of the others, as on
-        all CPUs that were looked at.
+        all CPUs that were looked at, but where their own rate is known.
     integer_multiplies : float
         Multiplications of 16-bit integers that it starts per cycle, which bound sequences.
     """
-    data = numerics.sum if numerics.computes_in_float32 else numerics.data
-    types = (data, numerics.weights, numerics.sum)
-    for kind in _KINDS:
-        fits = isa in kind.isas and (not kind.feature or kind.feature in features)
-        if fits and types == (kind.data, kind.weights, kind.sum):
-            unit = DotUnit(
-                kind.group,
-                vector_bytes // bytes_of(kind.sum),
-                per_cycle,
-                LATENCY,
-                vector_bytes,
-                registers,
-                broadcasts=isa in ("avx512", "neon"),
-                by_lane=isa == "neon",
-                intrinsic=kind.intrinsic,
-                offset=kind.offset,
-                adds=kind.adds,
-                is_symmetric=kind.data == kind.weights or kind.offset != 0,
-            )
-            if unit.widens_floats:
-                return _widening(unit)
-            if not unit.adds:
-                return _adding_apart(unit, integer_multiplies)
-            return _sequence(unit, numerics, integer_multiplies) if unit.is_sequence else unit
-    return None
+
+    mcpu: str
+    isa: str
+    features: frozenset[str]
+    vector_bytes: int
+    registers: int
+    per_cycle: int
+    integer_multiplies: float = 2.0
+
+    def units(self, numerics: Numerics) -> tuple[DotUnit, ...]:
+        """Return all that compute with ``numerics``, the preferred first."""
+        data = numerics.sum if numerics.computes_in_float32 else numerics.data
+        types = (data, numerics.weights, numerics.sum)
+        found = instructions(types, self.isa, self.features)
+        return tuple(self._unit(each, numerics) for each in found)
+
+    def _unit(self, instruction: Instruction, numerics: Numerics) -> DotUnit:
+        is_matrix = instruction.rows > 1
+        unit = DotUnit(
+            instruction=instruction,
+            lanes=self.vector_bytes // bytes_of(instruction.sum),
+            per_cycle=instruction.rates.get(self.mcpu, self.per_cycle),
+            vector_bytes=self.vector_bytes,
+            registers=TILES if instruction.in_tiles else self.registers,
+            broadcasts=self.isa in ("avx512", "neon") and not is_matrix,
+            by_lane=self.isa == "neon" and not is_matrix,
+        )
+        if unit.widens_floats:
+            return _widening(unit)
+        if not unit.adds:
+            return _adding_apart(unit, self.integer_multiplies)
+        if unit.is_sequence:
+            return _sequence(unit, numerics, self.integer_multiplies)
+        return unit
 
 
 def _widening(unit: DotUnit) -> DotUnit:

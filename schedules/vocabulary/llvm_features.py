@@ -15,7 +15,7 @@ _X86_BASELINE: Final = frozenset("64bit 64bit-mode cmov cx8 fxsr mmx nopl sse ss
 
 _X86_BY_NAME: Final = frozenset(
     """
-    adx aes amx-avx512 amx-bf16 amx-complex amx-fp16 amx-fp8 amx-int8 amx-movrs amx-tf32
+    adx aes amx-avx512 amx-complex amx-fp16 amx-fp8 amx-movrs amx-tf32
     avx512vp2intersect cldemote clflushopt clwb clzero crc32 enqcmd fsgsbase hreset invpcid kl lwp
     movdir64b movdiri movrs mwaitx pclmul pconfig pku prefetchi prfchw ptwrite rdpid rdpru rdrnd
     rdseed serialize sha sha512 shstk sm3 sm4 tsxldtrk uintr usermsr vaes vpclmulqdq waitpkg

@@ -319,6 +319,42 @@ class DotScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixScheme(BlockedScheme):
+    """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts, as those of `DotScheme`.
+    reg_n : int
+        Output columns of one register tile: of whole blocks of the instruction's rows, or, where
+        rows of the output are shorter, of fewer.
+    unroll_ker : bool
+        Unroll the loops over the kernel window.
+    reg_oc : int
+        Output channels of one register tile: whole blocks of the instruction's columns.
+    dot : int
+        Input channels whose weights lie side by side, as the instruction takes them.
+    """
+
+    template: ClassVar[str] = "conv2d_matrix"
+    reg_n: int
+    unroll_ker: bool
+    reg_oc: int
+    dot: int
+
+    @property
+    def reg_oh(self) -> int:
+        """Output rows of one register tile."""
+        return 1
+
+    @property
+    def step_groups(self) -> int:
+        """Groups of products of one step."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
 class TransformScheme(Scheme):
     """The one way to transform a layout: its workload says all."""
 
@@ -344,6 +380,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         PointwiseScheme,
         StrassenScheme,
         DotScheme,
+        MatrixScheme,
         TransformScheme,
         JoinScheme,
     )

@@ -28,7 +28,7 @@ from neocpu.foundation.given_json import parse_json, shortened
 from neocpu.foundation.host import data_caches
 from neocpu.foundation.instruction_sets import KNOWN_FEATURES, host_features, missing_features
 from neocpu.foundation.network_rates import NETWORK_RATES
-from neocpu.schedules.vocabulary.dot_unit import DotUnit, find_dot_unit
+from neocpu.schedules.vocabulary.dot_unit import DotUnit, VectorUnits
 from neocpu.schedules.vocabulary.llvm_features import demanded
 from neocpu.schedules.vocabulary.numerics import Numerics
 
@@ -113,7 +113,7 @@ class CpuTarget:
     # Fields, for estimates ask for them ten times each.
     rates: Rates = field(init=False, repr=False)
     isa: str = field(init=False, repr=False, compare=False)
-    _units: dict[Numerics, DotUnit | None] = field(
+    _units: dict[Numerics, tuple[DotUnit, ...]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
@@ -158,17 +158,26 @@ class CpuTarget:
 
     def find_dot_unit(self, numerics: Numerics) -> DotUnit | None:
         """Return the instruction that computes with ``numerics``; None if the CPU has none."""
+        return next((each for each in self.units(numerics) if each.instruction.rows == 1), None)
+
+    def find_matrix_unit(self, numerics: Numerics) -> DotUnit | None:
+        """Return the instruction that multiplies several pixels at once; None if there is none."""
+        return next((each for each in self.units(numerics) if each.instruction.rows > 1), None)
+
+    def units(self, numerics: Numerics) -> tuple[DotUnit, ...]:
+        """Return all instructions that compute with ``numerics``, the preferred first."""
         if numerics not in self._units:
-            per_cycle = 1 if self.vector_bytes > FMA_BYTES.get(self.mcpu, self.vector_bytes) else 2
-            self._units[numerics] = find_dot_unit(
-                numerics,
-                self.isa,
-                self.features,
-                self.vector_bytes,
-                self.vector_registers,
-                per_cycle,
-                INTEGER_MULTIPLIES.get(self.mcpu, 2.0),
+            narrow = self.vector_bytes > FMA_BYTES.get(self.mcpu, self.vector_bytes)
+            units = VectorUnits(
+                mcpu=self.mcpu,
+                isa=self.isa,
+                features=frozenset(self.features).union(self.demands),
+                vector_bytes=self.vector_bytes,
+                registers=self.vector_registers,
+                per_cycle=1 if narrow else 2,
+                integer_multiplies=INTEGER_MULTIPLIES.get(self.mcpu, 2.0),
             )
+            self._units[numerics] = units.units(numerics)
         return self._units[numerics]
 
     @property

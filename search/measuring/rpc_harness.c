@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
+#include <sys/syscall.h>
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
 
@@ -22,6 +23,9 @@ static void leave(int signal) {
 __attribute__((constructor)) static void prepare(void) {
   static const int signals[] = {SIGALRM, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
   for (size_t i = 0; i < sizeof signals / sizeof *signals; ++i) signal(signals[i], leave);
+#ifdef __x86_64__
+  syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XFEATURE_XTILEDATA */);
+#endif
   /* Read when the first kernel runs in this process. */
   setenv("TVM_NUM_THREADS", NEOCPU_THREADS, 1);
   setenv("TVM_BIND_THREADS", "0", 1);

@@ -11,10 +11,12 @@ import importlib.util
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from tile_unit import TileError, TileUnit, length
 
 PAGE: Final = 4096
 
@@ -22,7 +24,12 @@ PAGE: Final = 4096
 #: Xeon w9-3475X (VNNI, AVX-VNNI, BF16) and a Core Ultra 5 245K (AVX-VNNI, and no AVX-512).
 SKYLAKE_X, ICE_LAKE, SAPPHIRE_RAPIDS, ARROW_LAKE = 26, 28, 30, 31
 
-_FAULTS: Final = {6: "an instruction that this CPU lacks", 13: "a fault", 14: "a page fault"}
+_UNDEFINED: Final = 6
+_FAULTS: Final = {
+    _UNDEFINED: "an instruction that this CPU lacks",
+    13: "a fault",
+    14: "a page fault",
+}
 # OSFXSR, OSXMMEXCPT and OSXSAVE of CR4; what an operating system sets in XCR0 for AVX-512.
 _CR4_VECTORS, _XCR0_VECTORS = 1 << 9 | 1 << 10 | 1 << 18, 0xE7
 _MXCSR, _MXCSR_MASK = 0x1F80, 0xFFFF
@@ -54,6 +61,8 @@ class Program:
         Addresses of the first instruction and of the stack's end.
     arguments : tuple of int
         Of the C function at the entry, two at most. It ends with HLT.
+    has_tiles : bool
+        Whether it has AMX, which Bochs was built without.
     """
 
     cpu: int
@@ -61,6 +70,7 @@ class Program:
     entry: int
     stack: int
     arguments: tuple[int, ...]
+    has_tiles: bool = False
 
 
 def execute(program: Program, results: Sequence[Region], folder: Path) -> list[bytes]:
@@ -145,7 +155,7 @@ def _run(program: Program, results: Sequence[Region]) -> list[bytes]:
     for page, table in tables.commit(_PAGE_TABLES):
         memory.page_insert(table, page)
     session.cpu.state = _state(program)
-    _until_halted(session)
+    _until_halted(session, TileUnit(*_memory(pages)) if program.has_tiles else None)
     if status := session.cpu.state.rax & 0xFFFFFFFF:
         raise EmulationError(f"the program returned {status}")
     return [
@@ -186,15 +196,45 @@ def _state(program: Program) -> Any:
     return state
 
 
-def _until_halted(session: Any) -> None:
+def _memory(
+    pages: Mapping[int, int],
+) -> tuple[Callable[[int, int], bytes], Callable[[int, bytes], None]]:
+    """Return what reads and writes the program's memory."""
+
+    def places(address: int, size: int) -> Iterator[tuple[int, int]]:
+        while size > 0:
+            at = address % PAGE
+            if address - at not in pages:
+                raise TileError(f"no memory at {address:#x}")
+            part = min(size, PAGE - at)
+            yield pages[address - at] + at, part
+            address, size = address + part, size - part
+
+    def read(address: int, size: int) -> bytes:
+        return b"".join(ctypes.string_at(place, part) for place, part in places(address, size))
+
+    def write(address: int, content: bytes) -> None:
+        done = 0
+        for place, part in places(address, len(content)):
+            ctypes.memmove(place, content[done : done + part], part)
+            done += part
+
+    return read, write
+
+
+def _until_halted(session: Any, tiles: TileUnit | None) -> None:
     import bochscpu
 
     faults: list[str] = []
+    undefined: list[int] = []
 
     def fault(session: Any, _: int, vector: int, code: int) -> None:
         cpu = session.cpu
-        where = f", address {cpu.cr2:#x}" if vector == 14 else ""
-        faults.append(f"{_FAULTS.get(vector, 'a fault')} ({vector}) before {cpu.rip:#x}{where}")
+        if vector == _UNDEFINED and tiles is not None:
+            undefined.append(cpu.rip)
+        else:
+            where = f", address {cpu.cr2:#x}" if vector == 14 else ""
+            faults.append(f"{_FAULTS.get(vector, 'a fault')} ({vector}) before {cpu.rip:#x}{where}")
         session.stop()
 
     def absent(frame: int) -> None:
@@ -204,5 +244,31 @@ def _until_halted(session: Any) -> None:
     hook.exception, hook.hlt = fault, lambda session, _: session.stop()
     session.missing_page_handler = absent
     session.run([hook])
+    while undefined and not faults:
+        assert tiles is not None
+        _do(session, tiles, undefined.pop())
+        session.run([hook])
+    if not faults and tiles is not None and tiles.is_configured:
+        faults.append("tiles were left configured")
     if faults:
         raise EmulationError(faults[0])
+
+
+def _do(session: Any, tiles: TileUnit, end: int) -> None:
+    """Do the instruction that ends at an address, where Bochs has it, and go on behind it."""
+    state = session.cpu.state
+    for size in (5, 6, 7, 10, 9):
+        try:
+            code = tiles.read(end - size, size) + bytes(16)
+        except TileError:
+            continue
+        if length(code) == size:
+            break
+    else:
+        raise EmulationError(f"{_FAULTS[_UNDEFINED]} before {end:#x}")
+    try:
+        tiles.step(code, lambda name: int(getattr(state, name)))
+    except TileError as error:
+        raise EmulationError(f"{error} (before {end:#x})") from None
+    state.rip = end
+    session.cpu.state = state

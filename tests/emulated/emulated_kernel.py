@@ -30,6 +30,7 @@ CPUS: Final = {
     "skylake-avx512": emulated_cpu.SKYLAKE_X,
     "cascadelake": emulated_cpu.ICE_LAKE,
     "alderlake": emulated_cpu.ARROW_LAKE,
+    "arrowlake": emulated_cpu.ARROW_LAKE,
     "sapphirerapids": emulated_cpu.SAPPHIRE_RAPIDS,
     "znver4": emulated_cpu.SAPPHIRE_RAPIDS,
 }
@@ -115,17 +116,17 @@ def run(
         at += (one.nbytes + 2 * _BETWEEN) // _BETWEEN * _BETWEEN
     program = _linked(func, target, folder)
     execute = _in_qemu if target.isa == "neon" else _in_bochs
-    found = execute(program, target.mcpu, arguments, folder)
+    found = execute(program, target, arguments, folder)
     written = arguments[len(inputs) :]
     return [argument.left(region) for argument, region in zip(written, found, strict=True)]
 
 
 def _in_bochs(
-    path: Path, cpu: str, arguments: Sequence[_Argument], folder: Path
+    path: Path, target: CpuTarget, arguments: Sequence[_Argument], folder: Path
 ) -> Sequence[bytes]:
     image = path.read_bytes()
     program = Program(
-        CPUS[cpu],
+        CPUS[target.mcpu],
         (
             *_segments(image),
             Region(_STACK - _STACK_BYTES, bytes(_STACK_BYTES)),
@@ -135,20 +136,21 @@ def _in_bochs(
         entry=struct.unpack_from("<Q", image, 24)[0],
         stack=_STACK - 8,  # as after a call
         arguments=(_CALL, len(arguments)),
+        has_tiles="amx-tile" in target.features,
     )
     written = [argument.region for argument in arguments if argument.is_writable]
     return emulated_cpu.execute(program, written, folder)
 
 
 def _in_qemu(
-    program: Path, cpu: str, arguments: Sequence[_Argument], folder: Path
+    program: Path, target: CpuTarget, arguments: Sequence[_Argument], folder: Path
 ) -> Sequence[bytes]:
     regions = [argument.region for argument in arguments]
     sizes = [
         f"{'' if one.is_writable else '<'}{len(region.content)}:{one.start - one.address}"
         for one, region in zip(arguments, regions, strict=True)
     ]
-    command = [QEMU, "-cpu", ARM_CPUS[cpu], program, *sizes]
+    command = [QEMU, "-cpu", ARM_CPUS[target.mcpu], program, *sizes]
     done = subprocess.run(
         command, input=b"".join(region.content for region in regions), capture_output=True
     )

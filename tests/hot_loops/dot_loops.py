@@ -1,9 +1,9 @@
-"""The hot loops of 8-bit convolutions, read in their assembly."""
+"""The hot loops of convolutions in 8 bits and bfloat16, read in their assembly."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -22,6 +22,12 @@ TARGETS: Final = {
     "alderlake": (parse_target("llvm -mcpu=alderlake"), r"\{vex\} vpdpbusd"),
     "neoverse-v1": (parse_target(f"{_ARM}neoverse-v1"), "sudot|usdot"),
     "cortex-a76": (parse_target(f"{_ARM}cortex-a76"), "sdot"),
+}
+
+#: CPUs that multiply several pixels at once, and how, in 8 bits and in bfloat16.
+MATRIX_TARGETS: Final = {
+    "sapphirerapids": (parse_target("llvm -mcpu=sapphirerapids"), "tdpbusd", "tdpbf16ps"),
+    "neoverse-v1": (TARGETS["neoverse-v1"][0], "usmmla", "bfmmla"),
 }
 
 _NUMERICS = Numerics("uint8", "int8", "int32", "uint8")
@@ -58,6 +64,9 @@ WORKLOADS: Final = tuple(
     for channels, size, outputs, kernel, stride in (*_RESNET_50, *_MOBILENET_V2)
 )
 
+#: ResNet-50's share of them.
+RESNET_50: Final = WORKLOADS[: len(_RESNET_50)]
+
 _LABEL: Final = re.compile(r"(\.?\w+):")
 _JUMP: Final = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.\w+)$")
 _LOAD: Final = re.compile(
@@ -93,6 +102,11 @@ class HotLoop:
         return tuple(one for one in self.body if _STACK.search(one))
 
     @property
+    def per_product(self) -> float:
+        """All instructions for each dot instruction."""
+        return len(self.body) / self.dots
+
+    @property
     def per_dot(self) -> float:
         """Instructions for each dot instruction, itself among them, and loads not."""
         return (len(self.body) - self.loads) / self.dots
@@ -107,6 +121,23 @@ def compiled(workload: Conv2dWorkload, cpu: str) -> tuple[Scheme, HotLoop]:
     return scheme, hot_loop(
         compile_for(registry.lower(workload, scheme, target), target), instruction
     )
+
+
+@cache
+def compiled_matrix(workload: Conv2dWorkload, cpu: str) -> tuple[Scheme, HotLoop]:
+    """Return the same of the scheme that multiplies several pixels, for `MATRIX_TARGETS`."""
+    target, of_bytes, of_halves = MATRIX_TARGETS[cpu]
+    every = registry.schemes(workload, target)
+    scheme = next(scheme for scheme in every if scheme.template == "conv2d_matrix")
+    text = compile_for(registry.lower(workload, scheme, target), target)
+    return scheme, hot_loop(text, of_bytes if workload.numerics.data == "uint8" else of_halves)
+
+
+def in_bfloat16(workload: Conv2dWorkload) -> Conv2dWorkload:
+    """Return a convolution as networks in bfloat16 have it."""
+    halves = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+    steps = tuple(EpilogueOp(kind) for kind in ("bias_add", "relu"))
+    return replace(workload, numerics=halves, epilogue=steps)
 
 
 def hot_loop(assembly: str, instruction: str) -> HotLoop:
@@ -131,6 +162,11 @@ def hot_loop(assembly: str, instruction: str) -> HotLoop:
         for first, last in spans
         if not any((f, e) != (first, last) and first <= f and e <= last for f, e in spans)
     ]
+    ends = [bool(re.match(r"tilezero|tilestored", line)) for line in lines]
+    if any(ends):  # what is between them, where it is no loop
+        whole = [(f, e) for f, e in innermost if not any(ends[f : e + 1]) and any(dots[f : e + 1])]
+        zero = max(place for place, line in enumerate(lines) if line.startswith("tilezero"))
+        innermost = whole or [(zero + 1, ends.index(True, zero + 1) - 1)]
     first, last = max(innermost, key=lambda span: sum(dots[span[0] : span[1] + 1]))
     return HotLoop(tuple(lines[first : last + 1]), sum(dots[first : last + 1]))
 

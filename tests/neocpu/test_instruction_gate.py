@@ -12,10 +12,11 @@ import pytest
 import neocpu
 from neocpu.building.fat_file import combine
 from neocpu.foundation.errors import TargetError
-from neocpu.foundation.instruction_sets import ARM_BITS, X86_BITS, host_features
+from neocpu.foundation.instruction_sets import KNOWN_FEATURES, X86_BITS, host_features
 from neocpu.runtime.artifact import ArtifactFile
-from neocpu.schedules.vocabulary import dot_unit
-from neocpu.schedules.vocabulary.target import ISA_FEATURES, missing_on_host, parse_target
+from neocpu.schedules.isa.catalogue import INSTRUCTIONS
+from neocpu.schedules.vocabulary.llvm_features import demanded
+from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 ON_AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"
@@ -111,7 +112,8 @@ def test_code_that_may_not_use_instructions_does_not_demand_them() -> None:
 
 def test_every_instruction_that_multiplies_is_gated() -> None:
     """A kind of products whose feature no loader asks for would end processes there."""
-    features = {kind.feature for kind in dot_unit._KINDS if kind.feature}
-    assert features
-    assert features <= ISA_FEATURES
-    assert features <= {*X86_BITS, *ARM_BITS}
+    features = {feature for each in INSTRUCTIONS for feature in each.features}
+    assert len(features) > 8
+    assert features <= KNOWN_FEATURES
+    machines = ("x86_64", "aarch64")
+    assert all(set(demanded(machine, features)) == features for machine in machines)

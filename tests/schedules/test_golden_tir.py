@@ -33,6 +33,10 @@ WITH_DOT_PRODUCTS = {
     "avx512": parse_target("llvm -mcpu=cascadelake"),
     "neon": parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"),
 }
+WITH_MATRICES = {
+    "avx512": parse_target("llvm -mcpu=sapphirerapids"),
+    "neon": WITH_DOT_PRODUCTS["neon"],
+}
 PAD = (1, 1, 1, 1)
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
 INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
@@ -52,6 +56,9 @@ WORKLOADS = {
     "conv2d_winograd": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
     "conv2d_dot": Conv2dWorkload(
         1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
+    ),
+    "conv2d_matrix": Conv2dWorkload(
+        1, 64, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
     ),
     # Of the same template, without an instruction on NEON.
     "conv2d_winograd_integers": Conv2dWorkload(
@@ -75,6 +82,8 @@ def template_of(name: str):
 
 
 def target_of(name: str, target: str):
+    if name == "conv2d_matrix":
+        return WITH_MATRICES[target]
     numerics = getattr(WORKLOADS[name], "numerics", None)
     return (WITH_DOT_PRODUCTS if numerics == INTEGERS else TARGETS)[target]
 

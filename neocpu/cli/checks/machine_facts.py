@@ -18,7 +18,11 @@ from typing import Final
 import neocpu
 from neocpu.foundation.cpu_identity import host_cpu
 from neocpu.foundation.host import data_caches, usable_cores, usable_cpus, usable_memory
-from neocpu.foundation.instruction_sets import host_features
+from neocpu.foundation.instruction_sets import (
+    TILES_REFUSED,
+    host_features,
+    refused_features,
+)
 from neocpu.foundation.units import plural
 
 DISTRIBUTIONS: Final = ("neocpu", "neocpu-runtime")
@@ -91,7 +95,9 @@ def cpu() -> str:
 
 def instruction_sets() -> str:
     """Return what compiled code may use."""
-    return " ".join(sorted(host_features())) or "none that matters"
+    named = " ".join(sorted(host_features())) or "none that matters"
+    refused = ", ".join(sorted(refused_features()))
+    return f"{named}; not {refused}: {TILES_REFUSED}" if refused else named
 
 
 def caches() -> str:

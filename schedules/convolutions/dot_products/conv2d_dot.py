@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
-from neocpu.schedules.convolutions.dot_products.dot_kernel import Emitter
+from neocpu.schedules.convolutions.dot_products.dot_kernel import DotNest
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
@@ -179,12 +179,17 @@ def pack_weights(
 ) -> NDArray[np.generic]:
     """Pack ``(O, I, KH, KW)`` weights as `argument_shapes` says, zeros where padded."""
     shape = _weight_shape(workload, scheme)
+    return packed(weights, shape, scheme.reg_oc, workload.numerics.group)
+
+
+def packed(
+    weights: NDArray[np.generic], shape: tuple[int, ...], reg_oc: int, group: int
+) -> NDArray[np.generic]:
+    """Pack ``(O, I, KH, KW)`` weights, ``group`` input channels of each output's side by side."""
     outs, ins, kernel_h, kernel_w, groups, _ = shape
     o, i, *_ = weights.shape
-    pad = ((0, outs * scheme.reg_oc - o), (0, ins * scheme.ic_bn - i), (0, 0), (0, 0))
-    split = np.pad(weights, pad).reshape(
-        outs, scheme.reg_oc, ins, groups, workload.numerics.group, kernel_h, kernel_w
-    )
+    pad = ((0, outs * reg_oc - o), (0, ins * groups * group - i), (0, 0), (0, 0))
+    split = np.pad(weights, pad).reshape(outs, reg_oc, ins, groups, group, kernel_h, kernel_w)
     return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4)).reshape(shape)
 
 
@@ -207,7 +212,7 @@ def lower(
     tiling = DotTiling(workload, scheme, target.dot_unit(workload.numerics), target.l2, threads)
     return build_convolution(
         argument_shapes(workload, scheme),
-        lambda data, weights, *rest: Emitter(tiling, data, weights, rest).emit(),
+        lambda data, weights, *rest: DotNest(tiling, data, weights, rest).emit(),
     )
 
 

@@ -1,0 +1,239 @@
+"""The loops around register tiles of products: tasks, strips of rows, the border, and stores.
+
+What a register tile computes with is for who inherits this to say.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import product
+from typing import Any, TypeAlias
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
+from neocpu.schedules.convolutions.vector_store import VectorStore
+from neocpu.schedules.operators.epilogue import buffer_readers
+from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
+from neocpu.schedules.tir.builder import part_start, span
+from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
+from neocpu.schedules.vocabulary.frame_reads import place_of
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+# Data of one group of products: of a chunk, row and column of what is read, and its number.
+Source: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+
+
+class StripNest(ABC):
+    """Emits the loop nest; created inside the builder's frame."""
+
+    def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
+        self._tiling, self._unit = tiling, tiling.unit
+        self._workload, self._scheme = tiling.workload, tiling.scheme
+        self._data, self._weights = map(bits_of, (data, weights))
+        pads = self._workload.pads_with_zero_point
+        self._border = rest[0] if pads else None
+        self._results = VectorStore(
+            workload=self._workload,
+            block=self._scheme.oc_bn,
+            lanes=self._unit.lanes,
+            readers=buffer_readers(self._workload.epilogue, rest[int(pads) : -1]),
+            output=bits_of(rest[-1]),
+            rounds=rounds_vectors(self._workload.numerics.output, self._unit),
+        )
+        self._every = span(0, self._unit.lanes)
+        self._copied_type = "int8" if self._unit.offset else str(self._data.dtype)
+        self._each = int(data.shape[1])  # chunks of an image
+        moved = self._unit.offset and tiling.copies
+        self._read_type = self._copied_type if moved else self._workload.numerics.data
+
+    @abstractmethod
+    def _first_sums(self, block: Any) -> Callable[[int], Any]:
+        """Return what sums of each vector of channels begin with."""
+
+    @abstractmethod
+    def _tile(
+        self,
+        image: Any,
+        block: Any,
+        row: Any,
+        column: Any,
+        source: Source,
+        start: Callable[[int], Any],
+    ) -> None:
+        """Compute and store one register tile."""
+
+    @abstractmethod
+    def _instructions(self) -> ExitStack:
+        """Return the frame that the products' instruction needs around it."""
+
+    def emit(self) -> None:
+        """Emit everything; see the template's ``lower``."""
+        t = self._tiling
+        numbers = opaque_numbers() if t.is_short else nullcontext()
+        with numbers, T.parallel(t.tasks) as task, self._instructions():
+            strip = T.Bind(tirx.floormod(task, t.strips))
+            group = T.Bind(tirx.floormod(tirx.floordiv(task, t.strips), t.groups))
+            image = T.Bind(tirx.floordiv(task, t.strips * t.groups))
+            first = T.Bind(part_start(strip, t.tiles, t.strips))
+            end = T.Bind(part_start(strip + 1, t.tiles, t.strips))
+            from_block = T.Bind(part_start(group, t.oc_blocks, t.groups))
+            to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
+            top = self._first_row(first)
+            source = self._padded(image, top) if t.copies else None
+            with T.serial(to_block - from_block) as block:
+                start = self._first_sums(from_block + block)
+                with T.serial(end - first) as tile:
+                    self._tiles(image, from_block + block, first + tile, top, source, start)
+
+    def _first_row(self, tile: Any) -> Any:
+        """First row of a row of tiles."""
+        t = self._tiling
+        if t.is_flat:
+            return 0
+        return T.Bind(_moved_back(tile, self._scheme.reg_oh, t.rows))
+
+    def _tiles(
+        self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Callable[[int], Any]
+    ) -> None:
+        """Emit the register tiles of a strip's part, for one block of output channels."""
+        t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
+        first = self._first_chunk(block)
+        if t.is_flat:
+            column = T.Bind(_moved_back(tile, reg_n, t.columns))
+            self._tile(image, block, 0, column, self._stored(image, first, 0, column), start)
+            return
+        row = self._first_row(tile)
+        with T.serial(t.column_tiles) as number:
+            column = T.Bind(_moved_back(number, reg_n, t.columns))
+            y, x = row * w.stride[0], column * w.stride[1]
+            if padded is None:
+                source = self._stored(image, first, T.Bind(y), T.Bind(x))
+            else:
+                y = T.Bind(y - top * w.stride[0])
+                source = self._copied(padded, first, y, T.Bind(x))
+            self._tile(image, block, row, column, source, start)
+
+    def _first_chunk(self, block: Any) -> Any:
+        """First block of input channels of the group that a block of outputs is of."""
+        w = self._workload
+        if w.groups == 1:
+            return 0
+        group = tirx.floordiv(block * self._scheme.reg_oc, w.out_channels // w.groups)
+        # Beyond the last channel there are blocks too, but no more groups.
+        return T.Bind(T.min(group, w.groups - 1) * self._tiling.chunks)
+
+    def _stored(self, image: Any, first: Any, top: Any, left: Any) -> Source:
+        def pixel(chunk: Any, y: Any, x: Any, at: Any) -> Any:
+            found, own, _ = place_of(self._workload, image, first + chunk, self._each)
+            return self._data[found, own, top + y, left + x, at]
+
+        return pixel
+
+    def _copied(self, padded: Any, first: Any, top: Any, left: Any) -> Source:
+        return lambda chunk, y, x, at: padded[first + chunk, top + y, left + x, at]
+
+    def _padded(self, image: Any, top: Any) -> Any:
+        """Copy the input rows of a strip whose first output row is ``top``, with the border."""
+        t, w = self._tiling, self._workload
+        padded = self._strip()
+
+        def fill(chunk: Any, row: Any, first: Any, columns: int) -> None:
+            if columns:
+                with T.serial(columns) as x:
+                    self._copy(padded, (chunk, row, first + x), self._outside)
+
+        above, left, _, right = w.padding
+        with T.serial(t.image_chunks) as chunk, T.serial(t.strip_rows) as row:
+            y = T.Bind(top * w.stride[0] + row - above)
+            found, own, inside = place_of(w, image, chunk, self._each)
+            with T.If(tirx.all(*inside, y >= 0, y < w.height)):
+                with T.Then():
+                    fill(chunk, row, 0, left)
+                    with T.serial(w.width) as x:
+                        self._copy(
+                            padded,
+                            (chunk, row, left + x),
+                            lambda lane: self._data[found, own, y, x, lane],
+                        )
+                    fill(chunk, row, left + w.width, right)
+                with T.Else():
+                    fill(chunk, row, 0, t.strip_columns)
+        return padded
+
+    def _strip(self) -> Any:
+        """Allocate what `_copied` reads."""
+        t = self._tiling
+        shape = (t.image_chunks, t.strip_rows, t.strip_columns, self._scheme.ic_bn)
+        return T.alloc_buffer(shape, self._copied_type, layout=None)
+
+    def _copy(self, padded: Any, at: tuple[Any, ...], value: Callable[[Any], Any]) -> None:
+        """Copy the channels of a block: to a chunk, row and column of `_strip`."""
+        with T.vectorized(self._scheme.ic_bn) as lane:
+            T.buffer_store(padded, self._shifted(value(lane)), [*at, lane])
+
+    def _outside(self, lane: Any) -> Any:
+        """Return a datum of the border."""
+        return tirx.const(0, str(self._data.dtype)) if self._border is None else self._border[lane]
+
+    def _shifted(self, value: Any) -> Any:
+        """Return a datum as it is copied: as the instruction takes it."""
+        if not self._unit.offset:
+            return value
+        flipped = tirx.bitwise_xor(value, tirx.const(self._unit.offset, "uint8"))
+        return tirx.reinterpret(self._copied_type, flipped)
+
+    @contextmanager
+    def _window(self) -> Iterator[list[tuple[Any, Any]]]:
+        """Emit what is in its body for all taps of the window, one by one or in loops."""
+        unit, (kernel_h, kernel_w) = self._unit, self._workload.kernel
+        if self._scheme.unroll_ker or (kernel_h, kernel_w) == (1, 1):
+            yield list(product(range(kernel_h), range(kernel_w)))
+            return
+        # On NEON a load of one word has its address in a register: those of a row can share it.
+        shared = unit.by_lane and self._tiling.data_lanes == 1 and self._tiling.is_short
+        row = T.unroll if shared else self._serial
+        with self._serial(kernel_h) as kh, row(kernel_w) as kw:
+            yield [(kh, kw)]
+
+    @contextmanager
+    def _rows(self) -> Iterator[Sequence[Any]]:
+        """Emit what is in its body for all rows of the window, one by one or in a loop."""
+        if self._scheme.unroll_ker or self._workload.kernel[0] == 1:
+            yield range(self._workload.kernel[0])
+            return
+        with self._serial(self._workload.kernel[0]) as kh:
+            yield [kh]
+
+    def _serial(self, extent: int, least: int = 2) -> Any:
+        """Return the frame of a loop of a register tile, a loop to LLVM from an extent on."""
+        opaque = self._tiling.is_short and extent >= least
+        return T.serial(opaque_number(extent) if opaque else extent)
+
+    def _store(self, sums: Any, image: Any, block: Any, row: Any, column: Any) -> None:
+        """Store a register tile, but for the vectors that overhang the output's channels."""
+        s, lanes = self._scheme, self._unit.lanes
+        existing = ceil_div(self._workload.out_channels, s.oc_bn) * s.oc_bn
+        for v in range(self._tiling.vectors):
+            channel = T.Bind(block * s.reg_oc + v * lanes)
+            chunk = T.Bind(tirx.floordiv(channel, s.oc_bn))
+            lane = T.Bind(tirx.floormod(channel, s.oc_bn))
+            if (self._tiling.oc_blocks - 1) * s.reg_oc + (v + 1) * lanes <= existing:
+                self._store_vectors(sums, v, (image, chunk, row, column, lane))
+                continue
+            with T.If(channel < existing), T.Then():
+                self._store_vectors(sums, v, (image, chunk, row, column, lane))
+
+    def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
+        s, (image, chunk, row, column, lane) = self._scheme, at
+        for r, j in product(range(s.reg_oh), range(s.reg_n)):
+            self._results.store(sums, (r, j, v), (image, chunk, row + r, column + j), lane)
+
+
+def _moved_back(number: Any, size: int, total: int) -> Any:
+    """First element of a tile; the last one moves back where it would overhang."""
+    first = number * size
+    return T.min(first, total - size) if total % size else first

@@ -1,0 +1,1 @@
+"""Convolutions by instructions that multiply several pixels by several channels at once."""

@@ -1,0 +1,66 @@
+"""How a workload falls into register tiles of a matrix unit: blocks of its rows and columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+UNROLLED_STEPS: Final = 6
+"""Lines of channels, of tiles, that follow each other without a branch, if they divide all."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixTiling(DotTiling):
+    """As `DotTiling` has it; a register tile is of whole blocks of the unit."""
+
+    @property
+    def block_rows(self) -> int:
+        """Blocks of a register tile along its pixels: as few as there can be, all alike."""
+        return ceil_div(self.scheme.reg_n, self.unit.instruction.rows)
+
+    @property
+    def rows_of_block(self) -> int:
+        """Pixels of a block; of two, all or none."""
+        return ceil_div(self.scheme.reg_n, self.block_rows)
+
+    @property
+    def block_columns(self) -> int:
+        """Blocks of a register tile along its channels."""
+        return self.scheme.reg_oc // self.unit.instruction.columns
+
+    @property
+    def depth(self) -> int:
+        """Input channels whose products an instruction adds to a sum."""
+        return min(self.scheme.ic_bn, self.unit.instruction.depth or self.unit.group)
+
+    @property
+    def steps(self) -> int:
+        """Instructions along the channels of a block of input."""
+        return self.scheme.ic_bn // self.depth
+
+    @property
+    def is_short(self) -> bool:
+        """Whether loops are to stay loops: of tiles all are, for LLVM would keep all addresses."""
+        return self.unit.instruction.in_tiles or bool(DotTiling.is_short.__get__(self))
+
+    @property
+    def unrolled_chunks(self) -> int:
+        """Blocks of input channels that follow each other without a branch."""
+        most = UNROLLED_STEPS // (self.steps * self.workload.kernel[1])
+        return max((n for n in range(1, most + 1) if self.chunks % n == 0), default=1)
+
+    @property
+    def data_bytes(self) -> int:
+        """Data of one register tile."""
+        w = self.workload
+        columns = (self.scheme.reg_n - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1
+        return self.chunks * self.scheme.ic_bn * self.element * w.kernel[0] * columns
+
+    @property
+    def element(self) -> int:
+        """Bytes of a datum."""
+        return bytes_of(self.workload.numerics.data)

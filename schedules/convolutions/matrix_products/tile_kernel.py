@@ -1,0 +1,144 @@
+"""Register tiles in AMX's tile registers: of two rows of blocks and two columns, say::
+
+    sums[0..3] = 0
+    for ic_chunk, kh, kw, line of ic_bn:
+        load weights 0, pixels 0;  sums[0] += pixels 0 * weights 0
+        load pixels 1;             sums[2] += pixels 1 * weights 0
+        load weights 1;            sums[1] += pixels 0 * weights 1;  sums[3] += pixels 1 * weights 1
+    scratch = sums                                  # 64 bytes of each pixel, a line of the caches
+    output[…] = epilogue(scratch)
+
+Each task configures the tiles and releases them: a thread that leaves them live takes longer to be
+switched out, and short rows are fast only until then.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.convolutions.dot_products.strip_nest import Source, StripNest
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
+from neocpu.schedules.isa.amx import ROW_BYTES, TILE_ROWS
+from neocpu.schedules.tir.builder import llvm_definition
+from neocpu.schedules.vocabulary.dot_unit import TILES
+
+# The unit of 512-bit floats falls asleep after some 2,000 cycles without use, and a store of a tile
+# then waits 1,000 for it, so every loop uses it; integers do not wake it.
+_AWAKE: Final = "neocpu_awake"
+_DEFINITION: Final = f"""
+define void @{_AWAKE}() alwaysinline nounwind {{
+  call void asm sideeffect "vaddps %zmm31, %zmm31, %zmm31", "~{{zmm31}}"()
+  ret void
+}}
+"""
+
+
+class TileNest(StripNest):
+    """Register tiles of whole tiles of sums."""
+
+    _tiling: MatrixTiling
+
+    def _instructions(self) -> ExitStack:
+        t = self._tiling
+        frames = ExitStack()
+        frames.enter_context(llvm_definition(_DEFINITION))
+        frames.enter_context(self._results.frame())
+        configuration = T.alloc_buffer((8,), "int64", scope="local", layout=None)
+        for place, word in enumerate(np.frombuffer(_configuration(t), np.int64)):
+            T.buffer_store(configuration, tirx.const(int(word), "int64"), [place])
+        _emit("ldtilecfg", tirx.address_of(configuration[0]))
+        frames.callback(_emit, "tilerelease")
+        # Never so small that it would lie on the stack, which is not aligned to lines.
+        shape = (t.block_rows * TILE_ROWS, t.vectors, self._unit.lanes)
+        kind = self._workload.numerics.sum
+        self._scratch = T.alloc_buffer(shape, kind, layout=None)
+        return frames
+
+    def _first_sums(self, block: Any) -> Callable[[int], Any]:
+        return lambda _: None
+
+    def _tile(
+        self,
+        image: Any,
+        block: Any,
+        row: Any,
+        column: Any,
+        source: Source,
+        start: Callable[[int], Any],
+    ) -> None:
+        t, w = self._tiling, self._workload
+        for number in range(t.block_rows * t.block_columns):
+            _emit("tilezero", _number(number))
+        unrolled = range(t.unrolled_chunks)
+        with self._serial(t.chunks // len(unrolled)) as first, self._rows() as rows:
+            T.evaluate(tirx.call_extern("void", _AWAKE))
+            for more, kh, kw, step in product(unrolled, rows, range(w.kernel[1]), range(t.steps)):
+                chunk = first * len(unrolled) + more
+                self._multiply((block, chunk, kh, kw, step), source)
+        stride = t.vectors * ROW_BYTES
+        for i in range(t.block_rows):
+            for j in range(t.block_columns):
+                at = tirx.address_of(self._scratch[i * t.rows_of_block, j, 0])
+                _emit("tilestored64", _number(i * t.block_columns + j), at, _bytes(stride))
+        self._store(self._scratch, image, block, row, column)
+
+    def _multiply(self, at: tuple[Any, ...], source: Source) -> None:
+        """Add the products of a line of channels at one tap to all sums."""
+        t, w, unit = self._tiling, self._workload, self._unit
+        block, chunk, kh, kw, step = at
+        sums = t.block_rows * t.block_columns
+        group = step * (t.depth // unit.group)
+        left = TILES - sums - t.block_rows
+        for j in range(t.block_columns):
+            taps = sums + t.block_rows + j % left
+            place = self._weights[block, chunk, kh, kw, group, j * ROW_BYTES // t.element]
+            width = self._scheme.reg_oc * unit.group * t.element
+            _emit("tileloadd64", _number(taps), tirx.address_of(place), _bytes(width))
+            for i in range(t.block_rows):
+                if j == 0:
+                    x = i * t.rows_of_block * w.stride[1] + kw * w.dilation[1]
+                    pixel = source(chunk, kh * w.dilation[0], x, step * t.depth)
+                    stride = w.stride[1] * self._scheme.ic_bn * t.element
+                    operands = (tirx.address_of(pixel), _bytes(stride))
+                    _emit("tileloadd64", _number(sums + i), *operands)
+                tiles = (i * t.block_columns + j, sums + i, taps)
+                _emit(unit.instruction.name, *map(_number, tiles))
+
+    def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
+        image, chunk, row, column, lane = at
+        vector = T.alloc_buffer((1, self._unit.lanes), str(sums.dtype), scope="local", layout=None)
+        with T.serial(self._scheme.reg_n) as j:
+            T.buffer_store(vector, sums[j, v, self._every], [0, self._every])
+            self._results.store(vector, (0,), (image, chunk, row, column + j), lane)
+
+
+def _configuration(tiling: MatrixTiling) -> bytes:
+    """Return what LDTILECFG reads: bytes of a row, and rows, of each tile."""
+    t = tiling
+    sums, data = t.block_rows * t.block_columns, t.block_rows
+    weights = TILES - sums - data
+    widths = [ROW_BYTES] * sums + [t.depth * t.element] * data + [ROW_BYTES] * weights
+    rows = [t.rows_of_block] * (sums + data) + [t.depth // t.unit.group] * weights
+    none = [0] * (TILE_ROWS - TILES)
+    palette = 1
+    return struct.pack("<BB14x16H16B", palette, 0, *widths, *none, *rows, *none)
+
+
+def _emit(name: str, *operands: Any) -> None:
+    T.evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *operands))
+
+
+def _number(tile: int) -> Any:
+    return tirx.const(tile, "int8")
+
+
+def _bytes(count: int) -> Any:
+    return tirx.const(count, "int64")

@@ -1,0 +1,29 @@
+"""AArch64's SDOT and UDOT (FEAT_DotProd): four products of bytes that are both signed, or not."""
+
+from __future__ import annotations
+
+from neocpu.schedules.isa.instruction import ARM, Instruction
+from neocpu.schedules.isa.semantics import integers
+
+SIGN_BIT = 128
+"""What unsigned bytes are more than signed ones: to take it away flips their highest bit."""
+
+
+def _of(name: str, data: str, weights: str, offset: int = 0) -> Instruction:
+    return Instruction(
+        name=name,
+        isas=ARM,
+        features=("dotprod",),
+        data=data,
+        weights=weights,
+        sum="int32",
+        group=4,
+        semantics=integers,
+        intrinsic=f"llvm.aarch64.neon.{name}",
+        offset=offset,
+    )
+
+
+SDOT = _of("sdot", "int8", "int8")
+UDOT = _of("udot", "uint8", "uint8")
+SDOT_OF_UNSIGNED = _of("sdot", "uint8", "int8", SIGN_BIT)
