@@ -21,7 +21,7 @@ from neocpu.schedules.convolutions import (
 from neocpu.schedules.convolutions.bfloat16_weights import evenly_rounded
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_grouped
-from neocpu.schedules.convolutions.matrix_products import conv2d_matrix
+from neocpu.schedules.convolutions.matrix_products import conv2d_matrix, conv2d_split
 from neocpu.schedules.convolutions.strassen import conv2d_strassen
 from neocpu.schedules.convolutions.winograd import conv2d_winograd
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
@@ -322,6 +322,7 @@ for _module in (
     conv2d_strassen,
     conv2d_dot,
     conv2d_matrix,
+    conv2d_split,
     conv2d_nchw,
     layout_transform,
     join_template,

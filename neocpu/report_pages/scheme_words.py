@@ -38,6 +38,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "conv2d_strassen": "Of single pixels: products of halves of the matrices, seven for eight.",
     "conv2d_dot": "By instructions that add several products of few bits to each sum.",
     "conv2d_matrix": "By instructions that multiply several pixels by several channels at once.",
+    "conv2d_split": "Of float32, by products of bfloat16: three of parts of the values for one.",
     "layout_transform": "Moves channels into other blocks.",
     "join": "Copies feature maps side by side.",
 }

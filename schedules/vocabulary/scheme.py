@@ -355,6 +355,34 @@ class MatrixScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
+class SplitScheme(BlockedScheme):
+    """Direct convolution of float32 by tiles of bfloat16, two values for one, in NCHW[x]c.
+
+    Attributes
+    ----------
+    ic_bn, oc_bn : int
+        Channel blocks of the input and output layouts.
+    reg_n, unroll_ker, reg_oc
+        As those of `MatrixScheme`.
+    """
+
+    template: ClassVar[str] = "conv2d_split"
+    reg_n: int
+    unroll_ker: bool
+    reg_oc: int
+
+    @property
+    def reg_oh(self) -> int:
+        """Output rows of one register tile."""
+        return 1
+
+    @property
+    def step_groups(self) -> int:
+        """Groups of products of one step."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
 class TransformScheme(Scheme):
     """The one way to transform a layout: its workload says all."""
 
@@ -381,6 +409,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         StrassenScheme,
         DotScheme,
         MatrixScheme,
+        SplitScheme,
         TransformScheme,
         JoinScheme,
     )

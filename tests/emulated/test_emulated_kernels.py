@@ -89,6 +89,14 @@ IN_TILES = [
     Conv2dWorkload(3, 96, 4, 7, 64, (1, 1), numerics=HALVES, epilogue=RECTIFIED),
     Conv2dWorkload(1, 47, 5, 3, 33, (1, 1), (2, 1), numerics=HALVES, epilogue=RECTIFIED),
 ]
+# Of float32, which tiles multiply in parts.
+SPLIT = [
+    Conv2dWorkload(2, 61, 7, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
+    Conv2dWorkload(1, 96, 9, 8, 33, (1, 1), (2, 2), epilogue=RECTIFIED),
+    Conv2dWorkload(2, 32, 9, 21, 48, (3, 3), (2, 2), PAD, epilogue=RECTIFIED),
+    Conv2dWorkload(1, 48, 6, 9, 24, (5, 3), (1, 1), (2, 1, 0, 3), (1, 2)),
+    Conv2dWorkload(1, 128, 1, 1, 70, (1, 1)),
+]
 # On ARM sums begin with the bias, which no step adds again.
 IN_GROUPS = [
     Conv2dWorkload(
@@ -139,6 +147,7 @@ def on(cpu, *rest):
         *(on(cpu, workload) for cpu in ("znver4", "alderlake", *ARM) for workload in MORE),
         *(on("sapphirerapids", workload) for workload in (*MORE, *IN_TILES)),
         *(on("znver4", workload) for workload in FLOATS),
+        *(on("sapphirerapids", workload) for workload in (*FLOATS, *SPLIT)),
         *(on(cpu, workload) for cpu in ("znver4", "sapphirerapids", *ARM) for workload in BFLOAT16),
     ],
     ids=str,

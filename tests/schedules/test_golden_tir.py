@@ -60,6 +60,7 @@ WORKLOADS = {
     "conv2d_matrix": Conv2dWorkload(
         1, 64, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
     ),
+    "conv2d_split": Conv2dWorkload(1, 64, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
     # Of the same template, without an instruction on NEON.
     "conv2d_winograd_integers": Conv2dWorkload(
         1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
@@ -73,7 +74,7 @@ CASES = [
     (name, target)
     for name in (*registry.TEMPLATES, *(WORKLOADS.keys() - registry.TEMPLATES.keys()))
     for target in TARGETS
-    if (name, target) != ("conv2d_winograd_integers", "neon")
+    if (name, target) not in (("conv2d_winograd_integers", "neon"), ("conv2d_split", "neon"))
 ]
 
 
@@ -82,7 +83,7 @@ def template_of(name: str):
 
 
 def target_of(name: str, target: str):
-    if name == "conv2d_matrix":
+    if name in ("conv2d_matrix", "conv2d_split"):
         return WITH_MATRICES[target]
     numerics = getattr(WORKLOADS[name], "numerics", None)
     return (WITH_DOT_PRODUCTS if numerics == INTEGERS else TARGETS)[target]

@@ -83,7 +83,7 @@ class StripNest(ABC):
             from_block = T.Bind(part_start(group, t.oc_blocks, t.groups))
             to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
             top = self._first_row(first)
-            source = self._padded(image, top) if t.copies else None
+            source = self._copies(image, first, top)
             with T.serial(to_block - from_block) as block:
                 start = self._first_sums(from_block + block)
                 with T.serial(end - first) as tile:
@@ -104,7 +104,7 @@ class StripNest(ABC):
         first = self._first_chunk(block)
         if t.is_flat:
             column = T.Bind(_moved_back(tile, reg_n, t.columns))
-            self._tile(image, block, 0, column, self._stored(image, first, 0, column), start)
+            self._tile(image, block, 0, column, self._flat(image, first, column, padded), start)
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
@@ -116,6 +116,14 @@ class StripNest(ABC):
                 y = T.Bind(y - top * w.stride[0])
                 source = self._copied(padded, first, y, T.Bind(x))
             self._tile(image, block, row, column, source, start)
+
+    def _copies(self, image: Any, tile: Any, top: Any) -> Any:
+        """Copy what a strip reads, from its first tile on, where it is not read in its place."""
+        return self._padded(image, top) if self._tiling.copies else None
+
+    def _flat(self, image: Any, first: Any, column: Any, padded: Any) -> Source:
+        """Return the pixels from one on, of an image that counts as one row."""
+        return self._stored(image, first, 0, column)
 
     def _first_chunk(self, block: Any) -> Any:
         """First block of input channels of the group that a block of outputs is of."""

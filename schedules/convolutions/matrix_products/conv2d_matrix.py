@@ -10,7 +10,6 @@ AMX's estimates are of a Granite Rapids' rates in programs in C; no kernel of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -20,37 +19,28 @@ from tvm import tirx
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
+from neocpu.schedules.convolutions.matrix_products import tile_estimate
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
 from neocpu.schedules.convolutions.matrix_products.pair_kernel import PAIR, PairNest
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
+from neocpu.schedules.convolutions.matrix_products.tile_space import register_tiles
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
-from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, step_cycles, steps_cycles
 from neocpu.schedules.isa.amx import ROW_BYTES
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
-from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
+from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.layout import DataLayout, KernelLayout, ceil_div, channel_blocks
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Rows and columns of a register tile, in the unit's blocks, at most.
-MOST_BLOCKS = 8
-# Sums of a register tile, in those, that make small ones not worth trying.
-ENOUGH_BLOCKS = 4
-# Padded output channels that a scheme may compute in vain, relative.
-MAX_OVERHANG = 0.25
 # Register tiles tried for a pair of blocks, best estimate first.
 TILES_PER_BLOCK = 4
 # Unrolling a window of more taps overflows the instruction cache.
 MAX_UNROLLED_TAPS = 9
-# Cycles of loading a tile from L1 and from L2, and of beginning and storing a register tile.
-L1_LOAD, L2_LOAD, BLOCK_CYCLES, STORE_TILE = 8.4, 21.0, 77.0, 18.0
 # Copying a block of a pixel's channels into a padded strip, and storing a vector of sums.
-# What a load takes although it is hidden: by which 1x1 tiles take 17.3 cycles, and 2x2 16.
-LOAD_INTERFERENCE = 0.7
 # Issue slots of a load beside products of pairs.
 PAIR_LOAD = 0.2
 COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
@@ -67,14 +57,17 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[MatrixScheme, ...]:
     """Enumerate the best register tiles for every pair of input and output blocks."""
-    unit = _unit(workload, target)
+    unit, columns = _unit(workload, target), _columns(workload)
     found: list[MatrixScheme] = []
     outs = [max(b, unit.lanes) for b in channel_blocks(workload.out_channels, unit.lanes)]
     if not unit.instruction.in_tiles:
         outs = [*(b for b in (unit.group,) if b not in outs), *outs]
     for ic_bn, oc_bn in product(_input_blocks(workload, unit), outs):
         tiles = sorted(
-            (replace(tile, ic_bn=ic_bn, oc_bn=oc_bn) for tile in _tiles(workload, unit, ic_bn)),
+            (
+                MatrixScheme(ic_bn, oc_bn, reg_n, False, reg_oc, unit.group)
+                for reg_n, reg_oc in register_tiles(columns, workload.out_channels, unit)
+            ),
             key=lambda scheme: estimate(workload, scheme, target),
         )
         found += tiles[:TILES_PER_BLOCK]
@@ -97,58 +90,6 @@ def _columns(workload: Conv2dWorkload) -> int:
     w = workload
     is_flat = w.kernel == (1, 1) and w.stride == (1, 1) and not any(w.padding) and not w.frames
     return w.out_height * w.out_width if is_flat else w.out_width
-
-
-def _tiles(workload: Conv2dWorkload, unit: DotUnit, ic_bn: int) -> list[MatrixScheme]:
-    """Return the register tiles that the registers hold: larger ones, where there are some.
-
-    Of fewer blocks each operand is loaded for few products, which takes longer than these do as
-    soon as it does not come from L1.
-    """
-    rows, columns = unit.instruction.rows, unit.instruction.columns
-    found = list(_all_tiles(workload, unit, ic_bn))
-    blocks = [ceil_div(each.reg_n, rows) * each.reg_oc // columns for each in found]
-    least = min(ENOUGH_BLOCKS, max(blocks, default=0))
-    return [each for each, count in zip(found, blocks, strict=True) if count >= least]
-
-
-def _all_tiles(workload: Conv2dWorkload, unit: DotUnit, ic_bn: int) -> Iterator[MatrixScheme]:
-    made, columns = unit.instruction, _columns(workload)
-    needed = ceil_div(workload.out_channels, unit.lanes) * unit.lanes
-    for across in range(1, MOST_BLOCKS + 1):
-        reg_oc = across * made.columns
-        if reg_oc % unit.lanes:
-            continue
-        if across * made.columns > unit.lanes:
-            if ceil_div(needed, reg_oc) * reg_oc > (1 + MAX_OVERHANG) * needed:
-                continue
-        for down in range(1, MOST_BLOCKS + 1):
-            if not _fits(down, across, unit):
-                continue
-            for reg_n in _pixels(down, columns, unit):
-                yield MatrixScheme(ic_bn, unit.lanes, reg_n, False, reg_oc, made.group)
-
-
-def _pixels(down: int, columns: int, unit: DotUnit) -> Iterator[int]:
-    """Yield how many pixels so many blocks may have: whole blocks, or a part of a short row."""
-    rows = unit.instruction.rows
-    whole = down * rows
-    if whole <= columns:
-        yield whole
-    if not unit.instruction.in_tiles:
-        return
-    # Of short rows, all pixels in as few blocks; of others, what leaves least to be done twice.
-    tiles = ceil_div(columns, whole)
-    each = ceil_div(ceil_div(columns, tiles), down)
-    if each < rows and each * down <= columns and ceil_div(each * down, rows) == down:
-        yield each * down
-
-
-def _fits(down: int, across: int, unit: DotUnit) -> bool:
-    """Whether sums and operands of a step have registers."""
-    if unit.instruction.in_tiles:
-        return down * across + down + 1 <= TILES
-    return down * across + down + 2 <= unit.registers
 
 
 def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
@@ -225,33 +166,23 @@ def estimate(
     """Return analytic seconds: the busiest thread's products and padding, and the weights' way."""
     unit = _unit(workload, target)
     t = MatrixTiling(workload, scheme, unit, target.l2, threads)
-    in_tiles = unit.instruction.in_tiles
-    taps = workload.kernel[0] * workload.kernel[1]
-    steps = t.chunks * taps * (t.steps if in_tiles else t.chunk_groups)
-    tile = steps * (_tile_step(t, target) if in_tiles else _pair_step(t, target))
-    tile += t.vectors * scheme.reg_n * (STORE_CYCLES + steps_cycles(workload.epilogue))
-    if in_tiles:
-        tile += BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
+    if unit.instruction.in_tiles:
+        work, copied = tile_estimate.strip_cycles(t, target), 1
     else:
-        tile += TILE_CYCLES
-    across = 1 if t.is_flat else t.column_tiles
-    work = t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
+        work, copied = _strip_of_pairs(t, target), scheme.ic_bn // unit.group
     if t.copies:
-        lines = 1 if in_tiles else scheme.ic_bn // unit.group
-        work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES * lines
-    busy = ceil_div(t.tasks, threads) * work / target.frequency
-    weights = t.oc_blocks * t.block_bytes
-    cold = cold_weights(weights, target, t.groups, workload.batch)
-    return with_memory(busy, weights / t.groups, cold, target)
+        work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES * copied
+    return tile_estimate.seconds(t, target, work)
 
 
-def _tile_step(t: MatrixTiling, target: CpuTarget) -> float:
-    """Cycles of one product of each pair of tiles: theirs, or of what brings the operands."""
-    products = t.block_rows * t.block_columns / t.unit.per_cycle
-    data = L1_LOAD if t.data_bytes < target.l1d // 2 else L2_LOAD
-    weights = L1_LOAD if t.data_bytes + t.block_bytes < target.l1d else L2_LOAD
-    loads = t.block_rows * data + t.block_columns * weights
-    return max(products, loads) + LOAD_INTERFERENCE * (t.block_rows + t.block_columns)
+def _strip_of_pairs(t: MatrixTiling, target: CpuTarget) -> float:
+    """Cycles of a task's register tiles of pairs."""
+    taps = t.workload.kernel[0] * t.workload.kernel[1]
+    each_sum = STORE_CYCLES + steps_cycles(t.workload.epilogue)
+    tile = t.chunks * taps * t.chunk_groups * _pair_step(t, target)
+    tile += t.vectors * t.scheme.reg_n * each_sum + TILE_CYCLES
+    across = 1 if t.is_flat else t.column_tiles
+    return t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
 
 
 def _pair_step(t: MatrixTiling, target: CpuTarget) -> float:

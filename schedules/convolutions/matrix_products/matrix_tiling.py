@@ -58,7 +58,12 @@ class MatrixTiling(DotTiling):
         """Data of one register tile."""
         w = self.workload
         columns = (self.scheme.reg_n - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1
-        return self.chunks * self.scheme.ic_bn * self.element * w.kernel[0] * columns
+        return self.chunks * self.chunk_bytes * w.kernel[0] * columns
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Data of a block of a pixel's channels."""
+        return self.scheme.ic_bn * self.element
 
     @property
     def element(self) -> int:

@@ -100,17 +100,21 @@ class TileNest(StripNest):
         for j in range(t.block_columns):
             taps = sums + t.block_rows + j % left
             place = self._weights[block, chunk, kh, kw, group, j * ROW_BYTES // t.element]
-            width = self._scheme.reg_oc * unit.group * t.element
-            _emit("tileloadd64", _number(taps), tirx.address_of(place), _bytes(width))
+            self._load(taps, place, self._scheme.reg_oc * unit.group * t.element)
             for i in range(t.block_rows):
                 if j == 0:
                     x = i * t.rows_of_block * w.stride[1] + kw * w.dilation[1]
                     pixel = source(chunk, kh * w.dilation[0], x, step * t.depth)
-                    stride = w.stride[1] * self._scheme.ic_bn * t.element
-                    operands = (tirx.address_of(pixel), _bytes(stride))
-                    _emit("tileloadd64", _number(sums + i), *operands)
-                tiles = (i * t.block_columns + j, sums + i, taps)
-                _emit(unit.instruction.name, *map(_number, tiles))
+                    self._load(sums + i, pixel, w.stride[1] * self._scheme.ic_bn * t.element)
+                self._product(i * t.block_columns + j, sums + i, taps)
+
+    def _load(self, tile: int, first: Any, stride: int) -> None:
+        """Load a tile whose rows are so many bytes apart."""
+        _emit("tileloadd64", _number(tile), tirx.address_of(first), _bytes(stride))
+
+    def _product(self, sums: int, data: int, weights: int) -> None:
+        """Add the product of two tiles to a third."""
+        _emit(self._unit.instruction.name, *map(_number, (sums, data, weights)))
 
     def _store_vectors(self, sums: Any, v: int, at: tuple[Any, ...]) -> None:
         image, chunk, row, column, lane = at

@@ -1,0 +1,81 @@
+"""How a workload falls into register tiles of values that are split in two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+LINE: Final = 32
+"""Input channels of a row of a tile of bfloat16."""
+PARTS: Final = 2
+"""What a value is split into: itself rounded to bfloat16, and the rest rounded."""
+PART_BYTES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTiling(MatrixTiling):
+    """As `MatrixTiling` has it, of lines of channels; a strip's pixels are always copied.
+
+    The pixels that a 1x1 convolution takes count as one row, whatever its stride.
+    """
+
+    @property
+    def is_flat(self) -> bool:
+        w = self.workload
+        return w.kernel == (1, 1) and not any(w.padding) and not reads_outside(w)
+
+    @property
+    def copies(self) -> bool:
+        return not self.is_flat
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.is_flat else self.workload.out_height
+
+    @property
+    def columns(self) -> int:
+        w = self.workload
+        return w.out_height * w.out_width if self.is_flat else w.out_width
+
+    @property
+    def chunks(self) -> int:
+        return ceil_div(self.workload.kernel_shape[1], LINE)
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    @property
+    def depth(self) -> int:
+        return LINE
+
+    @property
+    def element(self) -> int:
+        return PART_BYTES
+
+    @property
+    def chunk_bytes(self) -> int:
+        return LINE * PARTS * PART_BYTES
+
+    @property
+    def block_bytes(self) -> int:
+        taps = self.workload.kernel[0] * self.workload.kernel[1]
+        return self.chunks * taps * self.chunk_bytes * self.scheme.reg_oc
+
+    @property
+    def groups(self) -> int:
+        """Groups of output channels: each splits the strip anew, so no more than threads."""
+        if self.workload.batch * self.strips >= self.threads:
+            return 1
+        return min(self.oc_blocks, self.threads)
+
+    @property
+    def copied_pixels(self) -> int:
+        """Pixels that a task splits, at most."""
+        if self.is_flat:
+            return min(self.strip_tiles * self.scheme.reg_n, self.columns)
+        return self.strip_rows * self.strip_columns

@@ -1,0 +1,53 @@
+"""How long register tiles of AMX take: by the rates of a Granite Rapids, in programs in C."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
+from neocpu.schedules.estimates.memory_traffic import cold_weights, with_memory
+from neocpu.schedules.estimates.register_tile import steps_cycles
+from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+L1_LOAD, L2_LOAD = 8.4, 21.0
+"""Cycles of loading a tile."""
+LOAD_INTERFERENCE: Final = 0.7
+"""What a load takes although it is hidden: by which 1x1 tiles take 17.3 cycles, and 2x2 16."""
+BLOCK_CYCLES, STORE_TILE = 77.0, 18.0
+"""Beginning a register tile, and storing one of its tiles."""
+STORE_CYCLES: Final = 2.0
+"""Storing a vector of sums after the epilogue."""
+
+
+def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads: int = 1) -> float:
+    """Return the cycles of a task's register tiles.
+
+    Parameters
+    ----------
+    products, loads : int
+        Products of tiles for one of values, and loads of each operand.
+    """
+    taps = t.workload.kernel[0] * t.workload.kernel[1]
+    tile = t.chunks * taps * t.steps * _step(t, target, products, loads)
+    tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))
+    tile += BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
+    across = 1 if t.is_flat else t.column_tiles
+    return t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
+
+
+def _step(t: MatrixTiling, target: CpuTarget, products: int, loads: int) -> float:
+    """Cycles of one product of each pair of tiles: theirs, or of what brings the operands."""
+    busy = products * t.block_rows * t.block_columns / t.unit.per_cycle
+    data = L1_LOAD if t.data_bytes < target.l1d // 2 else L2_LOAD
+    weights = L1_LOAD if t.data_bytes + t.block_bytes < target.l1d else L2_LOAD
+    brought = loads * (t.block_rows * data + t.block_columns * weights)
+    return max(busy, brought) + LOAD_INTERFERENCE * loads * (t.block_rows + t.block_columns)
+
+
+def seconds(t: MatrixTiling, target: CpuTarget, work: float) -> float:
+    """Return the seconds of all tasks, of ``work`` cycles each, and of the weights' way."""
+    busy = ceil_div(t.tasks, t.threads) * work / target.frequency
+    weights = t.oc_blocks * t.block_bytes
+    cold = cold_weights(weights, target, t.groups, t.workload.batch)
+    return with_memory(busy, weights / t.groups, cold, target)

@@ -1,0 +1,75 @@
+"""Which register tiles a matrix unit's registers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+MOST_BLOCKS: Final = 8
+"""Rows and columns of a register tile, in the unit's blocks, at most."""
+ENOUGH_BLOCKS: Final = 4
+"""Sums of a register tile, in those, that make small ones not worth trying."""
+MAX_OVERHANG: Final = 0.25
+"""Padded output channels that a scheme may compute in vain, relative."""
+
+
+def register_tiles(
+    columns: int, out_channels: int, unit: DotUnit, parts: int = 1
+) -> list[tuple[int, int]]:
+    """Return pixels and channels of register tiles: of larger ones, where there are some.
+
+    Of fewer blocks each operand is loaded for few products, which takes longer than these do as
+    soon as it does not come from L1.
+
+    Parameters
+    ----------
+    columns : int
+        Pixels of a row of the output.
+    parts : int
+        Into how many values of the unit each is split. All operands of a step then stay in
+        registers at once, for they are used more than once.
+    """
+    made = unit.instruction
+    found = [
+        (reg_n, across * made.columns)
+        for across, down in product(range(1, MOST_BLOCKS + 1), range(1, MOST_BLOCKS + 1))
+        if _is_whole(across * made.columns, out_channels, unit)
+        if _fits(down, across, unit, parts)
+        for reg_n in _pixels(down, columns, unit)
+    ]
+    blocks = [ceil_div(reg_n, made.rows) * reg_oc // made.columns for reg_n, reg_oc in found]
+    least = min(ENOUGH_BLOCKS, max(blocks, default=0))
+    return [each for each, count in zip(found, blocks, strict=True) if count >= least]
+
+
+def _is_whole(reg_oc: int, out_channels: int, unit: DotUnit) -> bool:
+    """Whether such channels are whole vectors, few of which are computed in vain."""
+    needed = ceil_div(out_channels, unit.lanes) * unit.lanes
+    overhangs = ceil_div(needed, reg_oc) * reg_oc > (1 + MAX_OVERHANG) * needed
+    return reg_oc % unit.lanes == 0 and (reg_oc <= unit.lanes or not overhangs)
+
+
+def _fits(down: int, across: int, unit: DotUnit, parts: int) -> bool:
+    """Whether sums and operands of a step have registers."""
+    if unit.instruction.in_tiles:
+        return down * across + down + (across if parts > 1 else 1) <= TILES
+    return down * across + down + 2 <= unit.registers
+
+
+def _pixels(down: int, columns: int, unit: DotUnit) -> Iterator[int]:
+    """Yield how many pixels so many blocks may have: whole blocks, or a part of a short row."""
+    rows = unit.instruction.rows
+    whole = down * rows
+    if whole <= columns:
+        yield whole
+    if not unit.instruction.in_tiles:
+        return
+    # Of short rows, all pixels in as few blocks; of others, what leaves least to be done twice.
+    tiles = ceil_div(columns, whole)
+    each = ceil_div(ceil_div(columns, tiles), down)
+    if each < rows and each * down <= columns and ceil_div(each * down, rows) == down:
+        yield each * down

@@ -1,0 +1,66 @@
+"""Convolutions of float32 by tiles of bfloat16: what they err, and what becomes of odd numbers."""
+
+import numpy as np
+import pytest
+from test_emulated_kernels import CPUS, on, output
+
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d, random_operands
+from neocpu.schedules.convolutions.matrix_products import conv2d_split
+from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+TARGET = CPUS["sapphirerapids"]
+EMULATED = pytest.mark.parametrize("target", [on("sapphirerapids")])
+WORKLOAD = Conv2dWorkload(1, 64, 6, 9, 16, (3, 3), padding=(1, 1, 1, 1))
+
+
+def computed(operands, folder):
+    scheme = conv2d_split.space(WORKLOAD, TARGET)[0]
+    got = output(WORKLOAD, scheme, TARGET, operands, folder)
+    return scheme.out_layout.unpack(got, WORKLOAD.out_channels)
+
+
+def error(got, want):
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    return np.linalg.norm(got - want) / np.linalg.norm(want)
+
+
+@EMULATED
+@pytest.mark.parametrize("scale", [1.0, 2.0**-100, 2.0**90])
+def test_errs_a_few_millionths_whatever_the_magnitude(target, scale, tmp_path):
+    operands = random_operands(WORKLOAD, 1)
+    operands = Operands(operands.data * np.float32(scale), operands.weights, operands.epilogue)
+    found = error(computed(operands, tmp_path), conv2d(WORKLOAD, operands))
+    assert 5e-7 < found < 6e-6
+
+
+@EMULATED
+def test_an_infinity_becomes_a_nan_and_a_nan_stays_where_it_is(target, tmp_path):
+    operands = random_operands(WORKLOAD, 1)
+    data = operands.data.copy()
+    data[0, 3, 2, 2], data[0, 40, 5, 8] = np.inf, np.nan
+    got = computed(Operands(data, operands.weights, operands.epilogue), tmp_path)
+    touched = np.zeros((6, 9), bool)
+    touched[1:4, 1:4] = touched[4:6, 7:9] = True
+    assert np.array_equal(np.isnan(got[0]), np.broadcast_to(touched, got[0].shape))
+
+
+def test_strict_plans_take_none_of_it():
+    schemes = registry.schemes(WORKLOAD, TARGET)
+    assert any(each.template == "conv2d_split" for each in schemes)
+    strict = registry.admitted(STRICT.admission, schemes, WORKLOAD)
+    assert strict
+    assert not any(each.template == "conv2d_split" for each in strict)
+    default = registry.admitted(DEFAULT.admission, schemes, WORKLOAD)
+    assert any(each.template == "conv2d_split" for each in default)
+
+
+def test_packed_weights_are_the_sums_of_their_parts():
+    scheme = conv2d_split.space(WORKLOAD, TARGET)[0]
+    weights = random_operands(WORKLOAD, 1).weights
+    packed = conv2d_split.pack_weights(weights, WORKLOAD, scheme).view(np.uint16)
+    parts = (packed.astype(np.uint32) << 16).view(np.float32)
+    back = (parts[:, :, :, :, 0] + parts[:, :, :, :, 1])[0, :, :, :, :, : 16 * 2]
+    back = back.reshape(2, 3, 3, 16, 16, 2).transpose(4, 0, 3, 5, 1, 2).reshape(16, 64, 3, 3)
+    assert error(back, weights) < 2.0**-16
