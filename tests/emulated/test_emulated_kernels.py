@@ -21,6 +21,7 @@ from neocpu.schedules.convolutions.conv2d_reference import (
     random_operands,
     wrong_answer,
 )
+from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
@@ -40,6 +41,7 @@ PLAIN = (*SCALED, *STORED)
 RESIDUAL = (*SCALED, EpilogueOp("add"), EpilogueOp("relu"), *STORED)
 ZERO_POINT = (*SCALED, EpilogueOp("round"), EpilogueOp("bias_add"), *STORED)
 RECTIFIED = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
+NORMALISED = (EpilogueOp("scale"), EpilogueOp("bias_add"), EpilogueOp("relu"))
 PAD = (1, 1, 1, 1)
 
 # Of every CPU.
@@ -96,6 +98,8 @@ SPLIT = [
     Conv2dWorkload(2, 32, 9, 21, 48, (3, 3), (2, 2), PAD, epilogue=RECTIFIED),
     Conv2dWorkload(1, 48, 6, 9, 24, (5, 3), (1, 1), (2, 1, 0, 3), (1, 2)),
     Conv2dWorkload(1, 128, 1, 1, 70, (1, 1)),
+    Conv2dWorkload(1, 70, 9, 8, 33, (1, 1), prologue=NORMALISED, epilogue=RECTIFIED),
+    Conv2dWorkload(2, 35, 9, 8, 33, (1, 1), (2, 1), prologue=NORMALISED),
 ]
 # On ARM sums begin with the bias, which no step adds again.
 IN_GROUPS = [
@@ -161,6 +165,19 @@ def test_computes_what_the_reference_does(cpu, workload, tmp_path):
         got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
         reads = workload.numerics.data
         assert wrong_answer(scheme, got, expected, reads=reads) is None, scheme
+
+
+@pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
+@pytest.mark.parametrize("numerics", [INTEGERS, HALVES], ids=lambda each: each.data)
+def test_of_matrices_that_lie_row_by_row(cpu, numerics, tmp_path):
+    workload = Conv2dWorkload(1, 448, 1, 37, 96, (1, 1), numerics=numerics)
+    operands = random_operands(workload, 1)
+    first = next(s for s in registry.schemes(workload, CPUS[cpu]) if s.template == "conv2d_matrix")
+    scheme = registry.fold(workload, first, DataLayout(448), DataLayout(96), CPUS[cpu])
+    assert (scheme.ic_bn, scheme.oc_bn) == (448, 96)
+    got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
+    expected = conv2d(workload, operands)
+    assert wrong_answer(scheme, got, expected, reads=numerics.data) is None, scheme
 
 
 @pytest.mark.parametrize("cpu", [on("znver4"), on("neoverse-v1")])

@@ -29,7 +29,7 @@ from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.scheme import DotScheme
+from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme
 from neocpu.schedules.vocabulary.steps import TENSOR
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -135,7 +135,7 @@ class FormedDenseOp(DenseOp):
             operands=form.operands,
         )
 
-    def scheme(self, target: CpuTarget, threads: int) -> DotScheme:
+    def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme:
         """Return the scheme with the best estimate, between matrices."""
         found = _scheme(self.form.workload, target, threads)
         assert found is not None
@@ -209,7 +209,9 @@ def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
 
 
 @functools.cache
-def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> DotScheme | None:
+def _scheme(
+    workload: Conv2dWorkload, target: CpuTarget, threads: int
+) -> DotScheme | MatrixScheme | None:
     """Return the best scheme that reads and writes matrices; None if there is none.
 
     A row of the output is whole vectors: what is beyond its columns is cut off.
@@ -224,7 +226,7 @@ def _scheme(workload: Conv2dWorkload, target: CpuTarget, threads: int) -> DotSch
         registry.fold(workload, scheme, rows, made, target)
         for scheme in registry.schemes(workload, target)
     )
-    fitting = [scheme for scheme in found if isinstance(scheme, DotScheme)]
+    fitting = [scheme for scheme in found if isinstance(scheme, DotScheme | MatrixScheme)]
     return min(
         fitting, key=lambda each: registry.estimate(workload, each, target, threads), default=None
     )

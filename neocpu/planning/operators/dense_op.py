@@ -25,7 +25,7 @@ from neocpu.schedules.operators import dense
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights
 from neocpu.schedules.vocabulary.layout import KernelLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
-from neocpu.schedules.vocabulary.scheme import DotScheme
+from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 FEW_ROWS: Final = 4
@@ -120,7 +120,7 @@ class DenseOp:
         """What it computes with."""
         return Precision.FP32
 
-    def scheme(self, target: CpuTarget, threads: int) -> DotScheme | None:
+    def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme | None:
         """Return the scheme of a template that computes it; None of its own schedule."""
         return None
 

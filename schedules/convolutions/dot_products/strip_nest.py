@@ -16,7 +16,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
 from neocpu.schedules.convolutions.vector_store import VectorStore
-from neocpu.schedules.operators.epilogue import buffer_readers
+from neocpu.schedules.operators.epilogue import buffer_readers, prologue_operands
 from neocpu.schedules.tir.bfloat16 import bits_of, rounds_vectors
 from neocpu.schedules.tir.builder import part_start, span
 from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
@@ -36,11 +36,13 @@ class StripNest(ABC):
         self._data, self._weights = map(bits_of, (data, weights))
         pads = self._workload.pads_with_zero_point
         self._border = rest[0] if pads else None
+        before = int(pads) + len(prologue_operands(self._workload, self._scheme.in_layout))
+        self._before = buffer_readers(self._workload.prologue, rest[int(pads) : before])
         self._results = VectorStore(
             workload=self._workload,
             block=self._scheme.oc_bn,
             lanes=self._unit.lanes,
-            readers=buffer_readers(self._workload.epilogue, rest[int(pads) : -1]),
+            readers=buffer_readers(self._workload.epilogue, rest[before:-1]),
             output=bits_of(rest[-1]),
             rounds=rounds_vectors(self._workload.numerics.output, self._unit),
         )

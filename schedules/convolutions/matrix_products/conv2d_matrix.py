@@ -112,7 +112,9 @@ def fold(
 ) -> MatrixScheme | None:
     """Return the scheme with this one's register tiles between other layouts; None if none does."""
     unit = _unit(workload, target)
-    if in_layout.block not in _input_blocks(workload, unit) or out_layout.block % unit.lanes:
+    whole = unit.instruction.depth or unit.group
+    reads = in_layout.block % whole == 0 or in_layout.block in _input_blocks(workload, unit)
+    if not reads or out_layout.block % unit.lanes:
         return None
     return replace(scheme, ic_bn=in_layout.block, oc_bn=out_layout.block)
 

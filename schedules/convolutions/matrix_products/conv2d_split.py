@@ -30,6 +30,7 @@ from neocpu.schedules.convolutions.matrix_products.split_kernel import SplitNest
 from neocpu.schedules.convolutions.matrix_products.split_tiling import LINE, PARTS, SplitTiling
 from neocpu.schedules.convolutions.matrix_products.tile_space import register_tiles
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
+from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
@@ -55,7 +56,9 @@ FLOAT32 = Numerics.uniform("float32")
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the CPU has tiles of bfloat16, and the layer lines of channels for them."""
     w = workload
-    if w.numerics != FLOAT32 or w.prologue or w.groups > 1 or reads_outside(w) or w.frames:
+    if w.numerics != FLOAT32 or w.groups > 1 or reads_outside(w) or w.frames:
+        return False
+    if w.prologue and w.kernel != (1, 1):  # strict plans would have no template for it
         return False
     return _find_unit(target) is not None and bool(_input_blocks(w))
 
@@ -159,9 +162,11 @@ def estimate(
     workload: Conv2dWorkload, scheme: SplitScheme, target: CpuTarget, threads: int = 1
 ) -> float:
     """Return analytic seconds: the busiest thread's products and splits, and the weights' way."""
-    t = SplitTiling(workload, scheme, _unit(target), target.l2, threads)
+    unit = _unit(target)
+    t = SplitTiling(workload, scheme, unit, target.l2, threads)
     work = tile_estimate.strip_cycles(t, target, products=PRODUCTS, loads=LOADS)
-    work += t.copied_pixels * t.chunks * SPLIT_CYCLES
+    each = SPLIT_CYCLES + LINE // unit.lanes * steps_cycles(workload.prologue)
+    work += t.copied_pixels * t.chunks * each
     return tile_estimate.seconds(t, target, work)
 
 
@@ -181,4 +186,5 @@ TEMPLATE = ConvTemplate(
     pack_weights=pack_weights,
     fold=fold,
     error_factor=error_factor,
+    prologues=True,
 )

@@ -50,8 +50,12 @@ class MatrixTiling(DotTiling):
     @property
     def unrolled_chunks(self) -> int:
         """Blocks of input channels that follow each other without a branch."""
-        most = UNROLLED_STEPS // (self.steps * self.workload.kernel[1])
-        return max((n for n in range(1, most + 1) if self.chunks % n == 0), default=1)
+        return _divisor(self.chunks, UNROLLED_STEPS // (self.steps * self.workload.kernel[1]))
+
+    @property
+    def unrolled_steps(self) -> int:
+        """Lines of a block of input channels that follow each other without a branch."""
+        return _divisor(self.steps, UNROLLED_STEPS)
 
     @property
     def data_bytes(self) -> int:
@@ -69,3 +73,8 @@ class MatrixTiling(DotTiling):
     def element(self) -> int:
         """Bytes of a datum."""
         return bytes_of(self.workload.numerics.data)
+
+
+def _divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number that is no more than another; 1 at least."""
+    return max((n for n in range(1, most + 1) if number % n == 0), default=1)

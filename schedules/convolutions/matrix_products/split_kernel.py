@@ -21,6 +21,7 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source
 from neocpu.schedules.convolutions.matrix_products.split_tiling import LINE, PARTS, SplitTiling
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
+from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.tir.bfloat16 import BITS, rounded_bits, roundings, widened
 from neocpu.schedules.tir.builder import span
 
@@ -94,11 +95,20 @@ class SplitNest(TileNest):
         for first in range(0, LINE, VECTOR):
             channel = line * LINE + first
             chunk, lane = tirx.floordiv(channel, block), tirx.floormod(channel, block)
-            value = T.Bind(self._data[image, chunk, y, x, span(lane, VECTOR)])
+            value = self._value((image, T.Bind(chunk), y, x), T.Bind(lane))
             upper = T.Bind(rounded_bits(value, VECTOR))
             lower = rounded_bits(value - widened(upper), VECTOR)
             for part, bits in ((UPPER, upper), (LOWER, lower)):
                 T.buffer_store(padded, bits, [line, part, row, column, span(first, VECTOR)])
+
+    def _value(self, at: tuple[Any, ...], lane: Any) -> Any:
+        """Bind a vector of channels of a pixel, with the prologue."""
+        vector = T.alloc_buffer((VECTOR,), "float32", scope="local", layout=None)
+        with T.vectorized(VECTOR) as o:
+            index = (*at, lane + o)
+            steps, readers = self._workload.prologue, self._before
+            T.buffer_store(vector, apply_steps(self._data[index], steps, readers, index), [o])
+        return T.Bind(vector[span(0, VECTOR)])
 
     def _copied(self, padded: Any, first: Any, top: Any, left: Any) -> Source:
         return lambda line, y, x, part: padded[line, part, top + y, left + x, 0]

@@ -77,12 +77,14 @@ class TileNest(StripNest):
         t, w = self._tiling, self._workload
         for number in range(t.block_rows * t.block_columns):
             _emit("tilezero", _number(number))
-        unrolled = range(t.unrolled_chunks)
-        with self._serial(t.chunks // len(unrolled)) as first, self._rows() as rows:
-            T.evaluate(tirx.call_extern("void", _AWAKE))
-            for more, kh, kw, step in product(unrolled, rows, range(w.kernel[1]), range(t.steps)):
-                chunk = first * len(unrolled) + more
-                self._multiply((block, chunk, kh, kw, step), source)
+        chunks, steps = t.unrolled_chunks, t.unrolled_steps
+        with self._serial(t.chunks // chunks) as first, self._rows() as rows:
+            with self._serial(t.steps // steps) as part:
+                T.evaluate(tirx.call_extern("void", _AWAKE))
+                inner = product(range(chunks), rows, range(w.kernel[1]), range(steps))
+                for chunk, kh, kw, step in inner:
+                    at = (block, first * chunks + chunk, kh, kw, part * steps + step)
+                    self._multiply(at, source)
         stride = t.vectors * ROW_BYTES
         for i in range(t.block_rows):
             for j in range(t.block_columns):
