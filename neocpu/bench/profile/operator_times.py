@@ -21,6 +21,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.scheme import MatrixScheme
 
 ROUNDS: Final = 20
 TIMEOUT: Final = 600.0
@@ -375,8 +376,10 @@ def _runtime(seconds: float) -> Operator:
 
 
 def _sequence(op: Mapping[str, Any]) -> DotSequence | None:
-    """Return what multiplies in an operator, if its sums are of integers."""
+    """Return what multiplies in an operator, if its sums are of integers, in vectors."""
     if op.get("numerics", {}).get("sum") != "int32":
+        return None
+    if op["scheme"]["template"] == MatrixScheme.template:
         return None
     numerics = Numerics.take_from({"numerics": op["numerics"]})
     return DotSequence(numerics, op["scheme"].get("int16_groups") or 1)

@@ -70,3 +70,6 @@ def test_a_plan_says_what_multiplies():
     plain = {"ops": [{**op, "scheme": {"template": "conv2d_direct"}}]}
     (found,) = operators_of(plain, [("k", 1e-3, 1e-3, 1, 1)])
     assert found.sequence is None
+    tiles = {"ops": [{**op, "scheme": {"template": "conv2d_matrix"}, **WIDE.to_json()}]}
+    (found,) = operators_of(tiles, [("k", 1e-3, 1e-3, 1, 1)])  # whose peak is not that of vectors
+    assert found.sequence is None
