@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -136,7 +137,10 @@ class LearnedCostModel:
             )
             if cpu.find_dot_unit(workload.numerics) is None:
                 continue  # what it was measured with nothing here can estimate
-            seconds = {record.scheme: record.result.best for record in group}
+            computed = (r for r in group if registry.can_compute(workload, r.scheme, cpu))
+            seconds = {record.scheme: record.result.best for record in computed}
+            if not seconds:
+                continue
             estimates = {s: self._estimate(workload, s, cpu, key.threads) for s in seconds}
             rows.append(feature_rows(workload, estimates, cpu, key.threads))
             errors.append(_log(seconds.values()) - _log(estimates.values()))

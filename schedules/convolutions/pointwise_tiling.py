@@ -8,7 +8,7 @@ from itertools import pairwise
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.task_cuts import finer_cut
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme, PointwiseScheme, SplitScheme
+from neocpu.schedules.vocabulary.scheme import BlockScheme, DotScheme, PointwiseScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Sums that a task keeps between its passes, in bytes, where it may take fewer output channels.
@@ -186,7 +186,7 @@ class Tiling:
 
 
 def output_blocks(
-    workload: Conv2dWorkload, scheme: PointwiseScheme | DotScheme | MatrixScheme | SplitScheme
+    workload: Conv2dWorkload, scheme: PointwiseScheme | BlockScheme | DotScheme
 ) -> int:
     """Blocks of ``reg_oc`` channels that make up the output's whole blocks of ``oc_bn``."""
     return ceil_div(ceil_div(workload.out_channels, scheme.oc_bn) * scheme.oc_bn, scheme.reg_oc)

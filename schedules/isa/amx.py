@@ -1,31 +1,28 @@
 """Intel's AMX: products of tiles, 16 pixels by 16 channels, 32 of bfloat16 or 64 of bytes deep.
 
 Rows of a tile are 64 bytes. Measured on a Granite Rapids: one in 16 cycles, whatever the rows, and
-sums can be added to again as soon. A process asks its system before it may touch a tile.
+sums can be added to again as soon. A process asks its system before it may touch a tile. The
+feature ``amx-tile`` stands for ``amx-int8`` and ``amx-bf16`` too: targets that lack one have none.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from neocpu.schedules.isa.instruction import Instruction, Semantics, of_all
+from neocpu.schedules.isa.instruction import Instruction, Semantics
 from neocpu.schedules.isa.semantics import integers, tdpbf16ps
 
 TILE_ROWS: Final = 16
 ROW_BYTES: Final = 64
 """A row of a tile is a line of the caches."""
 
-_CPUS = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids")
 
-
-def _of(
-    name: str, feature: str, types: tuple[str, str, str], group: int, semantics: Semantics
-) -> Instruction:
+def _of(name: str, types: tuple[str, str, str], group: int, semantics: Semantics) -> Instruction:
     data, weights, total = types
     return Instruction(
         name=name,
         isas=frozenset({"avx512"}),
-        features=("amx-tile", feature),
+        features=("amx-tile",),
         data=data,
         weights=weights,
         sum=total,
@@ -36,11 +33,11 @@ def _of(
         semantics=semantics,
         intrinsic=f"llvm.x86.{name}",
         latency=16.0,
-        rates=of_all(_CPUS, 1 / 16),
+        rate=1 / 16,
         in_tiles=True,
     )
 
 
-TDPBUSD = _of("tdpbusd", "amx-int8", ("uint8", "int8", "int32"), 4, integers)
-TDPBSSD = _of("tdpbssd", "amx-int8", ("int8", "int8", "int32"), 4, integers)
-TDPBF16PS = _of("tdpbf16ps", "amx-bf16", ("bfloat16", "bfloat16", "float32"), 2, tdpbf16ps)
+TDPBUSD = _of("tdpbusd", ("uint8", "int8", "int32"), 4, integers)
+TDPBSSD = _of("tdpbssd", ("int8", "int8", "int32"), 4, integers)
+TDPBF16PS = _of("tdpbf16ps", ("bfloat16", "bfloat16", "float32"), 2, tdpbf16ps)

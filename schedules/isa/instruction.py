@@ -55,7 +55,9 @@ class Instruction:
     latency : float
         Cycles before a sum can be added to again.
     rates : mapping of str to float
-        How many a core starts per cycle, by CPU, measured; of others as many as there are units.
+        How many a core starts per cycle, by CPU, measured.
+    rate : float
+        The same of other CPUs; 0 of what has as many as there are units for multiply-adds.
     in_tiles : bool
         Whether operands and sums lie in tile registers, which a system has to permit.
     """
@@ -76,6 +78,7 @@ class Instruction:
     adds: bool = True
     latency: float = LATENCY
     rates: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    rate: float = 0.0
     in_tiles: bool = False
 
     @property

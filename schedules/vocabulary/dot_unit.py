@@ -165,7 +165,7 @@ class VectorUnits:
         unit = DotUnit(
             instruction=instruction,
             lanes=self.vector_bytes // bytes_of(instruction.sum),
-            per_cycle=instruction.rates.get(self.mcpu, self.per_cycle),
+            per_cycle=instruction.rates.get(self.mcpu, instruction.rate or self.per_cycle),
             vector_bytes=self.vector_bytes,
             registers=TILES if instruction.in_tiles else self.registers,
             broadcasts=self.isa in ("avx512", "neon") and not is_matrix,

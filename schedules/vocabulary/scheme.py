@@ -319,8 +319,8 @@ class DotScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixScheme(BlockedScheme):
-    """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c.
+class BlockScheme(BlockedScheme):
+    """Base of schemes of instructions that multiply blocks of pixels by blocks of channels.
 
     Attributes
     ----------
@@ -330,18 +330,14 @@ class MatrixScheme(BlockedScheme):
         Output columns of one register tile: of whole blocks of the instruction's rows, or, where
         rows of the output are shorter, of fewer.
     unroll_ker : bool
-        Unroll the loops over the kernel window.
+        Unroll the loop over the kernel window's rows; those over its columns are.
     reg_oc : int
         Output channels of one register tile: whole blocks of the instruction's columns.
-    dot : int
-        Input channels whose weights lie side by side, as the instruction takes them.
     """
 
-    template: ClassVar[str] = "conv2d_matrix"
     reg_n: int
     unroll_ker: bool
     reg_oc: int
-    dot: int
 
     @property
     def reg_oh(self) -> int:
@@ -355,31 +351,24 @@ class MatrixScheme(BlockedScheme):
 
 
 @dataclass(frozen=True, slots=True)
-class SplitScheme(BlockedScheme):
-    """Direct convolution of float32 by tiles of bfloat16, two values for one, in NCHW[x]c.
+class MatrixScheme(BlockScheme):
+    """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c.
 
     Attributes
     ----------
-    ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts.
-    reg_n, unroll_ker, reg_oc
-        As those of `MatrixScheme`.
+    dot : int
+        Input channels whose weights lie side by side, as the instruction takes them.
     """
 
+    template: ClassVar[str] = "conv2d_matrix"
+    dot: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitScheme(BlockScheme):
+    """Direct convolution of float32 by tiles of bfloat16, two values for one, in NCHW[x]c."""
+
     template: ClassVar[str] = "conv2d_split"
-    reg_n: int
-    unroll_ker: bool
-    reg_oc: int
-
-    @property
-    def reg_oh(self) -> int:
-        """Output rows of one register tile."""
-        return 1
-
-    @property
-    def step_groups(self) -> int:
-        """Groups of products of one step."""
-        return 1
 
 
 @dataclass(frozen=True, slots=True)

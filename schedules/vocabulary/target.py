@@ -26,7 +26,12 @@ from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.errors import TargetError, UnsupportedError, did_you_mean
 from neocpu.foundation.given_json import parse_json, shortened
 from neocpu.foundation.host import data_caches
-from neocpu.foundation.instruction_sets import KNOWN_FEATURES, host_features, missing_features
+from neocpu.foundation.instruction_sets import (
+    KNOWN_FEATURES,
+    TILES,
+    host_features,
+    missing_features,
+)
 from neocpu.foundation.network_rates import NETWORK_RATES
 from neocpu.schedules.vocabulary.dot_unit import DotUnit, VectorUnits
 from neocpu.schedules.vocabulary.llvm_features import demanded
@@ -43,7 +48,8 @@ ISA_FEATURES = frozenset(
         "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "movbe", "gfni",
         "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
         "avx512fp16", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512bitalg",
-        "avx512vpopcntdq", "avxvnni", "amx-tile", "neon", "lse", "rdm", "rcpc", "dotprod",
+        "avx512vpopcntdq", "avxvnni", "avxvnniint8", "avx10.2", "amx-tile", "neon", "lse",
+        "rdm", "rcpc", "dotprod",
         "fullfp16", "fp16fml", "complxnum", "jsconv", "i8mm", "bf16", "sve", "sve2",
     )
 )  # fmt: skip
@@ -171,7 +177,7 @@ class CpuTarget:
             units = VectorUnits(
                 mcpu=self.mcpu,
                 isa=self.isa,
-                features=frozenset(self.features).union(self.demands),
+                features=frozenset(self.features),
                 vector_bytes=self.vector_bytes,
                 registers=self.vector_registers,
                 per_cycle=1 if narrow else 2,
@@ -424,6 +430,8 @@ def _make(machine: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3
             f"-mcpu={mcpu} is a 32-bit CPU, and code is made for 64-bit ones: name one of these; "
             "-mcpu=x86-64 runs on all of them"
         )
-    features = tuple(sorted(every & ISA_FEATURES))
+    # To schedules tiles are those that multiply bytes and bfloat16, as on every CPU that has some.
+    tiles = TILES if TILES <= every else frozenset()
+    features = tuple(sorted(every - TILES & ISA_FEATURES | tiles & ISA_FEATURES))
     demands = demanded(machine, every)
     return CpuTarget(triple, mcpu, mattr, features, l1d, l2, l3, demands=demands)

@@ -4,6 +4,7 @@ What they compute is compared with the reference: integers to the last bit. The 
 what the target lacks, tensors lie between inaccessible pages, and inputs cannot be written to.
 """
 
+import random
 from dataclasses import replace
 
 import emulated_kernel
@@ -123,12 +124,12 @@ def leading(workload, target):
     return list({scheme.template: scheme for scheme in reversed(schemes)}.values())
 
 
-def output(workload, scheme, target, operands, folder):
-    """Return what the kernel of a scheme, for two threads, writes on the target's CPU."""
+def output(workload, scheme, target, operands, folder, threads=2):
+    """Return what the kernel of a scheme, for so many threads, writes on the target's CPU."""
     weights = registry.pack_weights(operands.weights, workload, scheme)
     arguments = kernel_arguments(workload, scheme, operands, weights)
     shape, dtype = registry.argument_shapes(workload, scheme)[-1]
-    func = registry.lower(workload, scheme, target, 2)
+    func = registry.lower(workload, scheme, target, threads)
     unwritten = np.full(shape, 1, array_dtype(dtype))
     (got,) = emulated_kernel.run(func, target, arguments, [unwritten], folder)
     return got
@@ -165,6 +166,31 @@ def test_computes_what_the_reference_does(cpu, workload, tmp_path):
         got = output(workload, scheme, CPUS[cpu], operands, tmp_path)
         reads = workload.numerics.data
         assert wrong_answer(scheme, got, expected, reads=reads) is None, scheme
+
+
+# Windows over frames, and rows of several blocks.
+WIDE = [
+    Conv2dWorkload(1, 64, 5, 41, 80, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
+    Conv2dWorkload(1, 96, 7, 33, 48, (3, 2), (1, 2), PAD, numerics=HALVES, epilogue=RECTIFIED),
+    Conv2dWorkload(1, 64, 12, 9, 96, (1, 1), numerics=INTEGERS, epilogue=PLAIN),
+    Conv2dWorkload(1, 64, 5, 41, 80, (3, 3), padding=PAD, epilogue=RECTIFIED),
+    Conv2dWorkload(2, 64, 12, 9, 96, (1, 1), epilogue=RECTIFIED),
+]
+
+
+@pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
+@pytest.mark.parametrize("workload", WIDE, ids=str)
+@needs.one_in(2)
+def test_other_schemes_and_many_threads(cpu, workload, tmp_path):
+    several = ("conv2d_matrix", "conv2d_split")
+    found = [s for s in registry.schemes(workload, CPUS[cpu]) if s.template in several]
+    operands = random_operands(workload, 1)
+    expected = conv2d(workload, operands)
+    chosen = random.Random(str(workload)).sample(found, min(3, len(found)))
+    for scheme, threads in zip(chosen, (1, 3, 16), strict=False):
+        got = output(workload, scheme, CPUS[cpu], operands, tmp_path, threads)
+        wrong = wrong_answer(scheme, got, expected, reads=workload.numerics.data)
+        assert wrong is None, (scheme, threads)
 
 
 @pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])

@@ -7,7 +7,6 @@ from neocpu.schedules import registry
 from tests.hot_loops.dot_loops import (
     MATRIX_TARGETS,
     RESNET_50,
-    TARGETS,
     WORKLOADS,
     compiled,
     compiled_matrix,
@@ -53,8 +52,3 @@ def test_of_pairs_take_less_than_of_dot_products(workload):
     few = workload.out_width == 7 or (workload.kernel == (1, 1) and workload.stride != (1, 1))
     _, other = compiled(workload, PAIRS)
     assert loop.per_product / 2 <= (0.85 if few else PAIRS_SHARE) * other.per_product
-
-
-def test_both_cpus_have_dot_products_too():
-    assert PAIRS in TARGETS
-    assert registry.template_version("conv2d_matrix") == 1

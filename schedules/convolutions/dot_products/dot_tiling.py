@@ -10,7 +10,7 @@ from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
-from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme, SplitScheme
+from neocpu.schedules.vocabulary.scheme import BlockScheme, DotScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 # Groups of products in a row, at most: as many as NEON has lanes.
@@ -43,7 +43,7 @@ class DotTiling:
     """
 
     workload: Conv2dWorkload
-    scheme: DotScheme | MatrixScheme | SplitScheme
+    scheme: BlockScheme | DotScheme
     unit: DotUnit
     l2: int
     threads: int = 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -72,6 +72,10 @@ class StripNest(ABC):
     def _instructions(self) -> ExitStack:
         """Return the frame that the products' instruction needs around it."""
 
+    def _products(self) -> AbstractContextManager[None]:
+        """Return the frame of what multiplies, after all that was copied."""
+        return nullcontext()
+
     def emit(self) -> None:
         """Emit everything; see the template's ``lower``."""
         t = self._tiling
@@ -86,7 +90,7 @@ class StripNest(ABC):
             to_block = T.Bind(part_start(group + 1, t.oc_blocks, t.groups))
             top = self._first_row(first)
             source = self._copies(image, first, top)
-            with T.serial(to_block - from_block) as block:
+            with self._products(), T.serial(to_block - from_block) as block:
                 start = self._first_sums(from_block + block)
                 with T.serial(end - first) as tile:
                     self._tiles(image, from_block + block, first + tile, top, source, start)

@@ -23,7 +23,7 @@ from neocpu.schedules.convolutions.matrix_products import tile_estimate
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
 from neocpu.schedules.convolutions.matrix_products.pair_kernel import PAIR, PairNest
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
-from neocpu.schedules.convolutions.matrix_products.tile_space import register_tiles
+from neocpu.schedules.convolutions.matrix_products.tile_space import pixels_of_row, register_tiles
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.estimates.register_tile import TILE_CYCLES, step_cycles, steps_cycles
 from neocpu.schedules.isa.amx import ROW_BYTES
@@ -40,24 +40,28 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 TILES_PER_BLOCK = 4
 # Unrolling a window of more taps overflows the instruction cache.
 MAX_UNROLLED_TAPS = 9
-# Copying a block of a pixel's channels into a padded strip, and storing a vector of sums.
+# Rows of a window are written out whatever the scheme says.
+WIDEST_WINDOW = 16
 # Issue slots of a load beside products of pairs.
 PAIR_LOAD = 0.2
-COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
+# Copying a block of a pixel's channels into a padded strip.
+COPY_CYCLES = 2.0
 LOOP_CYCLES = 1.0
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the CPU has such an instruction, and rows of the output blocks for it."""
-    unit = target.find_matrix_unit(workload.numerics)
-    if unit is None or workload.prologue or workload.groups > 1:
+    w, unit = workload, target.find_matrix_unit(workload.numerics)
+    if unit is None or target.find_dot_unit(w.numerics) is None:  # by which others count lanes
         return False
-    return _columns(workload) >= PAIR and bool(_input_blocks(workload, unit))
+    if w.prologue or w.groups > 1 or w.kernel[1] > WIDEST_WINDOW:
+        return False
+    return pixels_of_row(w) >= PAIR and bool(_input_blocks(w, unit))
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[MatrixScheme, ...]:
     """Enumerate the best register tiles for every pair of input and output blocks."""
-    unit, columns = _unit(workload, target), _columns(workload)
+    unit, columns = _unit(workload, target), pixels_of_row(workload)
     found: list[MatrixScheme] = []
     outs = [max(b, unit.lanes) for b in channel_blocks(workload.out_channels, unit.lanes)]
     if not unit.instruction.in_tiles:
@@ -83,13 +87,6 @@ def _unit(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit:
     unit = target.find_matrix_unit(workload.numerics)
     assert unit is not None, target
     return unit
-
-
-def _columns(workload: Conv2dWorkload) -> int:
-    """Pixels of a row, or of an image that counts as one."""
-    w = workload
-    is_flat = w.kernel == (1, 1) and w.stride == (1, 1) and not any(w.padding) and not w.frames
-    return w.out_height * w.out_width if is_flat else w.out_width
 
 
 def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
@@ -180,7 +177,7 @@ def estimate(
 def _strip_of_pairs(t: MatrixTiling, target: CpuTarget) -> float:
     """Cycles of a task's register tiles of pairs."""
     taps = t.workload.kernel[0] * t.workload.kernel[1]
-    each_sum = STORE_CYCLES + steps_cycles(t.workload.epilogue)
+    each_sum = tile_estimate.STORE_CYCLES + steps_cycles(t.workload.epilogue)
     tile = t.chunks * taps * t.chunk_groups * _pair_step(t, target)
     tile += t.vectors * t.scheme.reg_n * each_sum + TILE_CYCLES
     across = 1 if t.is_flat else t.column_tiles

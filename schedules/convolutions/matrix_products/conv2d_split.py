@@ -5,8 +5,9 @@ upper parts and of each upper with the other's lower one. All are exact, and add
 errs 4.4e-6, norm-wise, however long the sum is. AMX multiplies bfloat16 fifteen times as fast as
 vectors multiply float32, and so five times by threes.
 
-An infinity becomes a NaN, for its lower part is one, as it does in Winograd's transforms: plans
-that have to keep them take neither. Values below 2^-110 lose their lower parts.
+An infinity becomes a NaN, for its lower part is one, and so does what rounds to one, above 3.39e38:
+as in Winograd's transforms. Plans that have to keep them take neither. Values below 2^-110 lose
+their lower parts.
 
 On a Granite Rapids, in programs in C, whole networks were 2.3 to 2.4 times as fast as with the
 kernels for vectors (oneMKL has such modes for products of matrices). No kernel of these was ever
@@ -27,8 +28,13 @@ from neocpu.foundation.bfloat16 import array_dtype, from_bits, round_to_bits
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.matrix_products import tile_estimate
 from neocpu.schedules.convolutions.matrix_products.split_kernel import SplitNest
-from neocpu.schedules.convolutions.matrix_products.split_tiling import LINE, PARTS, SplitTiling
-from neocpu.schedules.convolutions.matrix_products.tile_space import register_tiles
+from neocpu.schedules.convolutions.matrix_products.split_tiling import (
+    BLOCKS,
+    LINE,
+    PARTS,
+    SplitTiling,
+)
+from neocpu.schedules.convolutions.matrix_products.tile_space import pixels_of_row, register_tiles
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
 from neocpu.schedules.estimates.register_tile import steps_cycles
 from neocpu.schedules.operators.epilogue import convolution_arguments
@@ -36,7 +42,7 @@ from neocpu.schedules.tir.builder import build_convolution
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import DataLayout, ceil_div, channel_blocks
-from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, FLOAT32
 from neocpu.schedules.vocabulary.scheme import SplitScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
@@ -50,13 +56,17 @@ LEAST_CHANNELS = 24
 SPLIT_CYCLES = 10.0
 # Products of tiles for one, and loads of each.
 PRODUCTS, LOADS = 3, 2
-FLOAT32 = Numerics.uniform("float32")
+# Unrolling more rows of a window overflows the instruction cache; columns always are.
+MAX_UNROLLED_ROWS = 3
+WIDEST_WINDOW = 16
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
     """Whether the CPU has tiles of bfloat16, and the layer lines of channels for them."""
     w = workload
     if w.numerics != FLOAT32 or w.groups > 1 or reads_outside(w) or w.frames:
+        return False
+    if w.kernel[1] > WIDEST_WINDOW:
         return False
     if w.prologue and w.kernel != (1, 1):  # strict plans would have no template for it
         return False
@@ -67,10 +77,13 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[SplitScheme, ...
     """Enumerate register tiles for every pair of input and output blocks."""
     unit = _unit(target)
     outs = channel_blocks(workload.out_channels, unit.lanes)
+    columns = pixels_of_row(workload, any_stride=True)
+    tiles = register_tiles(columns, workload.out_channels, unit, PARTS)
+    unrolled = (False, True) if 1 < workload.kernel[0] <= MAX_UNROLLED_ROWS else (False,)
     found = [
-        SplitScheme(ic_bn, max(oc_bn, unit.lanes), reg_n, False, reg_oc)
+        SplitScheme(ic_bn, max(oc_bn, unit.lanes), reg_n, unroll_ker, reg_oc)
         for ic_bn, oc_bn in product(_input_blocks(workload), outs)
-        for reg_n, reg_oc in register_tiles(_columns(workload), workload.out_channels, unit, LOADS)
+        for (reg_n, reg_oc), unroll_ker in product(tiles, unrolled)
     ]
     return tuple(sorted(found, key=lambda scheme: estimate(workload, scheme, target)))
 
@@ -86,20 +99,12 @@ def _unit(target: CpuTarget) -> DotUnit:
     return unit
 
 
-def _columns(workload: Conv2dWorkload) -> int:
-    """Pixels of a row, or of an image that counts as one."""
-    w = workload
-    is_flat = w.kernel == (1, 1) and not any(w.padding)
-    return w.out_height * w.out_width if is_flat else w.out_width
-
-
 def _input_blocks(workload: Conv2dWorkload) -> list[int]:
     """Return blocks of input channels that make up whole lines."""
     channels = workload.image_channels
     if channels < LEAST_CHANNELS:
         return []
-    blocks = (LINE // 2, LINE, 2 * LINE)
-    return [b for b in blocks if ceil_div(channels, b) * b == ceil_div(channels, LINE) * LINE]
+    return [b for b in BLOCKS if ceil_div(channels, b) * b == ceil_div(channels, LINE) * LINE]
 
 
 def fold(

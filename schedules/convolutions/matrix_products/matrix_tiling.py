@@ -7,7 +7,9 @@ from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.convolutions.dot_products.dot_tiling import DotTiling
+from neocpu.schedules.convolutions.matrix_products.tile_space import fits
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.scheme import MatrixScheme
 
 UNROLLED_STEPS: Final = 6
 """Lines of channels, of tiles, that follow each other without a branch, if they divide all."""
@@ -16,6 +18,18 @@ UNROLLED_STEPS: Final = 6
 @dataclass(frozen=True, slots=True)
 class MatrixTiling(DotTiling):
     """As `DotTiling` has it; a register tile is of whole blocks of the unit."""
+
+    def __post_init__(self) -> None:
+        DotTiling.__post_init__(self)
+        s, made = self.scheme, self.unit.instruction
+        # Records are of schemes that anybody may have written.
+        assert s.reg_n == self.block_rows * self.rows_of_block, s
+        assert made.in_tiles or self.rows_of_block == made.rows, s
+        assert s.reg_oc % made.columns == s.reg_oc % self.unit.lanes == 0, s
+        if isinstance(s, MatrixScheme):
+            assert s.ic_bn % (self.depth if made.in_tiles else self.unit.group) == 0, s
+            assert s.dot == self.unit.group, s
+        assert fits(self.block_rows, self.block_columns, self.unit), s
 
     @property
     def block_rows(self) -> int:
@@ -63,6 +77,11 @@ class MatrixTiling(DotTiling):
         w = self.workload
         columns = (self.scheme.reg_n - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1
         return self.chunks * self.chunk_bytes * w.kernel[0] * columns
+
+    @property
+    def row_stride(self) -> int:
+        """Bytes from a pixel's data of a block of channels to the next one's."""
+        return self.workload.stride[1] * self.chunk_bytes
 
     @property
     def chunk_bytes(self) -> int:

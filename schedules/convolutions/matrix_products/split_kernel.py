@@ -20,10 +20,11 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source
 from neocpu.schedules.convolutions.matrix_products.split_tiling import LINE, PARTS, SplitTiling
-from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
+from neocpu.schedules.convolutions.matrix_products.tile_kernel import LEAST_LINES, TileNest
 from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.tir.bfloat16 import BITS, rounded_bits, roundings, widened
 from neocpu.schedules.tir.builder import span
+from neocpu.schedules.vocabulary.layout import ceil_div
 
 UPPER, LOWER = range(PARTS)
 # Values that are split at a time: a vector of float32.
@@ -87,6 +88,7 @@ class SplitNest(TileNest):
         return padded
 
     def _parts(self, rows: int, columns: int) -> Any:
+        columns = max(columns, ceil_div(LEAST_LINES, self._tiling.chunks * PARTS * rows))
         return T.alloc_buffer((self._tiling.chunks, PARTS, rows, columns, LINE), BITS, layout=None)
 
     def _split(self, padded: Any, at: tuple[Any, ...], image: Any, y: Any, x: Any) -> None:
@@ -122,11 +124,10 @@ class SplitNest(TileNest):
         down, across = range(t.block_rows), range(t.block_columns)
         pixels = [len(down) * len(across) + i for i in down]
         taps = [pixels[-1] + 1 + j for j in across]
-        stride = (1 if t.is_flat else w.stride[1]) * LINE * t.element
 
         def load_pixels(i: int, part: int) -> None:
             x = i * t.rows_of_block * (1 if t.is_flat else w.stride[1]) + kw * w.dilation[1]
-            self._load(pixels[i], source(line, kh * w.dilation[0], x, part), stride)
+            self._load(pixels[i], source(line, kh * w.dilation[0], x, part), t.row_stride)
 
         def load_taps(j: int, part: int) -> None:
             place = self._weights[block, line, kh, kw, part, 0, j * LINE]

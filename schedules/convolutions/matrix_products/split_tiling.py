@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTiling
+from neocpu.schedules.convolutions.matrix_products.tile_space import fits
 from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 LINE: Final = 32
 """Input channels of a row of a tile of bfloat16."""
+BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)
+"""Blocks of input channels that it reads, if they make up whole lines."""
 PARTS: Final = 2
 """What a value is split into: itself rounded to bfloat16, and the rest rounded."""
 PART_BYTES: Final = 2
@@ -22,6 +25,15 @@ class SplitTiling(MatrixTiling):
 
     The pixels that a 1x1 convolution takes count as one row, whatever its stride.
     """
+
+    def __post_init__(self) -> None:
+        MatrixTiling.__post_init__(self)
+        block = self.scheme.ic_bn
+        assert block in BLOCKS, self.scheme
+        # Channels beyond the last are in memory, but no blocks of them.
+        channels = self.workload.kernel_shape[1]
+        assert ceil_div(channels, block) * block >= self.chunks * LINE, self.scheme
+        assert fits(self.block_rows, self.block_columns, self.unit, PARTS), self.scheme
 
     @property
     def is_flat(self) -> bool:
@@ -62,9 +74,21 @@ class SplitTiling(MatrixTiling):
         return LINE * PARTS * PART_BYTES
 
     @property
+    def row_stride(self) -> int:
+        return (1 if self.is_flat else self.workload.stride[1]) * LINE * PART_BYTES
+
+    @property
     def block_bytes(self) -> int:
         taps = self.workload.kernel[0] * self.workload.kernel[1]
         return self.chunks * taps * self.chunk_bytes * self.scheme.reg_oc
+
+    @property
+    def strips(self) -> int:
+        """Strips, of which the split pixels of each stay in half of a core's L2."""
+        w = self.workload
+        pixels = self.columns if self.is_flat else w.out_height * w.stride[0] * self.strip_columns
+        least = ceil_div(pixels * self.chunks * self.chunk_bytes, self.l2 // 2)
+        return min(self.tiles, max(least, int(MatrixTiling.strips.__get__(self))))
 
     @property
     def groups(self) -> int:

@@ -15,8 +15,8 @@ switched out, and short rows are fast only until then.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import product
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from neocpu.schedules.convolutions.matrix_products.matrix_tiling import MatrixTi
 from neocpu.schedules.isa.amx import ROW_BYTES, TILE_ROWS
 from neocpu.schedules.tir.builder import llvm_definition
 from neocpu.schedules.vocabulary.dot_unit import TILES
+from neocpu.schedules.vocabulary.layout import ceil_div
 
 # The unit of 512-bit floats falls asleep after some 2,000 cycles without use, and a store of a tile
 # then waits 1,000 for it, so every loop uses it; integers do not wake it.
@@ -41,6 +42,12 @@ define void @{_AWAKE}() alwaysinline nounwind {{
 """
 
 
+# A kibibyte, below which TVM puts a buffer on the stack, which is not aligned to lines.
+LEAST_LINES: Final = 16
+# Of a configuration, of which eight are those of tiles.
+_ENTRIES: Final = 16
+
+
 class TileNest(StripNest):
     """Register tiles of whole tiles of sums."""
 
@@ -51,16 +58,27 @@ class TileNest(StripNest):
         frames = ExitStack()
         frames.enter_context(llvm_definition(_DEFINITION))
         frames.enter_context(self._results.frame())
-        configuration = T.alloc_buffer((8,), "int64", scope="local", layout=None)
-        for place, word in enumerate(np.frombuffer(_configuration(t), np.int64)):
-            T.buffer_store(configuration, tirx.const(int(word), "int64"), [place])
-        _emit("ldtilecfg", tirx.address_of(configuration[0]))
-        frames.callback(_emit, "tilerelease")
-        # Never so small that it would lie on the stack, which is not aligned to lines.
         shape = (t.block_rows * TILE_ROWS, t.vectors, self._unit.lanes)
         kind = self._workload.numerics.sum
         self._scratch = T.alloc_buffer(shape, kind, layout=None)
         return frames
+
+    @contextmanager
+    def _products(self) -> Iterator[None]:
+        """Configure the tiles when all memory is there: who returns for want of it has none."""
+        configuration = T.alloc_buffer((8,), "int64", scope="local", layout=None)
+        for place, word in enumerate(np.frombuffer(_configuration(self._tiling), np.int64)):
+            T.buffer_store(configuration, tirx.const(int(word), "int64"), [place])
+        _emit("ldtilecfg", tirx.address_of(configuration[0]))
+        yield
+        _emit("tilerelease")
+
+    def _strip(self) -> Any:
+        t, block = self._tiling, self._scheme.ic_bn
+        lines = t.image_chunks * t.strip_rows * block * t.element // ROW_BYTES
+        columns = max(t.strip_columns, ceil_div(LEAST_LINES, max(1, lines)))
+        shape = (t.image_chunks, t.strip_rows, columns, block)
+        return T.alloc_buffer(shape, self._copied_type, layout=None)
 
     def _first_sums(self, block: Any) -> Callable[[int], Any]:
         return lambda _: None
@@ -107,7 +125,7 @@ class TileNest(StripNest):
                 if j == 0:
                     x = i * t.rows_of_block * w.stride[1] + kw * w.dilation[1]
                     pixel = source(chunk, kh * w.dilation[0], x, step * t.depth)
-                    self._load(sums + i, pixel, w.stride[1] * self._scheme.ic_bn * t.element)
+                    self._load(sums + i, pixel, t.row_stride)
                 self._product(i * t.block_columns + j, sums + i, taps)
 
     def _load(self, tile: int, first: Any, stride: int) -> None:
@@ -133,7 +151,7 @@ def _configuration(tiling: MatrixTiling) -> bytes:
     weights = TILES - sums - data
     widths = [ROW_BYTES] * sums + [t.depth * t.element] * data + [ROW_BYTES] * weights
     rows = [t.rows_of_block] * (sums + data) + [t.depth // t.unit.group] * weights
-    none = [0] * (TILE_ROWS - TILES)
+    none = [0] * (_ENTRIES - TILES)
     palette = 1
     return struct.pack("<BB14x16H16B", palette, 0, *widths, *none, *rows, *none)
 

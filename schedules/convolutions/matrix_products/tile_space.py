@@ -1,4 +1,4 @@
-"""Which register tiles a matrix unit's registers hold."""
+"""Which register tiles a matrix unit's registers hold, of rows of so many pixels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from itertools import product
 from typing import Final
 
 from neocpu.schedules.vocabulary.dot_unit import TILES, DotUnit
+from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 MOST_BLOCKS: Final = 8
 """Rows and columns of a register tile, in the unit's blocks, at most."""
@@ -15,6 +17,20 @@ ENOUGH_BLOCKS: Final = 4
 """Sums of a register tile, in those, that make small ones not worth trying."""
 MAX_OVERHANG: Final = 0.25
 """Padded output channels that a scheme may compute in vain, relative."""
+
+
+def pixels_of_row(workload: Conv2dWorkload, *, any_stride: bool = False) -> int:
+    """Return the pixels of a row of the output, or of an image that counts as one.
+
+    Parameters
+    ----------
+    any_stride : bool
+        Whether that is so of all 1x1 convolutions, whatever their stride.
+    """
+    w = workload
+    steps = any_stride or w.stride == (1, 1)
+    is_flat = w.kernel == (1, 1) and steps and not any(w.padding) and not reads_outside(w)
+    return w.out_height * w.out_width if is_flat else w.out_width
 
 
 def register_tiles(
@@ -38,7 +54,7 @@ def register_tiles(
         (reg_n, across * made.columns)
         for across, down in product(range(1, MOST_BLOCKS + 1), range(1, MOST_BLOCKS + 1))
         if _is_whole(across * made.columns, out_channels, unit)
-        if _fits(down, across, unit, parts)
+        if fits(down, across, unit, parts)
         for reg_n in _pixels(down, columns, unit)
     ]
     blocks = [ceil_div(reg_n, made.rows) * reg_oc // made.columns for reg_n, reg_oc in found]
@@ -53,8 +69,8 @@ def _is_whole(reg_oc: int, out_channels: int, unit: DotUnit) -> bool:
     return reg_oc % unit.lanes == 0 and (reg_oc <= unit.lanes or not overhangs)
 
 
-def _fits(down: int, across: int, unit: DotUnit, parts: int) -> bool:
-    """Whether sums and operands of a step have registers."""
+def fits(down: int, across: int, unit: DotUnit, parts: int = 1) -> bool:
+    """Whether the registers hold so many rows and columns of sums, and operands of a step."""
     if unit.instruction.in_tiles:
         return down * across + down + (across if parts > 1 else 1) <= TILES
     return down * across + down + 2 <= unit.registers

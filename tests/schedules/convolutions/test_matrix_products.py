@@ -1,0 +1,121 @@
+"""Products of several pixels at once: where they apply, what they refuse, and plans of them."""
+
+import itertools
+import random
+
+import pytest
+
+import neocpu
+from neocpu import models
+from neocpu.foundation import instruction_sets
+from neocpu.foundation.instruction_sets import TILES
+from neocpu.foundation.tile_permission import tiles_permitted
+from neocpu.models.network_builder import NetworkBuilder
+from neocpu.schedules import registry
+from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
+from neocpu.schedules.isa.catalogue import INSTRUCTIONS
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
+from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.tuning_db.nearest import cpu_target
+from neocpu.tuning_db.record import TargetKey
+
+TILED = parse_target("llvm -mcpu=sapphirerapids")
+PAIRED = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1")
+INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+TYPES = [Numerics(*each, each[2]) for each in {(i.data, i.weights, i.sum) for i in INSTRUCTIONS}]
+
+
+@pytest.mark.parametrize(
+    "cpu", ["sapphirerapids", "graniterapids", "diamondrapids", "arrowlake", "znver4"]
+)
+def test_what_a_cpu_multiplies_with_is_known_from_its_records(cpu):
+    target = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
+    known = cpu_target(TargetKey.of(target, 2))
+    assert [target.units(each) for each in TYPES] == [known.units(each) for each in TYPES]
+
+
+@pytest.mark.parametrize("missing", ["amx-tile", "amx-int8", "amx-bf16"])
+def test_tiles_are_all_there_or_none(missing):
+    target = parse_target(f"llvm -mcpu=sapphirerapids -mattr=-{missing}")
+    assert not any(target.find_matrix_unit(each) for each in TYPES)
+    assert TILED.find_matrix_unit(BFLOAT16_PRODUCTS).per_cycle == 1 / 16
+
+
+def test_any_cpu_with_tiles_multiplies_as_fast():
+    switches = ",".join(f"+{name}" for name in sorted(TILES))
+    target = parse_target(f"llvm -mcpu=x86-64-v4 -mattr={switches}")
+    assert target.find_matrix_unit(INTEGERS).per_cycle == 1 / 16
+
+
+@pytest.mark.parametrize(
+    ("target", "numerics", "scheme"),
+    [
+        (TILED, HALVES, MatrixScheme(32, 16, 16, False, 32, 4)),  # the weights of bytes
+        (TILED, HALVES, MatrixScheme(32, 16, 17, False, 32, 2)),  # nine and eight rows
+        (TILED, HALVES, MatrixScheme(48, 16, 16, False, 32, 2)),  # a line and a half
+        (TILED, HALVES, MatrixScheme(32, 16, 16, False, 40, 2)),  # columns and a half
+        (TILED, HALVES, MatrixScheme(32, 16, 32, False, 64, 2)),  # more tiles than there are
+        (PAIRED, HALVES, MatrixScheme(4, 4, 3, False, 8, 4)),  # a pixel and a half
+        (PAIRED, HALVES, MatrixScheme(4, 4, 4, False, 8, 2)),
+        (TILED, Numerics.uniform("float32"), SplitScheme(48, 16, 16, False, 32)),
+        (TILED, Numerics.uniform("float32"), SplitScheme(32, 16, 16, False, 64)),
+    ],
+)
+def test_records_of_what_is_no_kernel_are_refused(target, numerics, scheme):
+    workload = Conv2dWorkload(1, 96, 20, 20, 80, (3, 3), padding=(1, 1, 1, 1), numerics=numerics)
+    assert not registry.can_compute(workload, scheme, target)
+
+
+def test_a_task_splits_no_more_than_its_cache_holds():
+    workload = Conv2dWorkload(1, 512, 128, 128, 512, (3, 3), padding=(1, 1, 1, 1))
+    found = [s for s in registry.schemes(workload, TILED) if isinstance(s, SplitScheme)]
+    unit = TILED.find_matrix_unit(BFLOAT16_PRODUCTS)
+    for threads, scheme in itertools.product((1, 2, 16), random.Random(0).sample(found, 3)):
+        tiling = SplitTiling(workload, scheme, unit, TILED.l2, threads)
+        assert tiling.copied_pixels * tiling.chunks * tiling.chunk_bytes <= TILED.l2
+
+
+def planned(net, precision, **options):
+    """Return the templates of a plan for a CPU with tiles."""
+    settings = {"threads": 2, "verify": False, "target": str(TILED), "precision": precision}
+    with neocpu.compile(net, **settings, **options) as compiled:
+        return {op["scheme"]["template"] for op in compiled.plan["ops"] if op["scheme"]}
+
+
+def test_plans_take_them():
+    net = models.build("squeezenet1_0", image=(96, 96))
+    assert "conv2d_matrix" in planned(net, "bf16")
+    assert "conv2d_split" in planned(net, "fp32")
+    assert not {"conv2d_split", "conv2d_winograd"} & planned(net, "fp32", accuracy="strict")
+
+
+def test_strict_plans_have_kernels_for_what_lies_before_a_convolution():
+    net = NetworkBuilder("normalised", (1, 64, 28, 28), seed=0)
+    x = net.relu(net.batch_norm(net.input, "bn"), "relu")
+    x = net.conv(x, "conv", 96, 1)
+    network = net.finish(net.classifier(x, "fc", 10))
+    assert "conv2d_split" in planned(network, "fp32")
+    assert "conv2d_split" not in planned(network, "fp32", accuracy="strict")
+
+
+def test_tiles_that_the_system_refuses_are_missing(monkeypatch):
+    with_tiles = frozenset({"avx512f", *TILES})
+    monkeypatch.setattr(instruction_sets, "_cpu_features", lambda: with_tiles)
+    monkeypatch.setattr(instruction_sets, "tiles_permitted", lambda: True)
+    assert instruction_sets.host_features() == with_tiles
+    assert not instruction_sets.refused_features()
+    monkeypatch.setattr(instruction_sets, "tiles_permitted", lambda: False)
+    assert instruction_sets.host_features() == {"avx512f"}
+    assert instruction_sets.refused_features() == TILES
+    machine = instruction_sets.os.uname().machine
+    why = instruction_sets.code_obstacle(machine, ("amx-tile",), frozenset({"avx512f"}))
+    assert why == f"this host lacks amx-tile ({instruction_sets.TILES_REFUSED})"
+
+
+def test_asking_twice_is_answered_twice():
+    first = tiles_permitted()
+    tiles_permitted.cache_clear()
+    assert tiles_permitted() is first
