@@ -93,10 +93,11 @@ def test_plans_take_them():
 
 
 def test_strict_plans_have_kernels_for_what_lies_before_a_convolution():
-    net = NetworkBuilder("normalised", (1, 64, 28, 28), seed=0)
-    x = net.relu(net.batch_norm(net.input, "bn"), "relu")
-    x = net.conv(x, "conv", 96, 1)
-    network = net.finish(net.classifier(x, "fc", 10))
+    net = NetworkBuilder("normalised", (1, 3, 56, 56), seed=0)
+    first = net.conv(net.input, "first", 64, 3, padding=1)
+    before = net.relu(net.batch_norm(first, "bn"), "relu")
+    second = net.conv(before, "second", 64, 1)
+    network = net.finish(net.classifier(net.add(first, second, "sum"), "fc", 10))
     assert "conv2d_split" in planned(network, "fp32")
     assert "conv2d_split" not in planned(network, "fp32", accuracy="strict")
 
