@@ -90,7 +90,7 @@ def compile_fat(
             if max_error is not None:
                 raise UsageError(
                     "--max-error of several CPUs needs calibration data: name bf16 beside a CPU, "
-                    "as in avx512-bf16:bf16, or compile for one"
+                    "as in amx:bf16, or compile for one"
                 )
             each = compile_each(model, members, options, progress.__getitem__)
         else:

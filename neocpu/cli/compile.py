@@ -78,8 +78,8 @@ Examples:
     type=options.Names(),
     metavar="CPU,CPU,…",
     help="Compile for several CPUs into one file, of which each host loads the part it runs best: "
-    "instruction sets (sse, avx2, avx512, avx512-vnni, neon) and names of CPUs or boards, of any "
-    "machine; each perhaps with a --precision of its own, as in avx2:int8.",
+    "instruction sets (sse, avx2, avx512, avx512-vnni, amx, neon) and names of CPUs or boards, of "
+    "any machine; each perhaps with a --precision of its own, as in avx2:int8.",
 )
 @shape_options.shape_set
 @operators

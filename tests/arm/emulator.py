@@ -36,12 +36,12 @@ def x86_python(cpu: str, *arguments: str | os.PathLike[str]) -> subprocess.Compl
 
 
 def run_modules(
-    folder: Path, inputs: Mapping[str, Mapping[str, np.ndarray]]
+    folder: Path, inputs: Mapping[str, Mapping[str, np.ndarray]], cpu: str = "cortex-a72"
 ) -> dict[str, dict[str, np.ndarray]]:
     """Run the ``NAME.so`` of a folder on AArch64, all in one process; return outputs by NAME."""
     for name, arrays in inputs.items():
         np.savez(folder / f"{name}.in.npz", **arrays)
-    done = arm_python(GUEST, folder)
+    done = arm_python(GUEST, folder, cpu=cpu)
     assert done.returncode == 0, done.stderr
     return {name: dict(np.load(folder / f"{name}.out.npz")) for name in inputs}
 

@@ -8,6 +8,8 @@ from emulator import run_modules
 
 import neocpu
 from neocpu import models
+from neocpu.tensor_spec import random_inputs
+from tests.neocpu.quantised_models import network, quantised
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
 FACE = needs.FACE_DETECTOR
@@ -18,6 +20,8 @@ NETWORKS = {
     "face": lambda: onnx.load(FACE),
 }
 TOLERANCE = 1e-4
+# Of bfloat16 through a network, and of steps of 8 bits.
+NARROW = 3e-2
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +57,25 @@ def test_arm_gives_what_x86_gives(outputs, name):
     for output, expected in here.items():
         error = np.linalg.norm(there[output] - expected) / np.linalg.norm(expected)
         assert error <= TOLERANCE, output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_by_products_of_matrices(precision, tmp_path):
+    """A network whose convolutions multiply two pixels at a time, and one of whose pads is odd."""
+    target = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"
+    model = (
+        quantised(network()) if precision == "int8" else models.build("resnet18", image=(33, 47))
+    )
+    with neocpu.compile(model, threads=2, verify=False, precision="fp32") as compiled:
+        with compiled.module() as module:
+            inputs = random_inputs(module.inputs, 0)
+            here = module.run(inputs)
+    with neocpu.compile(model, target=target, threads=2, precision=precision) as compiled:
+        used = {op["scheme"]["template"] for op in compiled.plan["ops"] if op["scheme"]}
+        assert "conv2d_matrix" in used
+        compiled.export(tmp_path / "net.so")
+    there = run_modules(tmp_path, {"net": inputs}, cpu="max")["net"]
+    for output, expected in here.items():
+        error = np.linalg.norm(there[output] - expected) / np.linalg.norm(expected)
+        assert error <= NARROW, output

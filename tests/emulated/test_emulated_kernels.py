@@ -99,6 +99,11 @@ SPLIT = [
     Conv2dWorkload(2, 32, 9, 21, 48, (3, 3), (2, 2), PAD, epilogue=RECTIFIED),
     Conv2dWorkload(1, 48, 6, 9, 24, (5, 3), (1, 1), (2, 1, 0, 3), (1, 2)),
     Conv2dWorkload(1, 128, 1, 1, 70, (1, 1)),
+    # Pictures.
+    Conv2dWorkload(2, 3, 31, 29, 64, (7, 7), (2, 2), (3, 3, 3, 3), epilogue=RECTIFIED),
+    Conv2dWorkload(1, 1, 9, 13, 17, (3, 3), (1, 1), PAD),
+    Conv2dWorkload(1, 4, 11, 10, 33, (4, 8), (2, 3), (0, 1, 2, 5), (2, 1), epilogue=RECTIFIED),
+    Conv2dWorkload(1, 3, 8, 5, 24, (2, 2), (2, 2)),
     Conv2dWorkload(1, 70, 9, 8, 33, (1, 1), prologue=NORMALISED, epilogue=RECTIFIED),
     Conv2dWorkload(2, 35, 9, 8, 33, (1, 1), (2, 1), prologue=NORMALISED),
 ]

@@ -30,6 +30,7 @@ from neocpu.schedules.convolutions.matrix_products import tile_estimate
 from neocpu.schedules.convolutions.matrix_products.split_kernel import SplitNest
 from neocpu.schedules.convolutions.matrix_products.split_tiling import (
     BLOCKS,
+    JOINED_BLOCK,
     LINE,
     PARTS,
     SplitTiling,
@@ -101,7 +102,10 @@ def _unit(target: CpuTarget) -> DotUnit:
 
 def _input_blocks(workload: Conv2dWorkload) -> list[int]:
     """Return blocks of input channels that make up whole lines."""
-    channels = workload.image_channels
+    w, channels = workload, workload.image_channels
+    if channels <= JOINED_BLOCK:
+        joins = 1 < w.kernel[1] <= LINE // JOINED_BLOCK and w.dilation[1] == 1
+        return [JOINED_BLOCK] if joins and w.width >= JOINED_BLOCK else []
     if channels < LEAST_CHANNELS:
         return []
     return [b for b in BLOCKS if ceil_div(channels, b) * b == ceil_div(channels, LINE) * LINE]
@@ -127,15 +131,17 @@ def argument_shapes(
     """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``: of each line of
-    channels upper parts and lower ones, two input channels of an output channel side by side.
+    channels upper parts and lower ones, two input channels of an output channel side by side. Of a
+    picture KW is 1, and the columns are in the line.
     """
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme), BFLOAT16)
 
 
 def _weight_shape(workload: Conv2dWorkload, scheme: SplitScheme) -> tuple[int, ...]:
+    outs, (kernel_h, kernel_w) = output_blocks(workload, scheme), workload.kernel
     lines = ceil_div(workload.kernel_shape[1], LINE)
-    outs = output_blocks(workload, scheme)
-    return (outs, lines, *workload.kernel, PARTS, LINE // 2, scheme.reg_oc * 2)
+    columns = 1 if scheme.ic_bn == JOINED_BLOCK else kernel_w
+    return (outs, lines, kernel_h, columns, PARTS, LINE // 2, scheme.reg_oc * 2)
 
 
 def pack_weights(
@@ -144,12 +150,22 @@ def pack_weights(
     """Split and pack ``(O, I, KH, KW)`` weights as `argument_shapes` says, zeros where padded."""
     outs, lines, *kernel, _, groups, width = _weight_shape(workload, scheme)
     given = np.ascontiguousarray(weights, np.float32)
+    if scheme.ic_bn == JOINED_BLOCK:
+        given = _joined(given)
     upper = round_to_bits(given)
     with np.errstate(invalid="ignore"):  # infinite weights leave nothing
         lower = round_to_bits(given - from_bits(upper))
     shape = (outs, lines, *kernel, groups, width)
     parts = [conv2d_dot.packed(part, shape, scheme.reg_oc, 2) for part in (upper, lower)]
     return np.stack(parts, axis=4).view(array_dtype(BFLOAT16))
+
+
+def _joined(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return weights as of windows of one column: of blocks of channels for each that they have."""
+    o, i, kernel_h, kernel_w = weights.shape
+    blocks = np.pad(weights, ((0, 0), (0, JOINED_BLOCK - i), (0, 0), (0, 0)))
+    beside = blocks.transpose(0, 3, 1, 2).reshape(o, kernel_w * JOINED_BLOCK, kernel_h, 1)
+    return np.ascontiguousarray(beside)
 
 
 def lower(

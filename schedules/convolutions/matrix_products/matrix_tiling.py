@@ -62,9 +62,19 @@ class MatrixTiling(DotTiling):
         return self.unit.instruction.in_tiles or bool(DotTiling.is_short.__get__(self))
 
     @property
+    def window_columns(self) -> int:
+        """Columns of the window, each of which has products of its own."""
+        return self.workload.kernel[1]
+
+    @property
+    def column_step(self) -> int:
+        """Pixels of a strip from a column of the output to the next one's."""
+        return self.workload.stride[1]
+
+    @property
     def unrolled_chunks(self) -> int:
         """Blocks of input channels that follow each other without a branch."""
-        return _divisor(self.chunks, UNROLLED_STEPS // (self.steps * self.workload.kernel[1]))
+        return _divisor(self.chunks, UNROLLED_STEPS // (self.steps * self.window_columns))
 
     @property
     def unrolled_steps(self) -> int:
@@ -75,13 +85,14 @@ class MatrixTiling(DotTiling):
     def data_bytes(self) -> int:
         """Data of one register tile."""
         w = self.workload
-        columns = (self.scheme.reg_n - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1
+        beside = (self.window_columns - 1) * w.dilation[1]
+        columns = (self.scheme.reg_n - 1) * self.column_step + beside + 1
         return self.chunks * self.chunk_bytes * w.kernel[0] * columns
 
     @property
     def row_stride(self) -> int:
         """Bytes from a pixel's data of a block of channels to the next one's."""
-        return self.workload.stride[1] * self.chunk_bytes
+        return self.column_step * self.chunk_bytes
 
     @property
     def chunk_bytes(self) -> int:

@@ -19,11 +19,16 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.convolutions.dot_products.strip_nest import Source
-from neocpu.schedules.convolutions.matrix_products.split_tiling import LINE, PARTS, SplitTiling
+from neocpu.schedules.convolutions.matrix_products.split_tiling import (
+    JOINED_BLOCK,
+    LINE,
+    PARTS,
+    SplitTiling,
+)
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import LEAST_LINES, TileNest
 from neocpu.schedules.operators.epilogue import apply_steps
 from neocpu.schedules.tir.bfloat16 import BITS, rounded_bits, roundings, widened
-from neocpu.schedules.tir.builder import span
+from neocpu.schedules.tir.builder import flat, span
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 UPPER, LOWER = range(PARTS)
@@ -42,7 +47,46 @@ class SplitNest(TileNest):
         return frames
 
     def _copies(self, image: Any, tile: Any, top: Any) -> Any:
-        return self._split_row(image, tile) if self._tiling.is_flat else self._padded(image, top)
+        if self._tiling.is_flat:
+            return self._split_row(image, tile)
+        return (self._joined if self._tiling.joins_columns else self._padded)(image, top)
+
+    def _joined(self, image: Any, top: Any) -> Any:
+        """Split the rows of a strip of a picture, and copy windows' columns beside each other."""
+        t, w = self._tiling, self._workload
+        padded = self._parts(t.strip_rows, t.line_columns)
+        above, left, *_ = w.padding
+        size = (t.strip_columns + LINE // JOINED_BLOCK) * JOINED_BLOCK
+        rows = T.alloc_buffer((PARTS, ceil_div(size, VECTOR) * VECTOR), BITS, layout=None)
+        with T.serial(ceil_div(size, VECTOR)) as number:
+            for part in range(PARTS):
+                zero = T.broadcast(tirx.const(0, BITS), VECTOR)
+                T.buffer_store(rows, zero, [part, span(number * VECTOR, VECTOR)])
+        with T.serial(t.strip_rows) as row:
+            y = T.Bind(top * w.stride[0] + row - above)
+            with T.If(tirx.all(y >= 0, y < w.height)):
+                with T.Then():
+                    self._split_picture(rows, image, y, left)
+                    with T.serial(t.line_columns) as x:
+                        for part in range(PARTS):
+                            first = x * (w.stride[1] * JOINED_BLOCK)
+                            line = rows[part, span(first, LINE)]
+                            T.buffer_store(padded, line, [0, part, row, x, span(0, LINE)])
+                with T.Else():
+                    self._clear(padded, (0, row), 0, t.line_columns)
+        return padded
+
+    def _split_picture(self, rows: Any, image: Any, y: Any, left: int) -> None:
+        """Split a row, as many pixels at a time as a vector holds; the last ones move back."""
+        w = self._workload
+        each = VECTOR // JOINED_BLOCK
+        pixels = flat(self._data)
+        with T.serial(ceil_div(w.width, each)) as number:
+            x = T.Bind(T.min(number * each, w.width - each))
+            start = ((image * w.height + y) * w.width + x) * JOINED_BLOCK
+            parts = self._halves(T.Bind(pixels[span(start, VECTOR)]))
+            for part, bits in enumerate(parts):
+                T.buffer_store(rows, bits, [part, span((left + x) * JOINED_BLOCK, VECTOR)])
 
     def _split_row(self, image: Any, tile: Any) -> Any:
         """Split the pixels of a strip of an image that counts as one row."""
@@ -67,25 +111,26 @@ class SplitNest(TileNest):
         padded = self._parts(t.strip_rows, t.strip_columns)
         above, left, _, right = w.padding
 
-        def clear(line: Any, row: Any, first: int, columns: int) -> None:
-            if columns:
-                with T.serial(columns) as x:
-                    for part in range(PARTS):
-                        zero = T.broadcast(tirx.const(0, BITS), LINE)
-                        place = [line, part, row, first + x, span(0, LINE)]
-                        T.buffer_store(padded, zero, place)
-
         with T.serial(t.chunks) as line, T.serial(t.strip_rows) as row:
             y = T.Bind(top * w.stride[0] + row - above)
             with T.If(tirx.all(y >= 0, y < w.height)):
                 with T.Then():
-                    clear(line, row, 0, left)
+                    self._clear(padded, (line, row), 0, left)
                     with T.serial(w.width) as x:
                         self._split(padded, (line, row, left + x), image, y, x)
-                    clear(line, row, left + w.width, right)
+                    self._clear(padded, (line, row), left + w.width, right)
                 with T.Else():
-                    clear(line, row, 0, t.strip_columns)
+                    self._clear(padded, (line, row), 0, t.strip_columns)
         return padded
+
+    def _clear(self, padded: Any, at: tuple[Any, Any], first: int, columns: int) -> None:
+        """Set some pixels of a line and row to zero."""
+        line, row = at
+        if columns:
+            with T.serial(columns) as x:
+                for part in range(PARTS):
+                    zero = T.broadcast(tirx.const(0, BITS), LINE)
+                    T.buffer_store(padded, zero, [line, part, row, first + x, span(0, LINE)])
 
     def _parts(self, rows: int, columns: int) -> Any:
         columns = max(columns, ceil_div(LEAST_LINES, self._tiling.chunks * PARTS * rows))
@@ -98,10 +143,13 @@ class SplitNest(TileNest):
             channel = line * LINE + first
             chunk, lane = tirx.floordiv(channel, block), tirx.floormod(channel, block)
             value = self._value((image, T.Bind(chunk), y, x), T.Bind(lane))
-            upper = T.Bind(rounded_bits(value, VECTOR))
-            lower = rounded_bits(value - widened(upper), VECTOR)
-            for part, bits in ((UPPER, upper), (LOWER, lower)):
+            for part, bits in enumerate(self._halves(value)):
                 T.buffer_store(padded, bits, [line, part, row, column, span(first, VECTOR)])
+
+    def _halves(self, value: Any) -> tuple[Any, Any]:
+        """Return the bits of both parts of a vector."""
+        upper = T.Bind(rounded_bits(value, VECTOR))
+        return upper, rounded_bits(value - widened(upper), VECTOR)
 
     def _value(self, at: tuple[Any, ...], lane: Any) -> Any:
         """Bind a vector of channels of a pixel, with the prologue."""
@@ -113,6 +161,8 @@ class SplitNest(TileNest):
         return T.Bind(vector[span(0, VECTOR)])
 
     def _copied(self, padded: Any, first: Any, top: Any, left: Any) -> Source:
+        if self._tiling.joins_columns:
+            left = T.Bind(tirx.floordiv(left, self._workload.stride[1]))
         return lambda line, y, x, part: padded[line, part, top + y, left + x, 0]
 
     def _flat(self, image: Any, first: Any, column: Any, padded: Any) -> Source:
@@ -126,7 +176,7 @@ class SplitNest(TileNest):
         taps = [pixels[-1] + 1 + j for j in across]
 
         def load_pixels(i: int, part: int) -> None:
-            x = i * t.rows_of_block * (1 if t.is_flat else w.stride[1]) + kw * w.dilation[1]
+            x = i * t.rows_of_block * t.column_step + kw * w.dilation[1]
             self._load(pixels[i], source(line, kh * w.dilation[0], x, part), t.row_stride)
 
         def load_taps(j: int, part: int) -> None:

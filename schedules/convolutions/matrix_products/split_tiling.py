@@ -14,6 +14,8 @@ LINE: Final = 32
 """Input channels of a row of a tile of bfloat16."""
 BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)
 """Blocks of input channels that it reads, if they make up whole lines."""
+JOINED_BLOCK: Final = 4
+"""The block of input channels of a picture, of which a line holds eight columns of the window."""
 PARTS: Final = 2
 """What a value is split into: itself rounded to bfloat16, and the rest rounded."""
 PART_BYTES: Final = 2
@@ -23,17 +25,42 @@ PART_BYTES: Final = 2
 class SplitTiling(MatrixTiling):
     """As `MatrixTiling` has it, of lines of channels; a strip's pixels are always copied.
 
-    The pixels that a 1x1 convolution takes count as one row, whatever its stride.
+    The pixels that a 1x1 convolution takes count as one row, whatever its stride. A picture's few
+    channels leave room in a line for the columns of the window, which are copied beside each other.
     """
 
     def __post_init__(self) -> None:
         MatrixTiling.__post_init__(self)
         block = self.scheme.ic_bn
-        assert block in BLOCKS, self.scheme
-        # Channels beyond the last are in memory, but no blocks of them.
-        channels = self.workload.kernel_shape[1]
-        assert ceil_div(channels, block) * block >= self.chunks * LINE, self.scheme
+        w, channels = self.workload, self.workload.kernel_shape[1]
+        if self.joins_columns:
+            assert channels <= block, self.scheme
+            assert w.kernel[1] * block <= LINE, self.scheme
+            assert w.dilation[1] == 1, self.scheme
+            assert w.width >= block, self.scheme
+        else:
+            assert block in BLOCKS, self.scheme
+            # Channels beyond the last are in memory, but no blocks of them.
+            assert ceil_div(channels, block) * block >= self.chunks * LINE, self.scheme
         assert fits(self.block_rows, self.block_columns, self.unit, PARTS), self.scheme
+
+    @property
+    def joins_columns(self) -> bool:
+        """Whether a line holds the columns of a row of the window."""
+        return self.scheme.ic_bn == JOINED_BLOCK
+
+    @property
+    def window_columns(self) -> int:
+        return 1 if self.joins_columns else self.workload.kernel[1]
+
+    @property
+    def column_step(self) -> int:
+        return 1 if self.is_flat or self.joins_columns else self.workload.stride[1]
+
+    @property
+    def line_columns(self) -> int:
+        """Lines of a row of a strip."""
+        return self.workload.out_width if self.joins_columns else self.strip_columns
 
     @property
     def is_flat(self) -> bool:
@@ -55,7 +82,7 @@ class SplitTiling(MatrixTiling):
 
     @property
     def chunks(self) -> int:
-        return ceil_div(self.workload.kernel_shape[1], LINE)
+        return 1 if self.joins_columns else ceil_div(self.workload.kernel_shape[1], LINE)
 
     @property
     def steps(self) -> int:
@@ -75,18 +102,18 @@ class SplitTiling(MatrixTiling):
 
     @property
     def row_stride(self) -> int:
-        return (1 if self.is_flat else self.workload.stride[1]) * LINE * PART_BYTES
+        return self.column_step * LINE * PART_BYTES
 
     @property
     def block_bytes(self) -> int:
-        taps = self.workload.kernel[0] * self.workload.kernel[1]
+        taps = self.workload.kernel[0] * self.window_columns
         return self.chunks * taps * self.chunk_bytes * self.scheme.reg_oc
 
     @property
     def strips(self) -> int:
         """Strips, of which the split pixels of each stay in half of a core's L2."""
         w = self.workload
-        pixels = self.columns if self.is_flat else w.out_height * w.stride[0] * self.strip_columns
+        pixels = self.columns if self.is_flat else w.out_height * w.stride[0] * self.line_columns
         least = ceil_div(pixels * self.chunks * self.chunk_bytes, self.l2 // 2)
         return min(self.tiles, max(least, int(MatrixTiling.strips.__get__(self))))
 
@@ -102,4 +129,4 @@ class SplitTiling(MatrixTiling):
         """Pixels that a task splits, at most."""
         if self.is_flat:
             return min(self.strip_tiles * self.scheme.reg_n, self.columns)
-        return self.strip_rows * self.strip_columns
+        return self.strip_rows * self.line_columns

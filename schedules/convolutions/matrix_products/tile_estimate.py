@@ -30,7 +30,7 @@ def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads
     products, loads : int
         Products of tiles for one of values, and loads of each operand.
     """
-    taps = t.workload.kernel[0] * t.workload.kernel[1]
+    taps = t.workload.kernel[0] * t.window_columns
     tile = t.chunks * taps * t.steps * _step(t, target, products, loads)
     tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))
     tile += BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns

@@ -92,14 +92,14 @@ class TileNest(StripNest):
         source: Source,
         start: Callable[[int], Any],
     ) -> None:
-        t, w = self._tiling, self._workload
+        t = self._tiling
         for number in range(t.block_rows * t.block_columns):
             _emit("tilezero", _number(number))
         chunks, steps = t.unrolled_chunks, t.unrolled_steps
         with self._serial(t.chunks // chunks) as first, self._rows() as rows:
             with self._serial(t.steps // steps) as part:
                 T.evaluate(tirx.call_extern("void", _AWAKE))
-                inner = product(range(chunks), rows, range(w.kernel[1]), range(steps))
+                inner = product(range(chunks), rows, range(t.window_columns), range(steps))
                 for chunk, kh, kw, step in inner:
                     at = (block, first * chunks + chunk, kh, kw, part * steps + step)
                     self._multiply(at, source)
@@ -123,7 +123,7 @@ class TileNest(StripNest):
             self._load(taps, place, self._scheme.reg_oc * unit.group * t.element)
             for i in range(t.block_rows):
                 if j == 0:
-                    x = i * t.rows_of_block * w.stride[1] + kw * w.dilation[1]
+                    x = i * t.rows_of_block * t.column_step + kw * w.dilation[1]
                     pixel = source(chunk, kh * w.dilation[0], x, step * t.depth)
                     self._load(sums + i, pixel, t.row_stride)
                 self._product(i * t.block_columns + j, sums + i, taps)
