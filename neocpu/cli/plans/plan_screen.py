@@ -23,6 +23,7 @@ from neocpu.cli.plans.plan_text import (
     rounding_fields,
     skippable_text,
     sources_text,
+    split_fields,
     weights_text,
 )
 from neocpu.cli.plans.rule_options import rule_fields
@@ -90,6 +91,7 @@ def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> li
         *goal_fields(plan),
         ("opt", plan["opt"]),
         ("computes in", precision_text(plan)),
+        *split_fields(plan),
         *proof_fields(plan),
         *rounding_fields(plan),
         *processing_fields(plan),

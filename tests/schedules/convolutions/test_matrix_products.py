@@ -2,11 +2,13 @@
 
 import itertools
 import random
+import re
 
 import pytest
 
 import neocpu
 from neocpu import models
+from neocpu.cli.main import main
 from neocpu.foundation import instruction_sets
 from neocpu.foundation.instruction_sets import TILES
 from neocpu.foundation.tile_permission import tiles_permitted
@@ -120,3 +122,12 @@ def test_asking_twice_is_answered_twice():
     first = tiles_permitted()
     tiles_permitted.cache_clear()
     assert tiles_permitted() is first
+
+
+def test_explain_says_what_is_computed_in_parts(tmp_path, capsys):
+    path = tmp_path / "net.so"
+    arguments = ("compile", "squeezenet1_0", "--target", str(TILED), "-o", str(path), "--no-verify")
+    assert main([*arguments, "--threads", "2"]) == 0
+    assert main(["explain", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"in tiles +\d+ convolutions of float32, by three products of bfloat16", said)
