@@ -13,10 +13,13 @@ from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.winograd.filters import filters
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
+from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.scheme import (
     DirectScheme,
     GroupScheme,
     JoinScheme,
+    MatrixScheme,
+    SplitScheme,
     TransformScheme,
     WinogradScheme,
 )
@@ -93,6 +96,8 @@ def products_saved(workload, scheme):
     dilated = isinstance(scheme, DirectScheme) and workload.dilation != (1, 1)
     if dilated or isinstance(scheme, GroupScheme):
         return 1 / math.prod(map(share_of_pixels, (workload,) * 2, (0, 1)))
+    if isinstance(scheme, SplitScheme):
+        return 1 / 3  # of parts of the values
     if not isinstance(scheme, WinogradScheme):
         return 1.0
     lines = filters(scheme.tile, workload.kernel, workload.stride)
@@ -112,13 +117,21 @@ def share_of_pixels(workload, axis):
     return sum(0 <= place < extent for place in places) / (outputs * taps)
 
 
+def unit_of(workload, scheme, target):
+    """Return what multiplies in a kernel."""
+    if isinstance(scheme, SplitScheme):
+        return target.find_matrix_unit(BFLOAT16_PRODUCTS)
+    if isinstance(scheme, MatrixScheme):
+        return target.find_matrix_unit(workload.numerics)
+    return target.dot_unit(workload.numerics)
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_no_kernel_beats_the_machine(target):
     """Multiply-adds at full width and clock, on every thread."""
     for workload in CONVOLUTIONS:
         for scheme in of_each_template(workload, target):
-            fewer = products_saved(workload, scheme)
-            unit = target.dot_unit(workload.numerics)
+            fewer, unit = products_saved(workload, scheme), unit_of(workload, scheme, target)
             peak = 2 * unit.macs * unit.per_cycle * target.frequency
             for threads, seconds in zip(THREADS, curve(workload, scheme, target), strict=True):
                 assert seconds >= workload.flops / fewer / (peak * threads)

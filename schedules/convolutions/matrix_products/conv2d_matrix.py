@@ -40,7 +40,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 TILES_PER_BLOCK = 4
 # Unrolling a window of more taps overflows the instruction cache.
 MAX_UNROLLED_TAPS = 9
-# Rows of a window are written out whatever the scheme says.
+# The columns of a window are written out whatever the scheme says.
 WIDEST_WINDOW = 16
 # Issue slots of a load beside products of pairs.
 PAIR_LOAD = 0.2
