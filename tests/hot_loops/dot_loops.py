@@ -133,6 +133,37 @@ def compiled_matrix(workload: Conv2dWorkload, cpu: str) -> tuple[Scheme, HotLoop
     return scheme, hot_loop(text, of_bytes if workload.numerics.data == "uint8" else of_halves)
 
 
+def is_multiplied_in_blocks(workload: Conv2dWorkload, cpu: str) -> bool:
+    """Whether one of `MATRIX_TARGETS` has a scheme that multiplies several pixels at once."""
+    every = registry.schemes(workload, MATRIX_TARGETS[cpu][0])
+    return any(scheme.template == "conv2d_matrix" for scheme in every)
+
+
+def share_of_dot_products(cpu: str, data: str) -> float:
+    """Return instructions of ResNet-50's multiply-adds in blocks, of those by dot products.
+
+    Of the hot loops, each as often as its convolution has multiply-adds.
+    """
+    target = MATRIX_TARGETS[cpu][0]
+    ours = theirs = 0.0
+    for each in RESNET_50:
+        workload = each if data == "uint8" else in_bfloat16(each)
+        _, loop = compiled_matrix(workload, cpu)
+        dot = next(s for s in registry.schemes(workload, target) if s.template == "conv2d_dot")
+        text = compile_for(registry.lower(workload, dot, target), target)
+        other = hot_loop(text, "sudot|usdot" if data == "uint8" else "bfdot")
+        matrix, vector = (
+            unit.macs
+            for unit in (
+                target.find_matrix_unit(workload.numerics),
+                target.dot_unit(workload.numerics),
+            )
+        )
+        ours += workload.flops * loop.per_product / matrix
+        theirs += workload.flops * other.per_product / vector
+    return ours / theirs
+
+
 def in_bfloat16(workload: Conv2dWorkload) -> Conv2dWorkload:
     """Return a convolution as networks in bfloat16 have it."""
     halves = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")

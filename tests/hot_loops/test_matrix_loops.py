@@ -3,14 +3,13 @@
 import needs
 import pytest
 
-from neocpu.schedules import registry
 from tests.hot_loops.dot_loops import (
-    MATRIX_TARGETS,
     RESNET_50,
     WORKLOADS,
     compiled,
     compiled_matrix,
     in_bfloat16,
+    is_multiplied_in_blocks,
 )
 
 TILES, PAIRS = "sapphirerapids", "neoverse-v1"
@@ -24,14 +23,9 @@ PAIRS_SHARE = 0.65
 
 def applying(cpu, workloads):
     """Yield those that such a CPU multiplies so, all or every fifth."""
-    target = MATRIX_TARGETS[cpu][0]
-    found = [w for w in workloads if any(map(is_matrix, registry.schemes(w, target)))]
+    found = [workload for workload in workloads if is_multiplied_in_blocks(workload, cpu)]
     for number, workload in enumerate(found):
         yield pytest.param(workload, marks=() if number % 5 == 0 else needs.everything())
-
-
-def is_matrix(scheme):
-    return scheme.template == "conv2d_matrix"
 
 
 @pytest.mark.parametrize(

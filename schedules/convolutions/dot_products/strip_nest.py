@@ -100,7 +100,7 @@ class StripNest(ABC):
         t = self._tiling
         if t.is_flat:
             return 0
-        return T.Bind(_moved_back(tile, self._scheme.reg_oh, t.rows))
+        return T.Bind(moved_back(tile, self._scheme.reg_oh, t.rows))
 
     def _tiles(
         self, image: Any, block: Any, tile: Any, top: Any, padded: Any, start: Callable[[int], Any]
@@ -109,12 +109,12 @@ class StripNest(ABC):
         t, w, reg_n = self._tiling, self._workload, self._scheme.reg_n
         first = self._first_chunk(block)
         if t.is_flat:
-            column = T.Bind(_moved_back(tile, reg_n, t.columns))
+            column = T.Bind(moved_back(tile, reg_n, t.columns))
             self._tile(image, block, 0, column, self._flat(image, first, column, padded), start)
             return
         row = self._first_row(tile)
         with T.serial(t.column_tiles) as number:
-            column = T.Bind(_moved_back(number, reg_n, t.columns))
+            column = T.Bind(moved_back(number, reg_n, t.columns))
             y, x = row * w.stride[0], column * w.stride[1]
             if padded is None:
                 source = self._stored(image, first, T.Bind(y), T.Bind(x))
@@ -247,7 +247,7 @@ class StripNest(ABC):
             self._results.store(sums, (r, j, v), (image, chunk, row + r, column + j), lane)
 
 
-def _moved_back(number: Any, size: int, total: int) -> Any:
+def moved_back(number: Any, size: int, total: int) -> Any:
     """First element of a tile; the last one moves back where it would overhang."""
     first = number * size
     return T.min(first, total - size) if total % size else first

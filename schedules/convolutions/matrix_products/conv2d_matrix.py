@@ -25,7 +25,7 @@ from neocpu.schedules.convolutions.matrix_products.pair_kernel import PAIR, Pair
 from neocpu.schedules.convolutions.matrix_products.tile_kernel import TileNest
 from neocpu.schedules.convolutions.matrix_products.tile_space import pixels_of_row, register_tiles
 from neocpu.schedules.convolutions.pointwise_tiling import output_blocks
-from neocpu.schedules.estimates.register_tile import TILE_CYCLES, step_cycles, steps_cycles
+from neocpu.schedules.estimates.register_tile import TILE_CYCLES, step_cycles
 from neocpu.schedules.isa.amx import ROW_BYTES
 from neocpu.schedules.operators.epilogue import convolution_arguments
 from neocpu.schedules.tir.builder import build_convolution
@@ -168,20 +168,11 @@ def estimate(
     if unit.instruction.in_tiles:
         work, copied = tile_estimate.strip_cycles(t, target), 1
     else:
-        work, copied = _strip_of_pairs(t, target), scheme.ic_bn // unit.group
+        tap, copied = t.chunk_groups * _pair_step(t, target), scheme.ic_bn // unit.group
+        work = tile_estimate.register_tiles_cycles(t, tap, TILE_CYCLES)
     if t.copies:
         work += t.image_chunks * t.strip_rows * t.strip_columns * COPY_CYCLES * copied
     return tile_estimate.seconds(t, target, work)
-
-
-def _strip_of_pairs(t: MatrixTiling, target: CpuTarget) -> float:
-    """Cycles of a task's register tiles of pairs."""
-    taps = t.workload.kernel[0] * t.workload.kernel[1]
-    each_sum = tile_estimate.STORE_CYCLES + steps_cycles(t.workload.epilogue)
-    tile = t.chunks * taps * t.chunk_groups * _pair_step(t, target)
-    tile += t.vectors * t.scheme.reg_n * each_sum + TILE_CYCLES
-    across = 1 if t.is_flat else t.column_tiles
-    return t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
 
 
 def _pair_step(t: MatrixTiling, target: CpuTarget) -> float:

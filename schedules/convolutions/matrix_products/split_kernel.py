@@ -18,7 +18,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.convolutions.dot_products.strip_nest import Source
+from neocpu.schedules.convolutions.dot_products.strip_nest import Source, moved_back
 from neocpu.schedules.convolutions.matrix_products.split_tiling import (
     JOINED_BLOCK,
     LINE,
@@ -92,7 +92,7 @@ class SplitNest(TileNest):
         """Split the pixels of a strip of an image that counts as one row."""
         t, w = self._tiling, self._workload
         padded = self._parts(1, t.copied_pixels)
-        start = T.Bind(self._first_pixel(tile))
+        start = T.Bind(moved_back(tile, self._scheme.reg_n, t.columns))
         with T.serial(t.chunks) as line:
             with T.serial(T.min(t.copied_pixels, t.columns - start)) as pixel:
                 at = T.Bind(start + pixel)
@@ -101,10 +101,6 @@ class SplitNest(TileNest):
                 self._split(padded, (line, 0, pixel), image, T.Bind(y), T.Bind(x))
         self._start = start
         return padded
-
-    def _first_pixel(self, tile: Any) -> Any:
-        t, reg_n = self._tiling, self._scheme.reg_n
-        return T.min(tile * reg_n, t.columns - reg_n)
 
     def _padded(self, image: Any, top: Any) -> Any:
         t, w = self._tiling, self._workload

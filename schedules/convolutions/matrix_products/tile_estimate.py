@@ -1,4 +1,4 @@
-"""How long register tiles of AMX take: by the rates of a Granite Rapids, in programs in C."""
+"""How long register tiles take; those of AMX by a Granite Rapids' rates in programs in C."""
 
 from __future__ import annotations
 
@@ -30,10 +30,22 @@ def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads
     products, loads : int
         Products of tiles for one of values, and loads of each operand.
     """
-    taps = t.workload.kernel[0] * t.window_columns
-    tile = t.chunks * taps * t.steps * _step(t, target, products, loads)
+    begun = BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
+    return register_tiles_cycles(t, t.steps * _step(t, target, products, loads), begun)
+
+
+def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
+    """Return the cycles of a task's register tiles, of any matrix unit.
+
+    Parameters
+    ----------
+    tap : float
+        Cycles of a block of input channels at one tap.
+    begun : float
+        Cycles of beginning and ending a register tile, but for its epilogue.
+    """
+    tile = t.chunks * t.workload.kernel[0] * t.window_columns * tap + begun
     tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))
-    tile += BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
     across = 1 if t.is_flat else t.column_tiles
     return t.strip_tiles * across * ceil_div(t.oc_blocks, t.groups) * tile
 
