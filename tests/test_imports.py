@@ -41,7 +41,7 @@ ORDER = (
                 "array_digests",
             ),
             *("planning", "passes", "building"),
-            *("frontend", "models", "reference"),
+            *("numpy_operators", "frontend", "models", "reference"),
             *("reports", "report_pages", "plan_changes", "result_pages"),
             *("compiled_module", "stages", "promises.descent", "compile_options"),
             *("network_tuning", "shape_sets", "read_model", "compile_each", "promises"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import relax, tirx, topi
+from tvm import relax, te, tirx, topi
 from tvm.ir import Call
 
 from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
@@ -58,20 +58,70 @@ def _where(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
 
 
 def _power(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    """A power by a constant is TVM's, but for what TVM prints of every exponent from 3 on.
-
-    It does not look into bits, which LLVM makes the same constant of.
-    """
-    exponent = constant_value(call.args[1])
-    if exponent is None or exponent.ndim or exponent.dtype not in (np.float32, np.float64):
+    """A power by a constant is TVM's, but for what TVM prints of every exponent from 3 on."""
+    exponent = _scalar(call.args[1])
+    if exponent is None:
         return _POWER(bb, call)
-    kind = f"int{8 * exponent.itemsize}"
-    bits = tirx.const(int(exponent.view(kind)), kind)
-    return bb.call_te(topi.power, call.args[0], tirx.reinterpret(str(exponent.dtype), bits))
+    return bb.call_te(topi.power, call.args[0], _opaque(exponent))
+
+
+def _arithmetic(operator: str, compute: Callable[..., Any]) -> Callable[..., relax.Expr]:
+    """Return what computes an operator of two operands, as IEEE 754 has it.
+
+    TVM takes ``x * 0`` for 0, whatever ``x`` is, ``x / inf`` too, and refuses ``x / 0``.
+    """
+    by_tvm = tvm.ir.Op.get(operator).get_attr("FLegalize")
+
+    def legalise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+        values = [_scalar(operand) for operand in call.args]
+        if all(value is None or (np.isfinite(value) and value != 0) for value in values):
+            return by_tvm(bb, call)
+        operands = [
+            operand if value is None else _opaque(value)
+            for operand, value in zip(call.args, values, strict=True)
+        ]
+        return bb.call_te(compute, *operands)
+
+    return legalise
+
+
+def _logical_not(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    """Turn one bit over: TVM takes ``!(a < b)`` for ``b <= a``, which NaN makes false as well."""
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        return te.compute(
+            data.shape,
+            lambda *at: tirx.bitwise_xor(data(*at).astype("uint8"), tirx.const(1, "uint8")).astype(
+                "bool"
+            ),
+            tag=topi.tag.ELEMWISE,
+            name="logical_not",
+        )
+
+    return bb.call_te(compute, call.args[0])
+
+
+def _scalar(operand: relax.Expr) -> np.ndarray | None:
+    """Return a constant number in floating point; None for all else."""
+    value = constant_value(operand)
+    is_number = value is not None and value.ndim == 0 and value.dtype in (np.float32, np.float64)
+    return value if is_number else None
+
+
+def _opaque(value: np.ndarray) -> Any:
+    """Return a number that TVM does not look into, and that LLVM makes the same constant of."""
+    kind, bits = str(value.dtype), 8 * value.itemsize
+    if value == 0 and not np.signbit(value):  # of whose bits TVM would make a null pointer
+        return tirx.abs(_opaque(-value))
+    stored = tirx.const(int(value.view(f"int{bits}")), f"int{bits}")
+    return tirx.reinterpret(kind, stored)
 
 
 LEGALIZATIONS: Final[Mapping[str, Callable[[relax.BlockBuilder, Call], relax.Expr]]] = {
     "relax.dequantize": _dequantise,
+    "relax.divide": _arithmetic("relax.divide", topi.divide),
+    "relax.logical_not": _logical_not,
+    "relax.multiply": _arithmetic("relax.multiply", topi.multiply),
     "relax.nn.group_norm": _group_norm,
     "relax.nn.layer_norm": _layer_norm,
     "relax.power": _power,

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 
 from neocpu.custom_operators.registry import find_operator
+from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.control_flow.loop_nodes import declared, kinds_of
 from neocpu.frontend.unsupported import OWN_DOMAIN, node_name
 
@@ -35,6 +37,7 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
         for node in graph.node
         if (operator := find_operator(node.domain, node.op_type)) is not None
     ]
+    ours += _unpooled(graph)
     if ours or not custom:
         return ours
     # Here, because without a custom operator TVM need not be imported yet.
@@ -62,6 +65,24 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
                 )
             )
     return [value for value in found if value.name]
+
+
+def _unpooled(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return what MaxUnpool makes of a shape that it is given, which ONNX does not look at."""
+    nodes = [node for node in graph.node if node.op_type == "MaxUnpool" and len(node.input) > 2]
+    if not nodes:
+        return []
+    constants, kinds = constant_tensors(graph), kinds_of(graph)
+    return [
+        make_tensor_value_info(
+            node.output[0],
+            kinds[node.input[0]].element,
+            numpy_helper.to_array(constants[node.input[2]]).tolist(),
+        )
+        for node in nodes
+        if node.output[0] not in kinds
+        if node.input[0] in kinds and node.input[2] in constants
+    ]
 
 
 def declare(graph: onnx.GraphProto, values: Sequence[onnx.ValueInfoProto]) -> None:

@@ -55,9 +55,6 @@ _CONVERTERS_OF: Mapping[str, Mapping[str, Callable[[Node], relax.Expr]]] = {
 }
 """Our own, by domain."""
 # Operators of ONNX Runtime's own domain that TVM's importer knows.
-_CONTRIB_OPS = frozenset(
-    {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}
-)
 
 
 def import_relax(model: LoadedModel) -> tvm.IRModule:
@@ -127,17 +124,11 @@ def _refuse_foreign_constants(graph: onnx.GraphProto) -> None:
 
 
 def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
-    if node.op_type == "RoiAlign" and any(
-        attribute.s.lower() == b"max" for attribute in node.attribute
-    ):
-        return False  # TVM takes the maximum after interpolating, ONNX before
     if node.domain in STANDARD_DOMAINS:
         return node.op_type in known
     if node.op_type in _CONVERTERS_OF.get(node.domain, ()):
         return True
-    if find_operator(node.domain, node.op_type) is not None:
-        return True
-    return node.domain == "com.microsoft" and node.op_type in _CONTRIB_OPS
+    return find_operator(node.domain, node.op_type) is not None
 
 
 def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) -> None:

@@ -16,6 +16,7 @@ from neocpu.frontend.batching.named_dimensions import fix_dimensions
 from neocpu.frontend.checks.conflicts import refuse_conflicts
 from neocpu.frontend.checks.model_limits import refuse_large_models
 from neocpu.frontend.checks.tensor_check import is_element_type, refuse_malformed_tensors
+from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.dynamic_inputs import refuse_dynamic_inputs
 from neocpu.frontend.extents import known_shapes, refuse_extents, refuse_inputs
 from neocpu.frontend.loaded_model import LoadedModel
@@ -81,7 +82,7 @@ def load_model(
     refuse_large_models(original)
     refuse_malformed_tensors(original, where)  # before anything reads them
     if not has_control_flow(original):  # whose opset cannot be raised yet
-        original = expand_quantised(original)
+        original = expand_quantised(expand_contributed(original))
     refuse_scales(original.graph)
     refuse_unknown_operators(original)
     refuse_own_operators(original)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +15,7 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 def uses(proto: onnx.ModelProto, *op_types: str) -> bool:
     """Return whether the graph has a node of one of the operators."""
-    return any(_is(node, *op_types) for node in proto.graph.node)
+    return any(is_standard(node, *op_types) for node in proto.graph.node)
 
 
 def optional_input(inputs: Sequence[str], place: int | None) -> str:
@@ -24,54 +23,9 @@ def optional_input(inputs: Sequence[str], place: int | None) -> str:
     return inputs[place] if place is not None and place < len(inputs) else ""
 
 
-def _is(node: onnx.NodeProto, *op_types: str) -> bool:
+def is_standard(node: onnx.NodeProto, *op_types: str) -> bool:
+    """Return whether a node is one of the operators, of the standard domain."""
     return node.domain in STANDARD_DOMAINS and node.op_type in op_types
-
-
-def anchor_old_resizes(proto: onnx.ModelProto) -> None:
-    """Give Resize nodes raised from opset 10 or older the coordinates they had, in place.
-
-    Opset 11 brought the choice, with another default, and the version converter leaves it at that:
-    it used to be the first pixel that stays in place, rounded down (up when shrinking).
-    """
-    constants = constant_tensors(proto.graph)
-    for index, node in reversed(list(enumerate(proto.graph.node))):
-        if not _is(node, "Resize"):
-            continue
-        tensor = constants.get(node.input[2])
-        scales = None if tensor is None else onnx.numpy_helper.to_array(tensor)
-        shrinks = scales is not None and bool((scales < 1).any())
-        if scales is not None and shrinks and (scales > 1).any():
-            _anchor(_resize_in_two(proto.graph, index, scales), shrinks=False)
-        _anchor(node, shrinks=shrinks)
-
-
-def _resize_in_two(
-    graph: onnx.GraphProto, index: int, scales: np.ndarray[Any, Any]
-) -> onnx.NodeProto:
-    """Leave to a Resize the axes that it shrinks; return another, after it, for the others."""
-    node = graph.node[index]
-    between, second = f"{node.output[0]}_shrunk_{index}", onnx.NodeProto()
-    second.CopyFrom(node)
-    for each, factors in ((node, np.minimum(scales, 1)), (second, np.maximum(scales, 1))):
-        name = f"{between}_scales_{each is second:d}"
-        graph.initializer.append(onnx.numpy_helper.from_array(factors, name))
-        each.input[2] = name
-    node.output[0] = second.input[0] = between
-    graph.node.insert(index + 1, second)
-    return graph.node[index + 1]
-
-
-def _anchor(node: onnx.NodeProto, *, shrinks: bool) -> None:
-    kept = [a for a in node.attribute if a.name == "mode"]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-    node.attribute.extend(
-        [
-            onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
-            onnx.helper.make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
-        ]
-    )
 
 
 def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
@@ -88,7 +42,7 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
     constants, changed = constant_tensors(proto.graph), False
     for index, node in enumerate(proto.graph.node):
         # Of opset 11, scales beside sizes are there, and empty.
-        by_scales = _is(node, "Resize") and not optional_input(node.input, 3)
+        by_scales = is_standard(node, "Resize") and not optional_input(node.input, 3)
         scales = constants.get(optional_input(node.input, 2)) if by_scales else None
         shape = shapes.get(node.input[0]) if scales is not None else None
         if scales is None or shape is None:
@@ -106,51 +60,6 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
         node.input[2:] = ["", name]
         changed = True
     return changed
-
-
-def flatten_old_hardmax(proto: onnx.ModelProto) -> None:
-    """Give Hardmax of opset 12 and older the flattening it had, in place.
-
-    It worked on all dimensions from ``axis`` on, 1 by default, together. The version converter
-    knows that of Softmax alone.
-    """
-    for index, node in reversed(list(enumerate(proto.graph.node))):
-        if not _is(node, "Hardmax"):
-            continue
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-        shape, flat, hot = (f"{node.output[0]}_{part}_{index}" for part in ("shape", "flat", "hot"))
-        before = [
-            onnx.helper.make_node("Shape", [node.input[0]], [shape]),
-            onnx.helper.make_node("Flatten", [node.input[0]], [flat], axis=axis),
-        ]
-        after = onnx.helper.make_node("Reshape", [hot, shape], [node.output[0]])
-        del node.attribute[:]
-        node.attribute.append(onnx.helper.make_attribute("axis", 1))
-        node.input[0], node.output[0] = flat, hot
-        proto.graph.node.insert(index + 1, after)
-        for made in reversed(before):
-            proto.graph.node.insert(index, made)
-
-
-def channel_slopes(proto: onnx.ModelProto) -> None:
-    """Give PRelu of opset 6 and older the slope shape that opset 7 asks for, in place.
-
-    Its slope used to be one value per channel; later ones broadcast as numpy does, from the right,
-    and the version converter does not tell them apart.
-    """
-    if not uses(proto, "PRelu"):
-        return
-    inferred = onnx.shape_inference.infer_shapes(proto).graph
-    values = [*inferred.input, *inferred.value_info, *inferred.output]
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
-    for index, node in reversed(list(enumerate(proto.graph.node))):
-        rank = ranks.get(node.input[0], 0) if _is(node, "PRelu") else 0
-        if rank > 2:
-            name = f"{node.input[1]}_per_channel_{index}"
-            axes = list(range(1, rank - 1))
-            reshape = onnx.helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes)
-            node.input[1] = name
-            proto.graph.node.insert(index, reshape)
 
 
 def absorb_pads(model: ir.Model) -> None:
@@ -174,6 +83,8 @@ def absorb_pads(model: ir.Model) -> None:
             "VALID",
         ):
             continue
+        if node.attributes.get_int("ceil_mode", 0):
+            continue  # a last window may begin in a Pad's zeros, but not in pads of its own
         own = list(node.attributes.get_ints("pads", [0] * len(spatial)))
         if node.op_type == "AveragePool":
             # The zeros of Pad count in the mean; pads of its own that do not count cannot mix.

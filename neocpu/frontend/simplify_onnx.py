@@ -24,12 +24,13 @@ from neocpu.foundation.errors import ModelError
 from neocpu.frontend.checks.argument_checks import refuse_arguments
 from neocpu.frontend.checks.model_limits import FoldingBudget
 from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
 from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.foldable import is_foldable
-from neocpu.frontend.opset_raising import IR_VERSION, named, raise_opset
+from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads, state_resized
@@ -134,7 +135,7 @@ def _flatten(
     refuse_kernels(proto.graph)
     with named("rewrite the model's control flow"):
         flatten_control_flow(proto, _infer_what_is_known, weights, counted=counted)
-        flat = strip_weights(expand_quantised(proto))
+        flat = strip_weights(expand_quantised(expand_contributed(proto)))
     return flat.model, flat.weights
 
 
@@ -236,15 +237,9 @@ def _fold_constants(module: ir.Model, most_repeated: int) -> None:
 
     What is left for the compiler is what depends on the inputs.
     """
-    from onnxscript.optimizer import fold_constants_ir  # here, for it takes long to import
+    from neocpu.frontend.constant_folding import FoldConstants  # here: it takes long to import
 
-    with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
-        fold_constants_ir(
-            module,
-            onnx_shape_inference=True,
-            output_size_limit=_UNLIMITED,
-            should_fold=partial(_is_folded, FoldingBudget(), most_repeated),
-        )
+    FoldConstants(partial(_is_folded, FoldingBudget(), most_repeated))(module)
 
 
 def _is_folded(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> bool:

@@ -33,8 +33,8 @@ WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("Pad", "mode"): ("constant", *PAD_MODES),
     ("Resize", "mode"): ("nearest", "linear", "cubic"),
     ("Resize", "coordinate_transformation_mode"): COORDINATES,
-    # The maximum is refused as an operator; ONNX Runtime does not mind the case.
-    ("RoiAlign", "mode"): ("avg", "AVG"),
+    # ONNX Runtime does not mind the case.
+    ("RoiAlign", "mode"): ("avg", "max", "AVG", "MAX"),
     ("RoiAlign", "coordinate_transformation_mode"): ("half_pixel", "output_half_pixel"),
     ("ScatterElements", "reduction"): (*REDUCTIONS, ""),
     ("ScatterND", "reduction"): (*REDUCTIONS, ""),

@@ -28,7 +28,7 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_identity import remember
 from neocpu.frontend.node_attributes import attributes_of
-from neocpu.frontend.opset_raising import named
+from neocpu.frontend.opsets.opset_raising import named
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes import static_dims

@@ -18,9 +18,9 @@ from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.control_flow.bodies import reads
 from neocpu.frontend.weightless_model import strip_weights
+from neocpu.numpy_operators.moving_operators import Columns
+from neocpu.numpy_operators.pieces import in_pieces
 from neocpu.reference.control_flow import CONTROL_FLOW, CONTROL_FLOW_OPERATORS
-from neocpu.reference.operators.moving_operators import Columns
-from neocpu.reference.pieces import in_pieces
 from neocpu.reference.tolerance import finite, scales
 
 _WHOLE: Final = 2.0**20

@@ -17,8 +17,8 @@ from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.units import duration
 from neocpu.frontend.source import first_line
 from neocpu.reference import onnxruntime_oracle
+from neocpu.reference.custom_operators import custom_operators_of
 from neocpu.reference.evaluator import Noise
-from neocpu.reference.operators.custom_operators import custom_operators_of
 from neocpu.reference.predicted_time import predicted_seconds
 from neocpu.reference.runner import image_count, run_reference
 from neocpu.reference.verdict import REFERENCE

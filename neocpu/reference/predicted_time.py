@@ -18,7 +18,7 @@ from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.weightless_model import strip_weights
-from neocpu.reference.operators.fast_operators import Window, convolve
+from neocpu.numpy_operators.fast_operators import Window, convolve
 
 _ELEMENT_SECONDS: Final = 6e-9
 """Of an operator that computes each element by itself."""

@@ -12,76 +12,11 @@ import onnx
 from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.shapes import real_inputs, static_dims
+from neocpu.numpy_operators.table import OPERATORS
+from neocpu.reference.custom_operators import custom_operators_of
 from neocpu.reference.evaluator import Noise, evaluate
-from neocpu.reference.operators import contrib_operators as contrib
-from neocpu.reference.operators import fast_operators as ops
-from neocpu.reference.operators import integer_operators as integer
-from neocpu.reference.operators import lookup_operators as lookup
-from neocpu.reference.operators import missing_operators as missing
-from neocpu.reference.operators import moving_operators as moving
-from neocpu.reference.operators import recurrent_operators as recurrent
-from neocpu.reference.operators import resize_operators as resize
-from neocpu.reference.operators import window_operators as windows
-from neocpu.reference.operators.custom_operators import custom_operators_of
-from neocpu.reference.operators.detection_operators import NonMaxSuppression, RoiAlign
 
 Array: TypeAlias = npt.NDArray[Any]
-
-_OPERATORS = [
-    ops.AveragePool,
-    ops.BatchNormalization,
-    ops.Conv,
-    ops.ConvTranspose,
-    ops.Erf,
-    ops.Hardmax,
-    ops.LRN,
-    ops.LogSoftmax,
-    ops.LpPool,
-    ops.MaxPool,
-    NonMaxSuppression,
-    RoiAlign,
-    ops.Softmax,
-    contrib.BiasGelu,
-    contrib.EmbedLayerNormalization,
-    contrib.FastGelu,
-    contrib.Gelu,
-    contrib.SkipLayerNormalization,
-    integer.Cast,
-    integer.CastLike,
-    integer.Pow,
-    lookup.Gather,
-    lookup.GatherElements,
-    lookup.GatherND,
-    lookup.MaxUnpool,
-    lookup.Scatter,
-    lookup.ScatterElements,
-    lookup.ScatterND,
-    missing.CumSum,
-    missing.DequantizeLinear,
-    missing.Einsum,
-    missing.Flatten,
-    missing.GlobalAveragePool,
-    missing.GlobalLpPool,
-    missing.GlobalMaxPool,
-    missing.GridSample,
-    missing.LpNormalization,
-    missing.Mean,
-    missing.MeanVarianceNormalization,
-    missing.OneHot,
-    missing.Pad,
-    missing.ReduceLogSumExp,
-    missing.Softsign,
-    moving.Concat,
-    moving.Expand,
-    recurrent.GRU,
-    recurrent.LSTM,
-    recurrent.RNN,
-    resize.Resize,
-    resize.Upsample,
-    windows.Col2Im,
-    windows.DeformConv,
-    windows.MaxRoiPool,
-]
 
 
 def run_reference(
@@ -111,7 +46,7 @@ def run_reference(
     dict of str to array
         The graph outputs by name, in graph order; those of N images one after the other.
     """
-    operators: list[type[OpRun]] = [*_OPERATORS, *custom_operators_of(model)]
+    operators: list[type[OpRun]] = [*OPERATORS, *custom_operators_of(model)]
     run = partial(evaluate, model, operators=operators, double=double, noise=noise)
     with np.errstate(all="ignore"):  # what becomes infinite or NaN is what the model makes
         return run_each_image(model, inputs, run)

@@ -24,6 +24,10 @@ _UNROUNDED = (
 )
 LISTED = {
     "test_loop16_seq_none": "is right, but the suite takes the length of a scalar to compare it",
+    "test_maxunpool_export_with_output_shape": (
+        "counts elements of another shape than that of the output; PyTorch and ONNX Runtime count "
+        "those of the output"
+    ),
     "test_resize_downsample_scales_cubic_align_corners": _UNROUNDED,
     "test_resize_downsample_scales_linear_align_corners": _UNROUNDED,
 }

@@ -3,6 +3,7 @@
 from needs import EVERYTHING
 
 from tests.onnx_backend.__main__ import run_all
+from tests.onnx_backend.constants import operator_tests, run_with, subsets
 from tests.onnx_backend.suite import suite
 from tests.onnx_backend.table import DOCUMENT, not_passed_in
 
@@ -19,4 +20,16 @@ def test_what_the_table_has_as_passed_passes_and_nothing_is_wrong():
         for name, result in results.items()
         if result.ending in ("wrong", "crashed") or (result.ending != "passed") > (name in listed)
     }
+    assert not failures
+
+
+def test_inputs_as_constants_change_nothing():
+    names = sorted(operator_tests())[:: 10 if EVERYTHING else 40]
+    failures = {}
+    for name in names:
+        for constants in subsets(name):
+            result = run_with(name, constants)
+            if result.ending in ("wrong", "crashed"):
+                failures[name, constants] = result
+    assert len(names) > 20
     assert not failures

@@ -14,20 +14,18 @@ from neocpu.schedules.operators.ranking.top_k import lower_top_k
 
 
 def top_k(node: Node) -> relax.Expr:
-    """TopK of float32 with a constant k; sorted whether asked for or not."""
+    """TopK with a constant k; sorted whether asked for or not."""
     data, wanted = node.inputs[0], node.constant(1)
     assert data is not None
     assert wanted is not None
-    if dtype_of(data) != "float32":
-        raise ValueError("only float32 data is supported")
     shape, k = node.shape(), int(wanted.item())
     axis = int(node.attrs.get("axis", -1)) % len(shape)
     if not 0 < k <= shape[axis]:
         raise ValueError(f"k is {k}, the axis has {shape[axis]} elements")
     rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
     largest = bool(node.attrs.get("largest", 1))
-    kernel = lower_top_k(rows, k, largest=largest)
-    types = [relax.TensorType((rows[0], k, rows[2]), dtype) for dtype in ("float32", "int64")]
+    kernel = lower_top_k(rows, k, largest=largest, dtype=dtype_of(data))
+    types = [relax.TensorType((rows[0], k, rows[2]), dtype) for dtype in (dtype_of(data), "int64")]
     flat = node.emit(relax.op.reshape(data, rows))
     apart = KernelRows(f"largest={largest}", [([axis], [axis, axis]) for axis in (0, 2)])
     found = node.bb.emit(call_kernel(node, "top_k", kernel, [flat], types, apart))

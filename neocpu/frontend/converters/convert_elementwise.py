@@ -46,10 +46,10 @@ def prelu(node: Node) -> relax.Expr:
     fits = zip(reversed(shape), reversed(slopes), strict=False)
     if len(slopes) > len(shape) or any(slope not in (1, extent) for extent, slope in fits):
         raise ValueError(f"its slopes {list(slopes)} do not fit its data {list(shape)}")
-    if not shape:  # of which TVM has none
+    if not shape or is_integer(node.inputs[0]):  # of which TVM has none
         data, slope = node.inputs
-        below = relax.op.less(data, scalar(0.0, data))
-        return relax.op.where(below, relax.op.multiply(data, slope), data)
+        below = node.emit(relax.op.less(data, scalar(0, data)))
+        return relax.op.where(below, node.emit(relax.op.multiply(data, slope)), data)
     return node.convert_by_tvm("PRelu", node.inputs)
 
 
@@ -71,6 +71,7 @@ def mean(node: Node) -> relax.Expr:
 
 
 _SIMPLE_POWERS: Mapping[float, Callable[[relax.Expr], relax.Expr]] = {
+    0.0: lambda x: relax.op.full(x.ty.shape, scalar(1, x), dtype_of(x)),
     0.5: relax.op.sqrt,
     1.0: lambda x: x,
     2.0: lambda x: relax.op.multiply(x, x),
@@ -185,11 +186,14 @@ def cosh(node: Node) -> relax.Expr:
 
 
 def sign(node: Node) -> relax.Expr:
-    """Sign; TVM makes a negative constant of the data's type, which may have none."""
+    """Sign; TVM makes a negative constant of the data's type, which may have none, and 0 of NaN."""
     data = node.inputs[0]
     if dtype_of(data).startswith("uint"):
         return relax.op.minimum(data, scalar(1, data))
-    return relax.op.sign(data)
+    found = relax.op.sign(data)
+    if is_integer(data):
+        return found
+    return relax.op.where(node.emit(relax.op.isnan(data)), data, node.emit(found))
 
 
 def shrink(node: Node) -> relax.Expr:
@@ -209,8 +213,14 @@ def shrink(node: Node) -> relax.Expr:
 
 
 def equal(node: Node) -> relax.Expr:
-    """Equal; of booleans, which LLVM does not compare as numbers, that not just one is true."""
+    """Equal; of booleans, which LLVM does not compare as numbers, that not just one is true.
+
+    TVM takes for granted that what is compared with itself is equal, which NaN is not.
+    """
     left, right = node.inputs
+    assert left is not None
+    if left.same_as(right) and dtype_of(left).startswith("float"):
+        return relax.op.logical_not(node.emit(relax.op.isnan(left)))
     if dtype_of(left) != "bool":
         return relax.op.equal(left, right)
     return relax.op.logical_not(node.emit(relax.op.logical_xor(left, right)))

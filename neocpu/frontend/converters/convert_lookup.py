@@ -93,9 +93,10 @@ def scatter_elements(node: Node) -> relax.Expr:
 
 
 def max_unpool(node: Node) -> relax.Expr:
-    """MaxUnpool; an index out of bounds writes nothing."""
-    if node.optional(2) is not None:
-        raise ValueError("its output_shape is not supported: export the model without it")
+    """MaxUnpool; an index out of bounds writes nothing.
+
+    Indices count all elements of the output, whatever shape that is given.
+    """
     data, indices = node.inputs[:2]
     kernel = node.ints("kernel_shape", ())
     rank = len(kernel)
@@ -104,7 +105,10 @@ def max_unpool(node: Node) -> relax.Expr:
         (extent - 1) * strides[i] + kernel[i] - pads[i] - pads[rank + i]
         for i, extent in enumerate(node.shape()[2:])
     ]
-    output = (*node.shape()[:2], *extents)
+    stated = node.constant(2)
+    output = (*node.shape()[:2], *extents) if stated is None else tuple(map(int, stated))
+    if len(output) != len(node.shape()) or output[:2] != node.shape()[:2]:
+        raise ValueError(f"its output_shape {list(output)} does not fit its data")
     elements, count = math.prod(output), math.prod(node.shape())
     if min(output) < 1 or node.shape(1) != node.shape():
         raise ValueError(f"its indices {list(node.shape(1))} or its pads do not fit its data")
@@ -139,7 +143,7 @@ def scatter_nd(node: Node) -> relax.Expr:
 
 def one_hot(node: Node) -> relax.Expr:
     """OneHot, with negative indices counted from the end; one out of bounds is off everywhere."""
-    indices, depth, values = node.inputs[0], node.constant(1), node.constant(2)
+    indices, depth, values = node.inputs[0], node.constant(1), node.inputs[2]
     assert depth is not None
     assert values is not None
     extent, rank = int(depth.item()), len(node.shape())
@@ -152,7 +156,11 @@ def one_hot(node: Node) -> relax.Expr:
     places = np.arange(extent).reshape(extent, *(1,) * (rank - axis)).astype(dtype_of(indices))
     expanded = node.emit(relax.op.expand_dims(counted, axis))
     hot = node.emit(relax.op.equal(expanded, const(places)))
-    return relax.op.where(hot, const(values[1]), const(values[0]))
+    array = constant_value(values)
+    if array is not None:
+        return relax.op.where(hot, const(array[1]), const(array[0]))
+    off, on = (node.emit(relax.op.take(values, const(np.array(i)), 0, "clip")) for i in range(2))
+    return relax.op.where(hot, on, off)
 
 
 def embed_layer_normalization(node: Node) -> relax.Expr:

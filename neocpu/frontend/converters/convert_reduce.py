@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from tvm import relax
 
+from neocpu.frontend.converters.convert_integer import as_type, is_integer
 from neocpu.frontend.converters.node import Node, dtype_of, scalar
 
 _Converter = Callable[[Node], relax.Expr]
@@ -17,6 +19,7 @@ _Fold = Callable[..., relax.Expr]
 def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = None) -> _Converter:
     """Return the converter of ``after(fold(before(x)))``; without axes only the steps are left."""
 
+    @_of_integers_in_float64(needed=after is not None or fold is relax.op.mean)
     def convert(node: Node) -> relax.Expr:
         data, axes = _operands(node)
         if before is not None:
@@ -48,13 +51,34 @@ def extremum(fold: _Fold, worst: float) -> _Converter:
         if not dtype_of(data).startswith("float"):
             return folded(data)
         limit = scalar(worst, data)
-        others = relax.op.astype(node.emit(relax.op.not_equal(data, limit)), "uint8")
+        # TVM takes "not equal" of what is no number for false.
+        same = node.emit(relax.op.equal(data, limit))
+        others = relax.op.astype(node.emit(relax.op.logical_not(same)), "uint8")
         some = relax.op.astype(folded(others, relax.op.max), "bool")
         return relax.op.where(node.emit(some), folded(data), limit)
 
     return convert
 
 
+def _of_integers_in_float64(*, needed: bool = True) -> Callable[[_Converter], _Converter]:
+    """Decorate a converter of floating point: what it makes of integers is rounded towards zero."""
+
+    def decorate(convert: _Converter) -> _Converter:
+        def converted(node: Node) -> relax.Expr:
+            data = node.inputs[0]
+            assert data is not None
+            if not needed or not is_integer(data):
+                return convert(node)
+            wide = node.emit(relax.op.astype(data, "float64"))
+            found = node.emit(convert(replace(node, inputs=[wide, *node.inputs[1:]])))
+            return as_type(node, found, dtype_of(data))
+
+        return converted
+
+    return decorate
+
+
+@_of_integers_in_float64()
 def log_sum_exp(node: Node) -> relax.Expr:
     """ReduceLogSumExp, of infinities too: what is subtracted and added again is finite."""
     data, axes = _operands(node)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.converters.node import Node, const, dtype_of
+from neocpu.frontend.converters.convert_integer import is_integer
+from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
 
 ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -30,6 +31,12 @@ COORDINATES = (
     "tf_crop_and_resize",
     "tf_half_pixel_for_nn",
 )
+LOST = 1e-3
+"""What sums in floating point may lack of an integer that they would be without rounding.
+
+No sum of quotients by a power of two lies so far from one.
+"""
+
 _NATIVE_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -67,6 +74,9 @@ def resize(node: Node) -> relax.Expr:
         plan for plan in _plan(node) if plan.output != plan.extent or plan.scale != 1 or cropped
     ]
     taps = [_nearest_taps(node, plan) if mode == "nearest" else None for plan in plans]
+    data = node.inputs[0]
+    if mode != "nearest" and is_integer(data):
+        return _resize_integers(node, data, plans, mode)
     if len(node.shape()) == 4 and plans and all(plan.axis >= 2 for plan in plans):
         if mode == "nearest" and all(
             tap is not None and _is_plain_nearest(plan, tap)
@@ -77,10 +87,37 @@ def resize(node: Node) -> relax.Expr:
             # The two differ at one output element only, which _is_native leaves to the taps.
             same = "half_pixel" if coordinates == "pytorch_half_pixel" else coordinates
             return _native(node, plans, mode, same)
-    data = node.inputs[0]
     for plan, tap in zip(plans, taps, strict=True):
         data = _weighted_sum(node, data, plan, tap or _interpolation_taps(node, plan, mode))
     return data
+
+
+def _resize_integers(node: Node, data: relax.Expr, plans: Sequence[_Axis], mode: str) -> relax.Expr:
+    """Interpolate in floating point, and make integers of it as ONNX Runtime does.
+
+    It rounds towards zero in the end, and with antialiasing to the nearest after each axis, the
+    last one first. What floating point may have lost is given back before.
+    """
+    dtype = dtype_of(data)
+    info = np.iinfo(dtype)
+    wide = "float64"  # or float32 decided anew which numbers lie just below an integer
+    rounds = bool(node.attrs.get("antialias", 0))
+    # The largest of 64 bits is no number of float64: the one below is.
+    high = float(min(info.max, 2**63 - 1024 if info.min else 2**64 - 2048))
+
+    def to_integers(values: relax.Expr) -> relax.Expr:
+        beyond = scalar(0.5 + LOST if rounds else LOST, values)
+        away = relax.op.multiply(node.emit(relax.op.sign(values)), beyond)
+        values = relax.op.add(values, node.emit(away))
+        clipped = node.emit(relax.op.clip(node.emit(values), float(info.min), high))
+        return node.emit(relax.op.astype(clipped, dtype))
+
+    data = node.emit(relax.op.astype(data, wide))
+    for number, plan in enumerate(reversed(plans)):
+        if rounds and number:
+            data = node.emit(relax.op.astype(to_integers(data), wide))
+        data = _weighted_sum(node, data, plan, _interpolation_taps(node, plan, mode))
+    return to_integers(data)
 
 
 def _plan(node: Node) -> list[_Axis]:

@@ -42,7 +42,7 @@ def grid_sample(node: Node) -> relax.Expr:
 
 
 def roi_align(node: Node) -> relax.Expr:
-    """RoiAlign of averages; images and corners outside are moved to the nearest, NaN to 0."""
+    """RoiAlign; images and corners outside are moved to the nearest, NaN to 0."""
     workload, args = region_arguments(node)
     types = [relax.TensorType(workload.output, "float32")]
     return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
@@ -69,6 +69,7 @@ def region_arguments(
         offset=0.5 if half else 0.0,
         least=None if half else 1.0,
         counted=counted,
+        largest=node.string("mode", "avg").lower() == "max",
     )
     if len(workload.data) != 4 or node.shape(1) != (workload.regions, 4):
         raise ValueError(f"its regions {list(node.shape(1))} do not fit its data")

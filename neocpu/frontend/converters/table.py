@@ -10,6 +10,7 @@ from tvm import relax
 from neocpu.frontend.control_flow import loop_nodes
 from neocpu.frontend.converters import (
     convert_conv,
+    convert_conv_transpose,
     convert_detection,
     convert_elementwise,
     convert_integer,
@@ -43,7 +44,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "Constant": convert_shape.constant,
     "Conv": convert_conv.conv,
     "ConvInteger": convert_quantised.conv_integer,
-    "ConvTranspose": convert_conv.conv_transpose,
+    "ConvTranspose": convert_conv_transpose.conv_transpose,
     "Cosh": convert_elementwise.cosh,
     "CumSum": convert_scan.cumulative_sum,
     "DequantizeLinear": convert_quantised.dequantize_linear,

@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 
 from neocpu.frontend.expansions.writer import Graph
-from neocpu.frontend.opset_raising import IR_VERSION, named
+from neocpu.frontend.opsets.opset_raising import IR_VERSION, named
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.frontend.weightless_model import strip_weights
 

@@ -13,7 +13,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.frontend.batching.named_dimensions import fix_dimensions
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.frontend.opset_raising import opset_of, raise_opset
+from neocpu.frontend.opsets.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.answers import answer, find_output
 from neocpu.frontend.processing.picture_prefix import PicturePrefix, picture_prefix
 from neocpu.frontend.processing.suppressed_boxes import find_head, suppress

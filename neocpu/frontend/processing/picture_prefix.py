@@ -17,7 +17,7 @@ from onnx import TensorProto
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.frontend.extents import MAX_ELEMENTS
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
-from neocpu.frontend.opset_raising import opset_of, raise_opset
+from neocpu.frontend.opsets.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.geometry import Geometry, geometry_of
 from neocpu.frontend.processing.names import free_name, rename
 from neocpu.frontend.processing.resampling import taps_of

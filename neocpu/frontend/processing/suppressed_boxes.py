@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import UsageError
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
-from neocpu.frontend.opset_raising import opset_of
+from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.processing.answers import replace_output
 from neocpu.frontend.processing.geometry import Geometry
 from neocpu.frontend.processing.names import free_name

@@ -14,8 +14,9 @@ import onnx
 from onnx import helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
+from neocpu.frontend.contributed.contributed_operators import CONTRIBUTED
 from neocpu.frontend.node_attributes import attributes_of
-from neocpu.frontend.opset_raising import raise_opset
+from neocpu.frontend.opsets.opset_raising import raise_opset
 from neocpu.frontend.quantised.integer_products import (
     INTEGER_PRODUCTS,
     expand_integer_products,
@@ -23,9 +24,6 @@ from neocpu.frontend.quantised.integer_products import (
 from neocpu.frontend.rewrites import optional_input, uses
 from neocpu.frontend.subgraphs import called_operators
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
-
-CONTRIBUTED: Final = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
 
 _OPSET: Final = 21
 """The first with scales along an axis and integers of 16 bits in the standard domain."""

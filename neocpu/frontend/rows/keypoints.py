@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from neocpu.frontend.node_writer import NodeWriter
-from neocpu.frontend.opset_raising import opset_of
+from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.frontend.rows.row_loop import Array, RowLoop
 from neocpu.frontend.rows.row_value import RowError, Value

@@ -82,9 +82,9 @@ class RowLoop:
         inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
         if any(math.prod(shape) > _MOST_ELEMENTS for shape in known_shapes(inferred).values()):
             raise ValueError("a body's tensor is too large")
-        from onnx.reference import ReferenceEvaluator  # here, for few models have such loops
+        from neocpu.numpy_operators import table  # here, for few models have such loops
 
-        found: list[Array] = ReferenceEvaluator(body).run(list(self.rows), tensors)
+        found: list[Array] = table.evaluator_of(body).run(list(self.rows), tensors)
         return found
 
 

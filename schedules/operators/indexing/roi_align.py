@@ -1,4 +1,4 @@
-"""ONNX's RoiAlign: regions of feature maps, averaged into bins of bilinear samples."""
+"""ONNX's RoiAlign: regions of feature maps, in bins of bilinear samples."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ class RoiAlignWorkload:
         Smallest height and width of a region, in pixels.
     counted : bool
         Whether only the first so many regions count; the kernel is told how many.
+    largest : bool
+        Whether a bin is the largest of what its samples' pixels are, each with its weight, and not
+        the mean of the samples.
     """
 
     data: tuple[int, ...]
@@ -43,6 +46,7 @@ class RoiAlignWorkload:
     offset: float
     least: float | None
     counted: bool = False
+    largest: bool = False
 
     @property
     def output(self) -> tuple[int, ...]:
@@ -60,7 +64,7 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
     ::
 
         parallel region · channel
-          for bin: for row of samples: for sample: sum += interpolated pixel
+          for bin: for row of samples: for sample: sum += interpolated pixel, or the larger
     """
     parameters = (
         ("data", workload.data, "float32"),
@@ -103,8 +107,14 @@ def _emit_region(
             row = _emit_sample(rows, y, i, workload.data[2])
             with T.serial(columns.samples) as j:
                 column = _emit_sample(columns, x, j, workload.data[3])
-                add(total, _interpolated(data, plane, row, column))
-        count = T.max(rows.samples * columns.samples, 1)
+                if workload.largest:
+                    pixel = T.Bind(_largest(data, plane, row, column))
+                    is_first = tirx.all(i == 0, j == 0)
+                    larger = tirx.Select(total[0] > pixel, total[0], pixel)
+                    T.buffer_store(total, tirx.Select(is_first, pixel, larger), [0])
+                else:
+                    add(total, _interpolated(data, plane, row, column))
+        count = 1 if workload.largest else T.max(rows.samples * columns.samples, 1)
         T.buffer_store(output, total[0] / T.cast(count, "float32"), [region, channel, y, x])
 
 
@@ -161,4 +171,15 @@ def _interpolated(data: Any, plane: tuple[Any, Any], row: _Sample, column: _Samp
         return left * (_float(1.0) - column.weight) + right * column.weight
 
     value = along(row.low) * (_float(1.0) - row.weight) + along(row.high) * row.weight
+    return tirx.Select(tirx.all(row.inside, column.inside), value, _float(0.0))
+
+
+def _largest(data: Any, plane: tuple[Any, Any], row: _Sample, column: _Sample) -> Any:
+    """Return the largest of four pixels, each times its weight."""
+    weighted = [
+        data[(*plane, y, x)] * (down * across)
+        for y, down in ((row.low, _float(1.0) - row.weight), (row.high, row.weight))
+        for x, across in ((column.low, _float(1.0) - column.weight), (column.high, column.weight))
+    ]
+    value = T.max(T.max(weighted[0], weighted[1]), T.max(weighted[2], weighted[3]))
     return tirx.Select(tirx.all(row.inside, column.inside), value, _float(0.0))

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.builder import span, splat
 
 # The tables of four digits take 4 KiB of L1, beside what they index.
@@ -28,20 +29,46 @@ def add(scalar: Any, amount: Any) -> None:
     T.buffer_store(scalar, scalar[0] + amount, [0])
 
 
-def entry(score: Any, index: Any, *, falling: bool = True) -> Any:
-    """Return a uint64 that sorts by a float32 score, with the index in its lower half.
+def entry(score: Any, index: Any, *, falling: bool = True, word: int = 0) -> Any:
+    """Return a uint64 that sorts by a score, with the index in its lower half.
 
     Zeros of both signs are equal. Numbers that are none come first or last, by their sign bit.
+
+    Parameters
+    ----------
+    word : int
+        Of a score of 64 bits, whether its lower (0) or upper (1) half is sorted by: both in turn,
+        for sorts are stable.
     """
-    plain = tirx.Select(score == 0.0, tirx.const(0.0, "float32"), score)
-    bits = T.Bind(T.reinterpret("uint32", plain))
-    # As unsigned integers, the larger a positive float the larger, a negative one the smaller.
-    negative = T.shift_right(bits, tirx.const(31, "uint32")) != tirx.const(0, "uint32")
-    key = tirx.Select(negative, bits, T.bitwise_xor(bits, tirx.const(0x7FFFFFFF, "uint32")))
-    if not falling:
-        key = T.bitwise_xor(key, tirx.const(0xFFFFFFFF, "uint32"))
-    wide = T.shift_left(T.cast(key, "uint64"), tirx.const(32, "uint64"))
-    return T.bitwise_or(wide, T.cast(index, "uint64"))
+    key = _sortable(score, falling=falling)
+    wide = T.Bind(T.cast(key, "uint64"))
+    half = T.shift_right(wide, tirx.const(32 * word, "uint64")) if word else wide
+    return T.bitwise_or(T.shift_left(half, tirx.const(32, "uint64")), T.cast(index, "uint64"))
+
+
+def words(dtype: str) -> int:
+    """Return how many sorts in turn a type of scores takes."""
+    return max(1, bytes_of(dtype) // 4)
+
+
+def _sortable(score: Any, *, falling: bool) -> Any:
+    """Return an unsigned integer of 32 or 64 bits that rises, or falls, with the score."""
+    dtype = str(score.ty.dtype)
+    bits = 64 if bytes_of(dtype) == 8 else 32
+    unsigned, ones = f"uint{bits}", (1 << bits) - 1
+    sign = tirx.const(1 << (bits - 1), unsigned)
+    if dtype.startswith("float"):
+        wide = T.cast(score, f"float{bits}")
+        plain = tirx.Select(wide == 0.0, tirx.const(0.0, f"float{bits}"), wide)
+        raw = T.Bind(T.reinterpret(unsigned, plain))
+        # As unsigned integers, the larger a positive float the larger, a negative one the smaller.
+        negative = T.bitwise_and(raw, sign) != tirx.const(0, unsigned)
+        key = tirx.Select(negative, raw, T.bitwise_xor(raw, tirx.const(ones >> 1, unsigned)))
+    else:
+        key = T.bitwise_xor(T.cast(score, unsigned), tirx.const(ones, unsigned))
+        if dtype.startswith("int"):
+            key = T.bitwise_xor(key, sign)
+    return key if falling else T.bitwise_xor(key, tirx.const(ones, unsigned))
 
 
 def index_of(value: Any) -> Any:

@@ -11,9 +11,9 @@ from onnx.reference.op_run import OpRun
 
 from neocpu.frontend import LoadedModel, load_model
 from neocpu.frontend.rows.row_graph import DOMAIN
+from neocpu.numpy_operators import detection_operators as detection
+from neocpu.numpy_operators import lookup_operators as lookup
 from neocpu.reference.evaluator import evaluate
-from neocpu.reference.operators import detection_operators as detection
-from neocpu.reference.operators import lookup_operators as lookup
 from tests.neocpu.frontend.differential import run_onnxruntime
 
 ROWS, OTHERS, WIDTH = 7, 5, 3

@@ -84,9 +84,3 @@ def test_top_k(k, axis, largest):
     tied = np.round(X * 2)
     model = one_op("TopK", tied, [ints(k)], outputs=2, axis=axis, largest=largest)
     assert_matches_onnxruntime(model, {"x": tied})
-
-
-def test_top_k_of_integers_is_refused():
-    model = one_op("TopK", np.arange(8), [ints(2)], outputs=2)
-    with pytest.raises(UnsupportedError, match="TopK 'the_node': only float32 data is supported"):
-        import_relax(load_model(model))

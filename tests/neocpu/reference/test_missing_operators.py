@@ -11,6 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from neocpu.frontend.converters.table import CONVERTERS
 from neocpu.frontend.importer import _DYNAMIC_OPS
+from neocpu.numpy_operators.table import OPERATORS
 from neocpu.reference import runner
 from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime
 
@@ -206,7 +207,7 @@ def test_numbers_without_dimensions():
 
 def test_what_can_be_imported_can_be_checked():
     """Every operator, in every opset from the oldest that the reference reads."""
-    ours = {operator.__name__ for operator in runner._OPERATORS}
+    ours = {operator.__name__ for operator in OPERATORS}
     importable = (set(onnx_frontend._get_convert_map()) | set(CONVERTERS)) - _DYNAMIC_OPS - ours
     lacking = []
     for op, opset in itertools.product(sorted(importable), range(7, 25)):

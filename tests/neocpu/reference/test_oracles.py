@@ -6,8 +6,8 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import AccuracyError
+from neocpu.numpy_operators.fast_operators import Softmax
 from neocpu.reference import oracles, runner
-from neocpu.reference.operators.fast_operators import Softmax
 from neocpu.reference.verification import Verifier
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
 from tests.neocpu.frontend.differential import make_model, random, run_onnxruntime

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from neocpu.reference import pieces
+from neocpu.numpy_operators import pieces
+from neocpu.numpy_operators.pieces import SHARED, in_pieces
 from neocpu.reference.evaluator import _flushed
-from neocpu.reference.pieces import SHARED, in_pieces
 from neocpu.reference.runner import run_reference
 
 RNG = np.random.default_rng(0)
@@ -169,7 +169,7 @@ class TestScatter:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_tensors_one_after_the_other(monkeypatch, axis):
-    monkeypatch.setattr("neocpu.reference.operators.moving_operators.LARGE", 9)
+    monkeypatch.setattr("neocpu.numpy_operators.moving_operators.LARGE", 9)
     shapes = [[1, 17, 5] for _ in range(3)]
     for shape, extent in zip(shapes, (2, 1, 4), strict=True):
         shape[axis] = extent

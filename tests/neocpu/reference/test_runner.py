@@ -92,7 +92,7 @@ def test_convolution(name, bias):
 
 
 def test_convolution_in_slices_of_rows(monkeypatch):
-    monkeypatch.setattr("neocpu.reference.operators.fast_operators.COLUMN_BYTES", 4000)
+    monkeypatch.setattr("neocpu.numpy_operators.fast_operators.COLUMN_BYTES", 4000)
     x = random(1, 3, 17, 9)
     check(one_node("Conv", x, random(4, 3, 3, 3), strides=[2, 1]), x, atol=1e-4)
 

@@ -54,7 +54,7 @@ def test_convolution_at_offsets(groups, parts, masked):
     ],
 )
 def test_columns_to_images(image, block, how):
-    from neocpu.reference.operators.fast_operators import Window
+    from neocpu.numpy_operators.fast_operators import Window
 
     count = np.prod(Window(image, block, how).out)
     feeds = {"x": random(2, 3 * np.prod(block), count), "i": np.array(image), "b": np.array(block)}
@@ -96,24 +96,6 @@ def test_pads_that_crop(op):
         for node, given in ((with_pads, feeds), (without, cropped))
     ]
     np.testing.assert_array_equal(*runs)
-
-
-@pytest.mark.parametrize(
-    ("op", "names"),
-    [
-        ("Gelu", ["x"]),
-        ("BiasGelu", ["x", "b"]),
-        ("FastGelu", ["x"]),
-        ("FastGelu", ["x", "b"]),
-        ("SkipLayerNormalization", ["x", "s", "g", "h"]),
-        ("SkipLayerNormalization", ["x", "s", "g", "h", "b"]),
-    ],
-)
-def test_operators_of_onnxruntimes_own_domain(op, names):
-    given = {"x": random(2, 3, 16), "s": random(2, 3, 16, seed=1)}
-    given |= {name: random(16, seed=seed) for seed, name in enumerate("ghb", 2)}
-    feeds = {name: given[name] for name in names}
-    as_onnxruntime(helper.make_node(op, names, ["y"], domain="com.microsoft"), feeds)
 
 
 def test_words_positions_and_segments():

@@ -7,7 +7,7 @@ import pytest
 import tvm_ffi
 from tvm import tirx
 
-from neocpu.reference.operators.lookup_operators import GatherElements, ScatterElements, ScatterND
+from neocpu.numpy_operators.lookup_operators import GatherElements, ScatterElements, ScatterND
 from neocpu.schedules.operators.indexing.lookup import lower_gather_elements
 from neocpu.schedules.operators.indexing.scatter import (
     REDUCTIONS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +12,9 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as OnnxResize
 
 Array: TypeAlias = npt.NDArray[Any]
+
+_LOST = 1e-3
+"""What float32 may lack of an integer that a sum of integers would be without rounding."""
 
 
 class Resize(OnnxResize):  # type: ignore[misc]
@@ -21,12 +25,9 @@ class Resize(OnnxResize):  # type: ignore[misc]
             scales = _given(inputs[0])
             assert scales is not None
             return (_resize(x, _extents(x, scales), scales, attrs | _OPSET_10),)
-        rare = (
-            # Nearest pixels are what they are, with antialiasing too; onnx's loops refuse that.
-            (attrs.get("antialias") and attrs.get("mode", "nearest") != "nearest")
-            or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-            or attrs.get("keep_aspect_ratio_policy") not in (None, "stretch")
-        )
+        rare = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize" or attrs.get(
+            "keep_aspect_ratio_policy"
+        ) not in (None, "stretch")
         roi, scales, sizes = (_given(value) for value in (*inputs, None, None, None)[:3])
         if rare:
             return super()._run(x, roi, scales, sizes, **attrs)  # type: ignore[no-any-return]
@@ -68,21 +69,35 @@ def _extents(x: Array, scales: Array) -> Array:
 def _resize(x: Array, extents: Array, scales: Array, attrs: dict[str, Any]) -> Array:
     mode = attrs["mode"]
     mode = "linear" if mode == "bilinear" else mode
-    y = x
-    for axis, (extent, scale) in enumerate(zip(extents.tolist(), scales.tolist(), strict=True)):
-        size = x.shape[axis]
+    whole = x.dtype.kind in "iu" and mode != "nearest"
+    y = x.astype(np.float64) if whole else x
+    # The last axis first: of integers, each is rounded with antialiasing.
+    for axis in reversed(range(x.ndim)):
+        extent, scale, size = int(extents[axis]), float(scales[axis]), x.shape[axis]
         if extent == size and scale == 1:
             continue
         at = _coordinates(extent, size, scale, attrs["coordinate_transformation_mode"])
         if mode == "nearest":
             rounding = attrs["nearest_mode"] or ("ceil" if scale < 1 else "floor")
             y = np.take(y, _nearest(at, size, rounding), axis)
-        else:
-            along = (-1, *(1,) * (x.ndim - 1 - axis))
-            taps = _taps(at, size, mode, attrs)
-            parts = [np.take(y, place, axis) * weight.reshape(along) for place, weight in taps]
-            y = functools.reduce(np.add, parts)
+            continue
+        along = (-1, *(1,) * (x.ndim - 1 - axis))
+        taps = _taps(at, size, mode, attrs, min(scale, 1.0) if attrs.get("antialias") else 1.0)
+        parts = [np.take(y, place, axis) * weight.reshape(along) for place, weight in taps]
+        y = functools.reduce(np.add, parts)
+        if whole and attrs.get("antialias"):
+            y = _saturated(np.trunc(y + np.copysign(0.5 + _LOST, y)), x.dtype)
+    if whole and not attrs.get("antialias"):
+        y = _saturated(np.trunc(y + np.copysign(_LOST, y)), x.dtype)
     return np.ascontiguousarray(y.astype(x.dtype, copy=False))
+
+
+def _saturated(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return numbers that a type of integers can hold."""
+    info = np.iinfo(dtype)
+    # The largest of 64 bits is no number of float64: the one below is.
+    high = float(info.max) if info.bits < 64 else np.nextafter(float(info.max), 0)
+    return np.clip(values, float(info.min), high)
 
 
 def _coordinates(extent: int, size: int, factor: float, mode: str) -> Array:
@@ -114,15 +129,26 @@ def _nearest(at: Array, size: int, mode: str) -> Array:
     return np.clip(rounded, 0, size - 1).astype(np.int64)
 
 
-def _taps(at: Array, size: int, mode: str, attrs: dict[str, Any]) -> list[tuple[Array, Array]]:
-    """Return the neighbours of each output position: where they are, and what they weigh."""
+def _taps(
+    at: Array, size: int, mode: str, attrs: dict[str, Any], shrink: float
+) -> list[tuple[Array, Array]]:
+    """Return the neighbours of each output position: where they are, and what they weigh.
+
+    ``shrink`` is below 1 where antialiasing spreads the weights over more of them.
+    """
     base = np.floor(at)
-    fraction = at - base
+    reach = 1 if mode == "linear" else 2
+    first = math.floor(-reach / shrink) + 1
+    shifts = range(first, 2 - first)
+    distances = [np.abs(base + shift - at) * shrink for shift in shifts]
     if mode == "linear":
-        first, weights = 0, [1 - fraction, fraction]
+        weights = [np.maximum(1 - distance, 0) for distance in distances]
     else:
-        first, weights = -1, _cubic(fraction, attrs.get("cubic_coeff_a", -0.75))
-    places = [base.astype(np.int64) + offset for offset in range(first, first + len(weights))]
+        weights = [_cubic(distance, attrs.get("cubic_coeff_a", -0.75)) for distance in distances]
+    places = [base.astype(np.int64) + shift for shift in shifts]
+    if shrink < 1:
+        total = sum(weights)
+        weights = [weight / total for weight in weights]
     if attrs.get("exclude_outside"):
         outside = [(place < 0) | (place >= size) for place in places]
         weights = [np.where(out, 0, one) for out, one in zip(outside, weights, strict=True)]
@@ -132,13 +158,8 @@ def _taps(at: Array, size: int, mode: str, attrs: dict[str, Any]) -> list[tuple[
     return list(zip(inside, (weight.astype(np.float64) for weight in weights), strict=True))
 
 
-def _cubic(t: Array, a: float) -> list[Array]:
-    """Return the weights of the four neighbours for a fraction ``t`` (Keys' cubic convolution)."""
-
-    def near(d: Array) -> Array:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: Array) -> Array:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+def _cubic(d: Array, a: float) -> Array:
+    """Return the weight of a neighbour at a distance (Keys' cubic convolution)."""
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-from neocpu.reference.pieces import IN_CACHE, in_pieces
+from neocpu.numpy_operators.pieces import IN_CACHE, in_pieces
 
 Array: TypeAlias = npt.NDArray[Any]
 

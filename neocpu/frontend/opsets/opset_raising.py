@@ -10,7 +10,13 @@ import onnx.version_converter
 
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
 from neocpu.frontend.extents import refuse_axes
-from neocpu.frontend.rewrites import anchor_old_resizes, channel_slopes, flatten_old_hardmax, uses
+from neocpu.frontend.opsets.old_forms import (
+    anchor_old_resizes,
+    channel_slopes,
+    flatten_old_hardmax,
+    spread_batch_norms,
+)
+from neocpu.frontend.rewrites import uses
 from neocpu.frontend.source import first_line
 
 IR_VERSION = 10
@@ -33,6 +39,8 @@ def raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
     if opset_of(proto) < 7:
         with named("infer the shapes of the model"):
             channel_slopes(proto)
+    if opset_of(proto) < 9 and uses(proto, "BatchNormalization"):
+        spread_batch_norms(proto)
     if opset_of(proto) < 13 and uses(proto, "Hardmax", "LogSoftmax", "Softmax"):
         # Before they are flattened, which an axis after the last one is good for.
         with named("infer the shapes of the model"):

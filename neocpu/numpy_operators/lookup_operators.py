@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-from neocpu.reference.operators.moving_operators import Columns
+from neocpu.numpy_operators.moving_operators import Columns
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -115,14 +115,12 @@ class MaxUnpool(OpRun):  # type: ignore[misc]
             (x.shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[rank + i]
             for i in range(rank)
         ]
-        shape = (*x.shape[:2], *extents)
+        shape = (*x.shape[:2], *extents) if output_shape is None else tuple(output_shape)
         places = _counted(indices.reshape(-1), math.prod(shape))
         inside = (places >= 0) & (places < math.prod(shape))
         flat = np.zeros(math.prod(shape), x.dtype)
         flat[places[inside]] = x.reshape(-1)[inside]
-        result = np.zeros(shape if output_shape is None else tuple(output_shape), x.dtype)
-        result[tuple(map(slice, shape))] = flat.reshape(shape)
-        return (result,)
+        return (flat.reshape(shape),)
 
 
 def _row_places(columns: Sequence[Array], extents: Sequence[int]) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ class Pow(OpRun):  # type: ignore[misc]
         if not all(np.issubdtype(x.dtype, np.integer) for x in (base, exponent)):
             if base.dtype.kind == "f" and exponent.shape in ((), (1,)) and exponent == 2:
                 return (np.square(base).reshape(base.shape or exponent.shape),)
-            return (_converted(np.power(base, exponent), base.dtype),)
+            return (to_type(np.power(base, exponent), base.dtype),)
         below = exponent < 0
         # Unsigned numbers wrap around as signed ones do.
         exponents = np.where(below, 0, exponent).astype(np.uint64)
@@ -43,7 +43,7 @@ class Cast(OpRun):  # type: ignore[misc]
         self, x: Array, to: int = 0, saturate: int = 1, round_mode: str = "up"
     ) -> tuple[Array]:
         if np.dtype(tensor_dtype_to_np_dtype(to)).kind in "iu":
-            return (_converted(x, tensor_dtype_to_np_dtype(to)),)
+            return (to_type(x, tensor_dtype_to_np_dtype(to)),)
         return (cast_to(x, to, bool(saturate), round_mode),)
 
 
@@ -52,11 +52,12 @@ class CastLike(OpRun):  # type: ignore[misc]
 
     def _run(self, x: Array, like: Array, saturate: int = 1, **attrs: Any) -> tuple[Array]:
         if like.dtype.kind in "iu":
-            return (_converted(x, like.dtype),)
+            return (to_type(x, like.dtype),)
         return (cast_to(x, np_dtype_to_tensor_dtype(like.dtype), bool(saturate)),)
 
 
-def _converted(x: Array, dtype: Any) -> Array:
+def to_type(x: Array, dtype: Any) -> Array:
+    """Return a tensor converted as by `Cast`."""
     target = np.dtype(dtype)
     if x.dtype.kind == "f" and target.kind in "iu":
         bits = 32 if target.itemsize <= 2 else 64

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
-from neocpu.reference.operators.fast_operators import Window
+from neocpu.numpy_operators.fast_operators import Window
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cum_sum import CumSum as OnnxCumSum
 
+from neocpu.numpy_operators.integer_operators import to_type
+
 Array: TypeAlias = npt.NDArray[Any]
 
 
@@ -69,10 +71,12 @@ class DequantizeLinear(OpRun):  # type: ignore[misc]
                 along[axis] = -1
             return values.reshape(along)
 
-        whole = x.astype(np.int64)
+        # Of 8 bits, too, floating point has numbers between integers.
+        kind = np.int64 if np.dtype(x.dtype).kind in "iu" or "int" in x.dtype.name else scale.dtype
+        values = x.astype(kind)
         if zero is not None:
-            whole = whole - spread(np.asarray(zero)).astype(np.int64)
-        scaled = whole.astype(scale.dtype) * spread(np.asarray(scale))
+            values = values - spread(np.asarray(zero)).astype(kind)
+        scaled = values.astype(scale.dtype) * spread(np.asarray(scale))
         return (scaled.astype(scale.dtype),)
 
 
@@ -127,6 +131,24 @@ class MeanVarianceNormalization(OpRun):  # type: ignore[misc]
         return ((centred / (deviation + x.dtype.type(1e-9))).astype(x.dtype),)
 
 
+class GroupNormalization(OpRun):  # type: ignore[misc]
+    """Mean 0 and variance 1 of each group of channels, with a scale and a bias of each channel."""
+
+    def _run(self, x: Array, scale: Array, bias: Array, **attrs: Any) -> tuple[Array]:
+        groups, kind = attrs["num_groups"], x.dtype
+        wide = x.astype(np.float32) if kind.itemsize < 4 else x
+        rows = wide.reshape(x.shape[0], groups, -1)
+        centred = rows - rows.mean(axis=-1, keepdims=True)
+        variance = (centred * centred).mean(axis=-1, keepdims=True)
+        epsilon = attrs.get("epsilon")
+        epsilon = np.asarray(1e-5 if epsilon is None else epsilon, wide.dtype)
+        normal = (centred / np.sqrt(variance + epsilon)).reshape(x.shape)
+        if scale.size != x.shape[1]:  # before opset 21: one of each group
+            scale, bias = (np.repeat(each, x.shape[1] // groups) for each in (scale, bias))
+        along = (-1, *(1,) * (x.ndim - 2))
+        return ((normal * scale.reshape(along) + bias.reshape(along)).astype(kind),)
+
+
 class OneHot(OpRun):  # type: ignore[misc]
     """One value where an index points to, another elsewhere; the depth may be a list of one."""
 
@@ -177,7 +199,7 @@ class ReduceLogSumExp(OpRun):  # type: ignore[misc]
             return (data,)
         reduce: Any = np.logaddexp.reduce  # numpy types it for one axis
         found = reduce(data, axis=chosen or None, keepdims=bool(keepdims))
-        return (np.asarray(found, data.dtype),)
+        return (to_type(np.asarray(found), data.dtype),)
 
 
 class Pad(OpRun):  # type: ignore[misc]

@@ -1,0 +1,108 @@
+"""Compute what depends on constants alone, by the operators that artifacts are checked with.
+
+Which nodes, and what may be said of others, is onnxscript's (read at version 0.7); its own values
+would be those of onnx's evaluator, which is wrong for some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+from onnx import helper
+from onnxscript.optimizer._constant_folding import FoldConstantsPass, Replacement
+
+from neocpu.numpy_operators.table import evaluator_of
+
+_UNLIMITED = 2**62
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class FoldConstants(FoldConstantsPass):
+    """Folds constants into initializers, in place.
+
+    Parameters
+    ----------
+    is_folded : callable
+        Whether to compute a node whose inputs are all constant.
+    """
+
+    def __init__(self, is_folded: Callable[[ir.Node], bool]) -> None:
+        super().__init__(
+            shape_inference=True,
+            input_size_limit=_UNLIMITED,
+            output_size_limit=_UNLIMITED,
+            should_fold=self._is_reached,
+        )
+        self._is_folded = is_folded
+        self._reached: ir.Node | None = None
+
+    def _is_reached(self, node: ir.Node) -> bool:
+        """Note a node on constants, and keep it from being computed by onnx's evaluator."""
+        self._reached = node
+        return False
+
+    def process_node(self, node: ir.Node, is_function: bool) -> Replacement | None:
+        """Return what takes the place of a node, or None."""
+        found = super().process_node(node, is_function)
+        if found is not None or self._reached is not node or not self._is_folded(node):
+            return found
+        with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+            try:
+                arrays = _evaluate(node, self._opset_imports)
+            except Exception:  # whatever numpy raises: the converter says what is wrong, if it is
+                return None
+        if not all(isinstance(array, np.ndarray | np.generic | None) for array in arrays):
+            return None  # a sequence, which no constant can be
+        if not all(map(_fits, node.outputs, arrays)):
+            return None  # what is said of shapes is refused, in the words for that
+        values = [_initializer(*each, node) for each in zip(node.outputs, arrays, strict=True)]
+        return Replacement(values, [])
+
+
+def _fits(output: ir.Value, array: Array | None) -> bool:
+    """Whether a value is of the shape that was inferred of it, if one was."""
+    if array is None or output.shape is None or not output.shape.is_static():
+        return True
+    return tuple(output.shape.numpy()) == np.shape(array)
+
+
+def _initializer(output: ir.Value, array: Array | None, node: ir.Node) -> ir.Value:
+    """Return a value of the node's graph that is always this one; an empty one for none."""
+    if array is None:
+        return ir.Value(name="")
+    tensor = ir.tensor(np.asarray(array), name=output.name)
+    value = ir.Value(
+        name=output.name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(np.shape(array)),
+        const_value=tensor,
+    )
+    assert node.graph is not None
+    node.graph.register_initializer(value)
+    return value
+
+
+def _evaluate(node: ir.Node, opsets: dict[str, int]) -> list[Array | None]:
+    """Return the outputs of a node on constants; None for those that are left out."""
+    proto = ir.to_proto(node)
+    given = {
+        value.name: value.const_value.numpy()
+        for value in node.inputs
+        if value is not None and value.const_value is not None
+    }
+    made = [name for name in proto.output if name]
+    graph = helper.make_graph(
+        [proto],
+        "constant",
+        [helper.make_empty_tensor_value_info(name) for name in given],
+        [helper.make_empty_tensor_value_info(name) for name in made],
+    )
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    found = evaluator_of(helper.make_model(graph, opset_imports=imports)).run(made, given)
+    by_name = dict(zip(made, found, strict=True))
+    return [by_name.get(name) for name in proto.output]

@@ -1,0 +1,289 @@
+"""Operators of ONNX Runtime's own domain, written in standard ones.
+
+Its optimiser saves models in which a convolution has its activation, a product its factor and a
+normalisation the sum before it: later passes find these by themselves. What an operator does is
+read from ONNX Runtime's documentation (docs/ContribOperators.md), and compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.node_writer import NodeWriter, free_prefix
+from neocpu.frontend.opsets.opset_raising import raise_opset
+from neocpu.frontend.rewrites import optional_input
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+
+CONTRIBUTED: Final = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
+_OPSET: Final = 21
+"""The first that has all operators that are written here."""
+
+_EPSILON: Final = 1e-12
+"""What normalisations add to a variance where the node does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node that is written in others.
+
+    Attributes
+    ----------
+    writer : NodeWriter
+    inputs : sequence of str
+        Empty where left out; more of them than there are is empty, too.
+    outputs : sequence of str
+    attributes : mapping
+    """
+
+    writer: NodeWriter
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Any]
+
+    def input(self, place: int) -> str:
+        """Return the name of an input; an empty one where it is left out."""
+        return optional_input(self.inputs, place)
+
+    def output(self, place: int) -> str:
+        """Return the name of an output; an empty one where it is left out."""
+        return optional_input(self.outputs, place)
+
+    def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        """Write a node; return the name of what it makes."""
+        return self.writer.op(op_type, *inputs, **attributes)
+
+    def make(self, op_type: str, *inputs: str, **attributes: Any) -> None:
+        """Write the node that makes the first output."""
+        self.op(op_type, *inputs, output=self.output(0), **attributes)
+
+    def scalar(self, value: float, like: str) -> str:
+        """Return a number of another tensor's element type."""
+        return self.op("CastLike", self.writer.const(np.float32(value)), like)
+
+    def sum(self, *inputs: str) -> str:
+        """Return the sum of those inputs that are not left out."""
+        total, *others = (name for name in inputs if name)
+        for other in others:
+            total = self.op("Add", total, other)
+        return total
+
+
+def _gelu(node: _Node) -> None:
+    node.make("Gelu", node.sum(node.input(0), node.input(1)))
+
+
+def _fast_gelu(node: _Node) -> None:
+    node.make("Gelu", node.sum(node.input(0), node.input(1)), approximate="tanh")
+
+
+def _quick_gelu(node: _Node) -> None:
+    x = node.input(0)
+    alpha = node.scalar(float(node.attributes.get("alpha", 1.702)), x)
+    node.make("Mul", x, node.op("Sigmoid", node.op("Mul", x, alpha)))
+
+
+def _matmul(node: _Node) -> None:
+    """Of each operand the batch may come second, and rows and columns be exchanged."""
+    operands = []
+    for place, name in enumerate("AB"):
+        operand = node.input(place)
+        if node.attributes.get(f"transBatch{name}"):
+            operand = node.op("Einsum", operand, equation="i...j->...ij")
+        if node.attributes.get(f"trans{name}"):
+            operand = node.op("Einsum", operand, equation="...ij->...ji")
+        operands.append(operand)
+    alpha = float(node.attributes.get("alpha", 1.0))
+    if alpha == 1.0:
+        node.make("MatMul", *operands)
+        return
+    product = node.op("MatMul", *operands)
+    node.make("Mul", product, node.scalar(alpha, product))
+
+
+def _activated(node: _Node, value: str, parameters: Sequence[float]) -> None:
+    """Write the activation that a node names, with its parameters in their order."""
+    kind = node.attributes.get("activation", b"").decode()
+    names = {"HardSigmoid": ("alpha", "beta"), "Selu": ("alpha", "gamma")}.get(kind, ("alpha",))
+    if kind == "":
+        node.make("Identity", value)
+    elif kind == "Clip":
+        low, high = (node.scalar(each, value) for each in parameters)
+        node.make("Clip", value, low, high)
+    elif kind in ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"):
+        node.make(kind, value)
+    elif kind in ("Elu", "HardSigmoid", "LeakyRelu", "Selu", "ThresholdedRelu"):
+        node.make(kind, value, **dict(zip(names, parameters, strict=False)))
+    else:
+        raise ValueError(f"its activation '{kind}' is not supported")
+
+
+def _gemm(node: _Node) -> None:
+    names = ("alpha", "beta", "transA", "transB")
+    product = node.op("Gemm", *node.inputs, **_chosen(node, names))
+    kinds = ("activation_alpha", "activation_beta", "activation_gamma")
+    _activated(node, product, [*_chosen(node, kinds).values()])
+
+
+def _conv(node: _Node) -> None:
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    bias = [node.input(2)] if node.input(2) else []
+    product = node.op("Conv", node.input(0), node.input(1), *bias, **_chosen(node, names))
+    _activated(node, node.sum(product, node.input(3)), node.attributes.get("activation_params", []))
+
+
+def _chosen(node: _Node, names: Sequence[str]) -> dict[str, Any]:
+    return {name: node.attributes[name] for name in names if name in node.attributes}
+
+
+def _skip_layer_norm(node: _Node) -> None:
+    total = _skipped(node, node.input(4))
+    scale, shift = node.input(2), node.input(3)
+    others = [node.output(1), node.output(2)]
+    while others and not others[-1]:
+        others.pop()
+    node.make(
+        "LayerNormalization",
+        *(total, scale, *([shift] if shift else [])),
+        others=others,
+        axis=-1,
+        epsilon=float(node.attributes.get("epsilon", _EPSILON)),
+    )
+
+
+def _skip_root_mean_square_norm(node: _Node) -> None:
+    _root_mean_square(node, _skipped(node, node.input(3)), node.input(2))
+
+
+def _root_mean_square_norm(node: _Node) -> None:
+    if node.attributes.get("axis", -1) != -1:
+        raise ValueError("its axis is not the last one")
+    _root_mean_square(node, node.input(0), node.input(1))
+
+
+def _skipped(node: _Node, bias: str) -> str:
+    """Return the sum of the first two inputs and a bias, which may be the fourth output."""
+    total = node.sum(node.input(0), node.input(1), bias)
+    return node.op("Identity", total, output=node.output(3)) if node.output(3) else total
+
+
+def _root_mean_square(node: _Node, data: str, scale: str) -> None:
+    last = node.writer.const(np.array([-1]))
+    mean = node.op("ReduceMean", node.op("Mul", data, data), last, keepdims=1)
+    epsilon = node.scalar(float(node.attributes.get("epsilon", _EPSILON)), data)
+    root = node.op("Sqrt", node.op("Add", mean, epsilon))
+    node.make("Mul", node.op("Div", data, root), scale)
+
+
+def _integer_matmul(node: _Node) -> None:
+    first, second, *scales = (node.input(place) for place in range(4))
+    zeros = [node.input(4), node.input(5)]
+    _scaled_product(node, [first, second], zeros, scales, node.input(6))
+
+
+def _dynamic_matmul(node: _Node) -> None:
+    scale, zero = (f"{node.output(0)}_{what}_{node.writer.prefix}" for what in ("scale", "zero"))
+    stored = node.op("DynamicQuantizeLinear", node.input(0), others=[scale, zero])
+    zeros = [zero, node.input(3)]
+    scales = [scale, node.input(2)]
+    _scaled_product(node, [stored, node.input(1)], zeros, scales, node.input(4))
+
+
+def _scaled_product(
+    node: _Node,
+    operands: Sequence[str],
+    zeros: Sequence[str],
+    scales: Sequence[str],
+    bias: str,
+) -> None:
+    given = [*operands, *zeros]
+    while not given[-1]:
+        given.pop()
+    whole = node.op("Cast", node.op("MatMulInteger", *given), to=onnx.TensorProto.FLOAT)
+    scaled = node.op("Mul", whole, node.op("Mul", *scales))
+    node.make("Add", scaled, bias) if bias else node.make("Identity", scaled)
+
+
+def _standard(op_type: str) -> Callable[[_Node], None]:
+    """Return what writes the standard operator of the same form."""
+    return lambda node: node.make(op_type, *node.inputs, **node.attributes)
+
+
+_WRITTEN: Final[Mapping[str, Callable[[_Node], None]]] = {
+    "BiasGelu": _gelu,
+    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "FastGelu": _fast_gelu,
+    "FusedConv": _conv,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _matmul,
+    "Gelu": _gelu,
+    "GridSample": _standard("GridSample"),
+    "MatMulIntegerToFloat": _integer_matmul,
+    "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _root_mean_square_norm,
+    "SkipLayerNormalization": _skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _skip_root_mean_square_norm,
+    "TransposeMatMul": _matmul,
+    "Trilu": _standard("Trilu"),
+}
+
+_UNDER_ONNX: Final = ("SimplifiedLayerNormalization",)
+"""Those that ONNX Runtime writes into the standard domain, which has none of them."""
+
+
+def expand_contributed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with such operators written out: itself, changed, or of a newer opset.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Without control flow. Functions of its own stay as they are.
+
+    Raises
+    ------
+    UnsupportedError
+        Of an operator of a form that is not supported, or if the model cannot be raised.
+    """
+    found = [node for node in model.graph.node if _is_written(node)]
+    if not found:
+        return model
+    for node in found:
+        node.domain = CONTRIBUTED
+    if all(each.domain != CONTRIBUTED for each in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid(CONTRIBUTED, 1))
+    raised = raise_opset(model, _OPSET)
+    graph = raised.graph
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    prefix = free_prefix(taken, "contributed_")
+    nodes: list[onnx.NodeProto] = []
+    for number, node in enumerate(graph.node):
+        nodes += _expanded(node, graph, f"{prefix}{number}_") if _is_written(node) else [node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return raised
+
+
+def _is_written(node: onnx.NodeProto) -> bool:
+    if node.domain in STANDARD_DOMAINS:
+        return node.op_type in _UNDER_ONNX
+    return node.domain == CONTRIBUTED and node.op_type in _WRITTEN
+
+
+def _expanded(
+    node: onnx.NodeProto, graph: onnx.GraphProto, prefix: str
+) -> Sequence[onnx.NodeProto]:
+    writer, attributes = NodeWriter(prefix), attributes_of(node)
+    try:
+        _WRITTEN[node.op_type](_Node(writer, node.input, node.output, attributes))
+    except ValueError as error:
+        raise UnsupportedError(f"cannot compile {describe(node)}: {error}") from error
+    graph.initializer.extend(writer.tensors)
+    return writer.nodes

@@ -1,0 +1,233 @@
+"""Transposed convolutions, as convolutions that compute no zeros, and a shuffle of pixels.
+
+Of the outputs ``q * stride + r``, those of one remainder ``r`` are a convolution with the taps
+``r, r + stride, ...`` (Shi et al., CVPR 2016). All remainders together are one convolution with
+that many times the channels, which the layout search knows how to compute fast. With a stride of 1
+it is a convolution with its taps reversed, whatever the dilation; with both, taps are zero between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from tvm import relax
+
+from neocpu.frontend.converters.convert_conv import CONV, add_bias, dimensions_of, split_evenly
+from neocpu.frontend.converters.node import Node, const, constant_value, dtype_of, per_channel
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """How a transposed convolution works along one dimension.
+
+    Attributes
+    ----------
+    extent, output : int
+        Elements of the data, and of the output.
+    kernel, stride, dilation : int
+    begin : int
+        Elements in front of the output that are not computed.
+    """
+
+    extent: int
+    output: int
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+
+    @property
+    def spread(self) -> int:
+        """Taps with the zeros between them: of a dilation beside a stride."""
+        return (self.kernel - 1) * self.dilation + 1 if self.stride > 1 else self.kernel
+
+    @property
+    def taps(self) -> int:
+        """Taps of the convolution."""
+        return -(-self.spread // self.stride)
+
+    @property
+    def step(self) -> int:
+        """The convolution's dilation."""
+        return self.dilation if self.stride == 1 else 1
+
+    @property
+    def border(self) -> tuple[int, int]:
+        """Zeros around the data: what is beyond them, too, may be asked for."""
+        reach = (self.taps - 1) * self.step
+        rows = -(-(self.begin + self.output) // self.stride)
+        return reach, max(reach, rows - self.extent)
+
+    @property
+    def rows(self) -> int:
+        """Outputs of the convolution."""
+        return self.extent + sum(self.border) - (self.taps - 1) * self.step
+
+
+def conv_transpose(node: Node) -> relax.Expr:
+    """ConvTranspose, with ``auto_pad`` and ``output_shape`` turned into pads."""
+    if dimensions_of(node) == 1:
+        return _of_rows(node)
+    rank, groups = dimensions_of(node), int(node.attrs.get("group", 1))
+    axes = _axes(node)
+    data, outs = node.shape(), node.shape(1)[1]
+    kernels = _by_remainder(node, node.inputs[1], axes, groups)
+    borders = [axis.border for axis in axes]
+    op, data_layout, kernel_layout = CONV[rank]
+    result = node.emit(
+        op(
+            node.inputs[0],
+            kernels,
+            padding=[first for first, _ in borders] + [last for _, last in borders],
+            dilation=[axis.step for axis in axes],
+            groups=groups,
+            data_layout=data_layout,
+            kernel_layout=kernel_layout,
+        )
+    )
+    strides, rows = [axis.stride for axis in axes], [axis.rows for axis in axes]
+    bias = node.optional(2)
+    values = None if bias is None else constant_value(bias)
+    if values is not None:  # beside the convolution, of which it becomes a part
+        each = np.tile(values.reshape(groups, 1, outs), (1, math.prod(strides), 1)).reshape(-1)
+        result = node.emit(relax.op.add(result, per_channel(const(each), 2 + rank)))
+    if math.prod(strides) > 1:
+        result = _shuffled(node, result, (data[0], groups, outs), strides, rows)
+    result = _cropped(node, result, axes)
+    return result if bias is None or values is not None else add_bias(node, result)
+
+
+def _of_rows(node: Node) -> relax.Expr:
+    """Return one of a single dimension as one of images of one row."""
+    data, weights, *bias = node.inputs
+    shape = node.ints("output_shape", [])
+    pads = node.ints("pads", [0, 0])
+    attrs = {
+        **node.attrs,
+        "strides": (1, *node.ints("strides", [1])),
+        "dilations": (1, *node.ints("dilations", [1])),
+        "output_padding": (0, *node.ints("output_padding", [0])),
+        "pads": (0, pads[0], 0, pads[1]),
+        **({"output_shape": (1, shape[-1])} if shape else {}),
+        "kernel_shape": (1, node.shape(1)[2]),
+    }
+    rows = [node.emit(relax.op.expand_dims(each, 2)) for each in (data, weights)]
+    image = replace(node, inputs=[*rows, *bias], attrs=attrs)
+    return relax.op.squeeze(node.emit(conv_transpose(image)), [2])
+
+
+def _axes(node: Node) -> list[_Axis]:
+    rank = dimensions_of(node)
+    strides = node.ints("strides", [1] * rank)
+    dilations = node.ints("dilations", [1] * rank)
+    extra = node.ints("output_padding", [0] * rank)
+    pads = _pads(node, strides, dilations, extra)
+    found = []
+    for axis, (extent, kernel) in enumerate(zip(node.shape()[2:], node.shape(1)[2:], strict=True)):
+        whole = (extent - 1) * strides[axis] + (kernel - 1) * dilations[axis] + 1
+        output = whole - pads[axis] - pads[rank + axis] + extra[axis]
+        if pads[axis] < 0:
+            raise ValueError("output_shape is larger than the convolution's full output")
+        found.append(_Axis(extent, output, kernel, strides[axis], dilations[axis], pads[axis]))
+    return found
+
+
+def _by_remainder(
+    node: Node, weights: relax.Expr | None, axes: Sequence[_Axis], groups: int
+) -> relax.Expr:
+    """Return IOHW weights as one OIHW kernel per remainder and output, missing taps zero."""
+    assert weights is not None
+    ins, outs, *_ = node.shape(1)
+    for number, axis in enumerate(axes):
+        if axis.spread > axis.kernel:
+            weights = _spread(node, weights, 2 + number, axis)
+        weights = _extended(node, weights, 2 + number, axis.taps * axis.stride - axis.spread)
+    pairs = [size for axis in axes for size in (axis.taps, axis.stride)]
+    split = node.emit(relax.op.reshape(weights, [groups, ins // groups, outs, *pairs]))
+    taps = [3 + 2 * number for number in range(len(axes))]
+    for place in taps:  # a transposed convolution runs through its taps backwards
+        split = node.emit(relax.op.flip(split, place))
+    order = [0, *(place + 1 for place in taps), 2, 1, *taps]
+    ordered = node.emit(relax.op.permute_dims(split, order))
+    count = groups * outs * math.prod(axis.stride for axis in axes)
+    return node.emit(
+        relax.op.reshape(ordered, [count, ins // groups, *(axis.taps for axis in axes)])
+    )
+
+
+def _spread(node: Node, weights: relax.Expr, place: int, axis: _Axis) -> relax.Expr:
+    """Put zeros between the taps along an axis."""
+    shape = [int(extent) for extent in weights.ty.shape]
+    apart = node.emit(relax.op.expand_dims(weights, place + 1))
+    apart = _extended(node, apart, place + 1, axis.dilation - 1)
+    shape[place] *= axis.dilation
+    flat = node.emit(relax.op.reshape(apart, shape))
+    return node.emit(relax.op.strided_slice(flat, [place], [0], [axis.spread]))
+
+
+def _extended(node: Node, value: relax.Expr, place: int, more: int) -> relax.Expr:
+    """Add zeros behind an axis."""
+    if not more:
+        return value
+    shape = [int(extent) for extent in value.ty.shape]
+    shape[place] = more
+    zeros = const(np.zeros(shape, dtype_of(value)))
+    return node.emit(relax.op.concat([value, zeros], axis=place))
+
+
+def _shuffled(
+    node: Node,
+    result: relax.Expr,
+    channels: tuple[int, int, int],
+    strides: Sequence[int],
+    rows: Sequence[int],
+) -> relax.Expr:
+    """Put the remainders between each other: of each group and output, which are ``channels``."""
+    batch, groups, outs = channels
+    rank = len(strides)
+    split = relax.op.reshape(result, [batch, groups, *strides, outs, *rows])
+    places = [place for axis in range(rank) for place in (3 + rank + axis, 2 + axis)]
+    order = node.emit(relax.op.permute_dims(node.emit(split), [0, 1, 2 + rank, *places]))
+    extents = [count * stride for count, stride in zip(rows, strides, strict=True)]
+    return node.emit(relax.op.reshape(order, [batch, groups * outs, *extents]))
+
+
+def _cropped(node: Node, result: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
+    begins = [axis.begin for axis in axes]
+    ends = [axis.begin + axis.output for axis in axes]
+    if not any(begins) and ends == [axis.rows * axis.stride for axis in axes]:
+        return result
+    return node.emit(relax.op.strided_slice(result, [*range(2, 2 + len(axes))], begins, ends))
+
+
+def _pads(
+    node: Node, strides: list[int], dilations: list[int], output_padding: list[int]
+) -> list[int]:
+    auto_pad = node.string("auto_pad", "NOTSET")
+    spatial, kernel = node.shape()[2:], node.shape(1)[2:]
+    wanted = node.ints("output_shape", [])
+    if not wanted and auto_pad in ("NOTSET", "VALID"):
+        zeros = [0] * (2 * len(spatial))
+        return zeros if auto_pad == "VALID" else node.ints("pads", zeros)
+    if not wanted:
+        wanted = [extent * stride for extent, stride in zip(spatial, strides, strict=True)]
+    totals = [
+        stride * (extent - 1) + extra + (k - 1) * dilation + 1 - output
+        for extent, stride, extra, k, dilation, output in zip(
+            spatial,
+            strides,
+            output_padding,
+            kernel,
+            dilations,
+            wanted[-len(spatial) :],
+            strict=True,
+        )
+    ]
+    negative = [min(total, 0) for total in totals]
+    pads = split_evenly([max(total, 0) for total in totals], auto_pad)
+    for axis, missing in enumerate(negative):
+        pads[len(spatial) + axis] += missing
+    return pads

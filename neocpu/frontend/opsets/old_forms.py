@@ -1,0 +1,132 @@
+"""Operators whose meaning changed in a way that ONNX's version converter does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.node_writer import NodeWriter
+from neocpu.frontend.rewrites import is_standard, uses
+
+
+def anchor_old_resizes(proto: onnx.ModelProto) -> None:
+    """Give Resize nodes raised from opset 10 or older the coordinates they had, in place.
+
+    Opset 11 brought the choice, with another default, and the version converter leaves it at that:
+    it used to be the first pixel that stays in place, rounded down (up when shrinking).
+    """
+    constants = constant_tensors(proto.graph)
+    for index, node in reversed(list(enumerate(proto.graph.node))):
+        if not is_standard(node, "Resize"):
+            continue
+        tensor = constants.get(node.input[2])
+        scales = None if tensor is None else onnx.numpy_helper.to_array(tensor)
+        shrinks = scales is not None and bool((scales < 1).any())
+        if scales is not None and shrinks and (scales > 1).any():
+            _anchor(_resize_in_two(proto.graph, index, scales), shrinks=False)
+        _anchor(node, shrinks=shrinks)
+
+
+def _resize_in_two(
+    graph: onnx.GraphProto, index: int, scales: np.ndarray[Any, Any]
+) -> onnx.NodeProto:
+    """Leave to a Resize the axes that it shrinks; return another, after it, for the others."""
+    node = graph.node[index]
+    between, second = f"{node.output[0]}_shrunk_{index}", onnx.NodeProto()
+    second.CopyFrom(node)
+    for each, factors in ((node, np.minimum(scales, 1)), (second, np.maximum(scales, 1))):
+        name = f"{between}_scales_{each is second:d}"
+        graph.initializer.append(onnx.numpy_helper.from_array(factors, name))
+        each.input[2] = name
+    node.output[0] = second.input[0] = between
+    graph.node.insert(index + 1, second)
+    return graph.node[index + 1]
+
+
+def _anchor(node: onnx.NodeProto, *, shrinks: bool) -> None:
+    kept = [a for a in node.attribute if a.name == "mode"]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(
+        [
+            onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
+            onnx.helper.make_attribute("nearest_mode", "ceil" if shrinks else "floor"),
+        ]
+    )
+
+
+def flatten_old_hardmax(proto: onnx.ModelProto) -> None:
+    """Give Hardmax of opset 12 and older the flattening it had, in place.
+
+    It worked on all dimensions from ``axis`` on, 1 by default, together. The version converter
+    knows that of Softmax alone.
+    """
+    for index, node in reversed(list(enumerate(proto.graph.node))):
+        if not is_standard(node, "Hardmax"):
+            continue
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+        shape, flat, hot = (f"{node.output[0]}_{part}_{index}" for part in ("shape", "flat", "hot"))
+        before = [
+            onnx.helper.make_node("Shape", [node.input[0]], [shape]),
+            onnx.helper.make_node("Flatten", [node.input[0]], [flat], axis=axis),
+        ]
+        after = onnx.helper.make_node("Reshape", [hot, shape], [node.output[0]])
+        del node.attribute[:]
+        node.attribute.append(onnx.helper.make_attribute("axis", 1))
+        node.input[0], node.output[0] = flat, hot
+        proto.graph.node.insert(index + 1, after)
+        for made in reversed(before):
+            proto.graph.node.insert(index, made)
+
+
+def channel_slopes(proto: onnx.ModelProto) -> None:
+    """Give PRelu of opset 6 and older the slope shape that opset 7 asks for, in place.
+
+    Its slope used to be one value per channel; later ones broadcast as numpy does, from the right,
+    and the version converter does not tell them apart.
+    """
+    if not uses(proto, "PRelu"):
+        return
+    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    values = [*inferred.input, *inferred.value_info, *inferred.output]
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
+    for index, node in reversed(list(enumerate(proto.graph.node))):
+        rank = ranks.get(node.input[0], 0) if is_standard(node, "PRelu") else 0
+        if rank > 2:
+            name = f"{node.input[1]}_per_channel_{index}"
+            axes = list(range(1, rank - 1))
+            reshape = onnx.helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes)
+            node.input[1] = name
+            proto.graph.node.insert(index, reshape)
+
+
+def spread_batch_norms(proto: onnx.ModelProto) -> None:
+    """Write batch normalisations that are not ``spatial`` (opset 8 and older) in others, in place.
+
+    Their statistics are of each element of an image. MXNet writes the attribute of vectors, too,
+    whose statistics are of each channel: these are what newer ones are.
+    """
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}
+    shapes |= known_shapes(proto.graph)
+    for index, node in reversed(list(enumerate(proto.graph.node))):
+        flat = [a for a in node.attribute if a.name == "spatial" and not a.i]
+        if not is_standard(node, "BatchNormalization") or not flat:
+            continue
+        node.attribute.remove(flat[0])
+        if len(shapes.get(node.input[1], ())) == 1:
+            continue
+        x, scale, bias, mean, variance = node.input
+        writer = NodeWriter(f"{node.output[0]}_spread_{index}_")
+        epsilon = writer.const(np.float32(attributes_of(node).get("epsilon", 1e-5)))
+        root = writer.op("Sqrt", writer.op("Add", variance, epsilon))
+        normal = writer.op("Div", writer.op("Sub", x, mean), root)
+        writer.op("Add", writer.op("Mul", normal, scale), bias, output=node.output[0])
+        proto.graph.initializer.extend(writer.tensors)
+        del proto.graph.node[index]
+        for made in reversed(writer.nodes):
+            proto.graph.node.insert(index, made)
