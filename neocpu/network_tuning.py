@@ -16,7 +16,7 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.progress import ProgressCallback
 from neocpu.foundation.units import duration, plural
 from neocpu.planning.costs import Keep, make_anew
-from neocpu.planning.measured_costs import Measured
+from neocpu.planning.measured_costs import BORROWED, Measured
 from neocpu.planning.memory_workloads import memory_workloads
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
@@ -41,8 +41,8 @@ from neocpu.search.tuner import TuneReport, tune
 from neocpu.search.tuning_progress import stage_progress, tuning_progress
 from neocpu.search.tuning_state import SearchSpace, TuningTask
 from neocpu.tuning_db.nearest import cpu_target
-from neocpu.tuning_db.record import Record, Workload, newest_day
-from neocpu.tuning_db.store import Store, default_database, shipped_databases
+from neocpu.tuning_db.record import Record, TargetKey, Workload, newest_day
+from neocpu.tuning_db.store import Borrowed, Store, default_database, shipped_databases
 
 _log = logging.getLogger("neocpu")
 # A foreign file would otherwise print all of itself.
@@ -100,10 +100,10 @@ def measured_schemes(
     """Return the best seconds of each scheme on record; None for one that failed.
 
     A workload that has only failures on record for ``target`` and ``threads``, or nothing, gets the
-    records of the closest relative besides, each multiplied by the median ratio of the estimates
-    here to those there. That keeps their order and makes them compare with estimates. For many
-    threads, each is also multiplied by what its own estimates say of them: a scheme that was the
-    best with two may have no more tasks than that.
+    records of its closest cousin or relative besides (`Store.lenders`), each multiplied by the
+    median ratio of the estimates here to those there. That keeps their order and makes them compare
+    with estimates. For many threads, each is also multiplied by what its own estimates say of them:
+    a scheme that was the best with two may have no more tasks than that.
 
     They were measured with nothing beside them. Of one of several streams each takes as many times
     as long as its estimate says that sharing the memory makes it.
@@ -131,18 +131,27 @@ def _measured_schemes(
     own = _usable(store.results(workload, target, threads), workload, target)
     if any(record.result.error is None for record in own.values()):
         return Measured(_best_seconds(own), day=newest_day(own.values()))
-    borrowed = store.borrowed(workload, target, threads)
-    if borrowed is None:
-        return Measured(_best_seconds(own))
-    key = borrowed.target
+    lent = (
+        _borrowed(each, target, threads, workload)
+        for each in store.lenders(workload, target, threads)
+    )
+    found = next((each for each in lent if each is not None), Measured())
+    return replace(found, seconds={**found.seconds, **_best_seconds(own)})
+
+
+def _borrowed(
+    lender: Borrowed, target: CpuTarget, threads: int, workload: Workload
+) -> Measured | None:
+    """Return another's records as they would have been measured here; None if none of them fits."""
+    key, other = lender.target, lender.workload
     there = target if key.mcpu == target.mcpu else cpu_target(key)
-    records = _usable(borrowed.records, workload, target, there)
+    records = _usable(lender.records, workload, target, there, own=other == workload)
     if not any(record.result.error is None for record in records.values()):
-        return Measured(_best_seconds(own))
-    many = threads >= MANY_THREADS
+        return None
+    many = threads >= MANY_THREADS and key.threads != threads
     ratio = statistics.median(
         registry.estimate(workload, scheme, target, key.threads if many else threads)
-        / registry.estimate(workload, scheme, there, key.threads)
+        / registry.estimate(other, scheme, there, key.threads)
         for scheme, record in records.items()
         if record.result.error is None
     )
@@ -152,20 +161,26 @@ def _measured_schemes(
             scheme: best and best * _on_many(workload, scheme, target, threads, key.threads)
             for scheme, best in known.items()
         }
-    source = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
-    return Measured(known | _best_seconds(own), source, newest_day(records.values()))
+    source = "" if other == workload else BORROWED
+    if key != TargetKey.of(target, threads):
+        where = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
+        source = f"{source}, {where}" if source else where
+    return Measured(known, source, newest_day(records.values()))
 
 
 def _usable(
-    records: Mapping[Scheme, Record], workload: Workload, *targets: CpuTarget
+    records: Mapping[Scheme, Record], workload: Workload, *targets: CpuTarget, own: bool = True
 ) -> Mapping[Scheme, Record]:
-    """Return the records of schemes that can be estimated and run on all of these targets."""
+    """Return the records of schemes that can be estimated and run on all of these targets.
+
+    Of a workload's own records all should be.
+    """
     usable = {
         scheme: record
         for scheme, record in records.items()
         if all(registry.can_compute(workload, scheme, target) for target in targets)
     }
-    if left := len(records) - len(usable):
+    if own and (left := len(records) - len(usable)):
         _log.warning(
             "%s skipped: the schemes cannot compute %s; 'neocpu db check' names the lines",
             plural(left, "record"),

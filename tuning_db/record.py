@@ -191,7 +191,7 @@ class LineParser:
 
     def _parse_parts(self, parts: _Parts) -> tuple[Record, str]:
         if parts.subject not in self._subjects:
-            self._subjects[parts.subject] = self._subject(parts.subject)
+            self._subjects[parts.subject] = self.subject(parts.subject)
         if parts.scheme not in self._schemes:
             self._schemes[parts.scheme] = scheme_from_json(parse_json(parts.scheme))
         if parts.environment not in self._environments:
@@ -209,7 +209,14 @@ class LineParser:
         )
         return record, key
 
-    def _subject(self, text: bytes) -> tuple[Workload, TargetKey, str]:
+    def subject(self, text: bytes) -> tuple[Workload, TargetKey, str]:
+        """Return the workload and target that a line begins with, and their key.
+
+        Raises
+        ------
+        ValueError
+            If it is none.
+        """
         data = parse_json(text + b"}")
         if data.keys() != {"v", "workload", "target"}:
             raise ValueError("not a subject alone")

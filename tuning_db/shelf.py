@@ -20,6 +20,9 @@ _SCHEME: Final = b',"scheme":'
 _TARGET: Final = b',"target":'
 """What its last part begins with."""
 
+_PADDING: Final = b',"padding":'
+"""What the sizes of a convolution end before."""
+
 _log = logging.getLogger("neocpu")
 
 
@@ -45,6 +48,8 @@ class Shelf:
         self._is_read = False
         self._lines: dict[bytes, list[bytes]] = {}
         self._samples: list[bytes] = []
+        self._subjects: tuple[bytes, ...] = ()
+        self._alike: dict[tuple[bytes, bytes], list[bytes]] = {}
         looks = [(str(path), path.stat()) for path in paths]
         self.state = repr([(name, look.st_size, look.st_mtime_ns) for name, look in looks])
 
@@ -72,6 +77,15 @@ class Shelf:
         self._read()
         return self._parse(self._lines.pop(subject_text(workload, target).encode(), []))
 
+    def alike(self, workload: Workload, target: TargetKey) -> list[Workload]:
+        """Return the workloads on a target whose sizes are those of this one, as `cousins` are."""
+        self._read()
+        if not self._alike:
+            for subject in self._subjects:
+                self._alike.setdefault(_sizes(subject), []).append(subject)
+        found = self._alike.get(_sizes(subject_text(workload, target).encode()), [])
+        return [self._parser.subject(subject)[0] for subject in found]
+
     def take_all(self) -> Iterable[tuple[Record, str]]:
         """Take what is left, in the files' order."""
         self._read()
@@ -93,6 +107,7 @@ class Shelf:
                     lines = self._lines.setdefault(subject, [])
                 if line.strip():
                     lines.append(line)
+        self._subjects = tuple(self._lines)
         tails = {subject.rpartition(_TARGET)[2]: subject for subject in self._lines}
         self._samples = [self._lines[subject][0] for subject in tails.values()]
 
@@ -110,3 +125,8 @@ class Shelf:
             if text in lines:
                 return skipped_line(path, lines.index(text) + 1, text, error)
         return skipped_line(self._paths[0], 0, text, error)  # replaced meanwhile
+
+
+def _sizes(subject: bytes) -> tuple[bytes, bytes]:
+    """Return what a subject says of a convolution's sizes, and its target."""
+    return subject.partition(_PADDING)[0], subject.rpartition(_TARGET)[2]

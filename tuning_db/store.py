@@ -8,8 +8,9 @@ parsed where they are asked for: see `shelf`. Many processes may append to one f
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import platformdirs
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.tuning_db.cousins import cousins, shape_of
 from neocpu.tuning_db.nearest import relatives
 from neocpu.tuning_db.record import Record, TargetKey, Workload, record_key
 from neocpu.tuning_db.record_file import (
@@ -55,8 +57,9 @@ def refuse_shipped(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """Records of a workload that were made on another CPU or with other threads."""
+    """Records of a workload that were made on another CPU, with other threads, or of a cousin."""
 
+    workload: Workload
     target: TargetKey
     records: Mapping[Scheme, Record]
 
@@ -81,6 +84,8 @@ class Store:
         self._shelf = shelf
         self._records: dict[str, dict[Scheme, Record]] = {}
         self._targets: set[TargetKey] = set()
+        self._noted: set[str] = set()
+        self._by_shape: dict[tuple[Hashable, TargetKey], list[Workload]] = {}
         self._digest = hashlib.sha256()
 
     @classmethod
@@ -160,16 +165,29 @@ class Store:
         usable = (record for record in found if record.result.error is None)
         return min(usable, key=lambda record: record.result.best, default=None)
 
-    def borrowed(self, workload: Workload, target: CpuTarget, threads: int) -> Borrowed | None:
-        """Return the records of the closest relative that has a usable one, failed ones too.
+    def lenders(self, workload: Workload, target: CpuTarget, threads: int) -> Iterator[Borrowed]:
+        """Yield records that may stand in for a workload's own, failed ones too, the best first.
 
-        None if no relative has any; see `nearest.relatives`.
+        Those of its cousins on this very CPU come first (see `cousins`), then its own on relatives
+        (see `nearest.relatives`), then those of cousins there. Each has one that did not fail.
         """
-        for key in relatives(TargetKey.of(target, threads), self._known_targets()):
-            found = self._found(workload, key)
+        own = TargetKey.of(target, threads)
+        others = relatives(own, self._known_targets())
+        pairs = itertools.chain(
+            ((cousin, own) for cousin in self._cousins(workload, own)),
+            ((workload, key) for key in others),
+            ((cousin, key) for key in others for cousin in self._cousins(workload, key)),
+        )
+        for lender, key in pairs:
+            found = self._found(lender, key)
             if any(record.result.error is None for record in found.values()):
-                return Borrowed(key, dict(found))
-        return None
+                yield Borrowed(lender, key, dict(found))
+
+    def _cousins(self, workload: Workload, target: TargetKey) -> list[Workload]:
+        if shape_of(workload) is None:
+            return []
+        mine = self._by_shape.get((shape_of(workload), target), ())
+        return cousins(workload, dict.fromkeys((*mine, *self._shelf.alike(workload, target))))
 
     def ensure_writable(self) -> None:
         """Make sure `append` will work, creating the file and its folder if need be.
@@ -213,6 +231,7 @@ class Store:
         older: dict[str, dict[Scheme, Record]] = {}
         for record, key in filter(self._is_current, records):
             older.setdefault(key, {})[record.scheme] = record
+            self._note(record, key)
         for key, by_scheme in older.items():
             self._records[key] = by_scheme | self._records.get(key, {})
 
@@ -220,7 +239,15 @@ class Store:
         if self._is_current(keyed):
             record, key = keyed
             self._targets.add(record.target)
+            self._note(record, key)
             self._records.setdefault(key, {})[record.scheme] = record
+
+    def _note(self, record: Record, key: str) -> None:
+        """Note a workload, before its first record is added."""
+        if key not in self._noted:
+            self._noted.add(key)
+            place = shape_of(record.workload), record.target
+            self._by_shape.setdefault(place, []).append(record.workload)
 
     def _is_current(self, keyed: tuple[Record, str]) -> bool:
         record, _ = keyed

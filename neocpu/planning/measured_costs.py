@@ -9,6 +9,8 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 
 # The source of records of this very CPU.
 MEASURED = "measured"
+# That of records of a workload which differs in what hardly costs.
+BORROWED = "borrowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,8 @@ class Measured:
     seconds : mapping
         Best known seconds of each measured scheme; None for one that failed.
     source : str
-        ``measured``, or ``measured on znver4 with 2 threads`` where the records are a relative's.
+        ``measured``, ``measured on znver4 with 2 threads`` where the records are a relative's,
+        ``borrowed`` or ``borrowed, measured on ...`` where they are a cousin's.
     day : str
         When the newest of them was made, as ``2026-11-23``.
     """

@@ -11,8 +11,11 @@ import pytest
 from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
 
 from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import EpilogueOp
+from neocpu.tuning_db.cousins import cousins
 from neocpu.tuning_db.nearest import cpu_target, relatives
 from neocpu.tuning_db.record import Record, TargetKey
+from neocpu.tuning_db.store import Store
 
 
 def key(mcpu: str, threads: int = 2, triple: str = "x86_64-linux-gnu") -> TargetKey:
@@ -93,15 +96,17 @@ def test_the_store_lends_what_the_closest_relative_has(tmp_path: Path):
     near, far = dataclasses.replace(RECORD.target, threads=1), key("haswell", 2)
     store = open_store(tmp_path / "records.jsonl")
     store.append([of(far, record(1e-3)), of(far, record(2e-3, reg_n=2))])
-    found = store.borrowed(WORKLOAD, TARGET, 2)
+    found = next(store.lenders(WORKLOAD, TARGET, 2), None)
     assert found is not None
     assert found.target == far
     assert {s.reg_n for s in found.records} == {7, 2}
 
     store.append([of(near, record(error="crashed", reg_n=3))])
-    assert store.borrowed(WORKLOAD, TARGET, 2) == found  # a failure alone is worth nothing
+    assert (
+        next(store.lenders(WORKLOAD, TARGET, 2), None) == found
+    )  # a failure alone is worth nothing
     store.append([of(near, record(5e-3, reg_n=4))])
-    again = open_store(tmp_path / "records.jsonl").borrowed(WORKLOAD, TARGET, 2)
+    again = next(open_store(tmp_path / "records.jsonl").lenders(WORKLOAD, TARGET, 2))
     assert again is not None
     assert again.target == near
     assert {s.reg_n: r.result.error for s, r in again.records.items()} == {3: "crashed", 4: None}
@@ -118,4 +123,31 @@ def test_nothing_is_lent_of_other_workloads_old_templates_or_strangers(tmp_path:
             RECORD,  # one's own are not borrowed
         ]
     )
-    assert store.borrowed(WORKLOAD, TARGET, 2) is None
+    assert next(store.lenders(WORKLOAD, TARGET, 2), None) is None
+
+
+def test_cousins_differ_in_what_hardly_costs(tmp_path: Path):
+    steps = [EpilogueOp("bias_add"), EpilogueOp("relu")]
+    near = dataclasses.replace(WORKLOAD, epilogue=(*steps, EpilogueOp("add")))
+    far = dataclasses.replace(WORKLOAD, padding=tuple(p + 1 for p in WORKLOAD.padding))
+    others = [
+        dataclasses.replace(WORKLOAD, padding=tuple(p + 2 for p in WORKLOAD.padding)),
+        dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("scale"),)),
+        dataclasses.replace(WORKLOAD, prologue=(EpilogueOp("relu"),)),
+        dataclasses.replace(WORKLOAD, out_channels=2 * WORKLOAD.out_channels),
+        dataclasses.replace(WORKLOAD, batch=2),
+    ]
+    assert cousins(WORKLOAD, [*others, far, WORKLOAD, near]) == [near, far]
+
+
+@pytest.mark.parametrize("shipped", [False, True])
+def test_the_store_lends_what_a_cousin_has_before_relatives(tmp_path: Path, shipped: bool):
+    cousin = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"),))
+    path = tmp_path / "records.jsonl"
+    store = open_store(path)
+    store.append([of(key("haswell"), RECORD), dataclasses.replace(RECORD, workload=cousin)])
+    if shipped:
+        store = Store.open([], None, lambda _: 3, shipped=[path])
+    first, second = store.lenders(WORKLOAD, TARGET, 2)
+    assert (first.workload, first.target) == (cousin, RECORD.target)
+    assert (second.workload, second.target) == (WORKLOAD, key("haswell"))

@@ -232,11 +232,10 @@ def test_of_shipped_and_other_records_the_others_count(shipped: Path, tmp_path: 
 
 def test_shipped_records_are_borrowed(shipped: Path):
     relative = dataclasses.replace(TARGET, mcpu="znver4")
-    borrowed = shelved(shipped).borrowed(WORKLOAD, relative, 2)
-    assert borrowed is not None
+    borrowed = next(shelved(shipped).lenders(WORKLOAD, relative, 2))
     assert borrowed.target == RECORD.target
     assert set(borrowed.records.values()) == {SLOWER, RECORD}
-    assert shelved(shipped, version=4).borrowed(WORKLOAD, relative, 2) is None
+    assert not [*shelved(shipped, version=4).lenders(WORKLOAD, relative, 2)]
 
 
 def test_a_damaged_shipped_record_is_named_and_skipped_when_it_is_needed(shipped: Path, caplog):
