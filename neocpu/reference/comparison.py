@@ -37,6 +37,9 @@ class Comparison:
     moved_rows, unmatched_rows : int
         Selected rows that came in another place, and those that only one side has. The errors are
         of the rows that both have.
+    why : str
+        What about the worst output no difference of numbers says, such as ``has shape 2x3, not
+        2x4``; empty where numbers do.
     """
 
     max_abs_error: float
@@ -46,6 +49,7 @@ class Comparison:
     ok: bool
     moved_rows: int = 0
     unmatched_rows: int = 0
+    why: str = ""
 
 
 def compare(
@@ -113,6 +117,7 @@ def compare(
         ok=all(result.ok for result in results.values()),
         moved_rows=moved,
         unmatched_rows=unmatched,
+        why=results[worst].why,
     )
 
 
@@ -124,6 +129,7 @@ class _Errors:
     relative: float
     norm: float
     ok: bool
+    why: str = ""
 
 
 _HALVES = ("float16", "bfloat16")
@@ -160,7 +166,8 @@ def _selects(run: Mapping[str, Array], expected: Mapping[str, Array]) -> bool:
 
 def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors:
     if actual.shape != expected.shape:
-        return _MISMATCH
+        shapes = ("x".join(map(str, each.shape)) or "of a scalar" for each in (actual, expected))
+        return replace(_MISMATCH, why="has shape {}, not {}".format(*shapes))
     if expected.size == 0:
         return _EXACT
     if expected.dtype.name in _HALVES:
@@ -184,7 +191,10 @@ def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors
         right |= within(actual, run, tolerances(run))
     finite = np.isfinite(actual) & np.isfinite(expected)
     if not right[~finite].all():
-        return _MISMATCH
+        wrong = ~right & ~finite
+        found, wanted = (each[wrong][0] for each in (actual, expected))
+        at = f"{wrong.sum()} of {wrong.size} elements, the first {found}, not {wanted}"
+        return replace(_MISMATCH, why=f"is NaN or infinite in other places: {at}")
     return _distance(actual, expected, finite & ~undecided, ok=bool(right.all()))
 
 

@@ -142,19 +142,22 @@ class Verifier:
 
     def reason(self, verdict: Verdict) -> str:
         """Return why an artifact is refused."""
-        found, keep = verdict.found, "pass --no-verify to keep the result"
+        found = verdict.found
+        end = "nothing was written: please report what 'neocpu reduce' leaves of this model"
+        if found.why:
+            return (
+                f"output '{found.worst_output}' {found.why} as {self._named(verdict)} has it; {end}"
+            )
         if not verdict.is_rounding(self._accuracy):
             return (
                 f"output '{found.worst_output}' differs from {self._named(verdict)} by "
-                f"{found.max_abs_error:.3g}, {found.max_rel_error:.3g} of its largest value; "
-                f"nothing was written: please report this model, or {keep}"
+                f"{found.max_abs_error:.3g}, {found.max_rel_error:.3g} of its largest value; {end}"
             )
         single = verdict.float32_error
         beside = "" if single is None else f" (numpy in float32 by {single:.2g})"
         return (
             f"output '{found.worst_output}' errs by {found.norm_error:.2g} of its norm, more than "
-            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy}{beside}; nothing was "
-            f"written: please report this model, or {keep}"
+            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy}{beside}; {end}"
         )
 
     def _named(self, verdict: Verdict) -> str:
