@@ -36,7 +36,8 @@ _OF_A_COMMAND: Final = r"neocpu [a-z]+ --[a-z-]+|(?:python -m|optimum-cli|git) .
 """What names a command line itself, and stays."""
 
 _SHAPE: Final = r"\S+:\w+(?:,\w+)*"
-_VALUE: Final = r"[^\s={}]+=-?(?:\d+(?:\.\d+)?|VALUE)"
+_NUMBER: Final = r"(?:-?\d+(?:\.\d+)?|VALUE|N)"
+_VALUE: Final = rf"[^\s={{}}]+={_NUMBER}(?:,{_NUMBER})*"
 _KIND: Final = r"[^\s={}]+=\w+"
 _WORD: Final = r"(?!(?:is|of|or|and|needs|names|llvm)\b)[a-z]+\d*(?:-[a-z]+)*\b(?!=)"
 _WORDED: Final = (
@@ -71,7 +72,8 @@ def _argument(found: re.Match[str]) -> str:
     for key, argument in (("value", "shapes"), ("output", "outputs")):
         if found[key]:
             name, _, value = found[key].rpartition("=")
-            return f"{argument}={{{name!r}: {value if key == 'value' else repr(value)}}}"
+            given = _value(value) if key == "value" else repr(value)
+            return f"{argument}={{{name!r}: {given}}}"
     for key, value in (("worded", "word"), ("texted", "text")):
         if found[key]:
             return f"{_NAMES[found[key]]}{found[value]!r}"
@@ -80,3 +82,11 @@ def _argument(found: re.Match[str]) -> str:
     if subject := found["subject"]:
         return f"{_NAMES.get(subject, subject).removesuffix('=')} "
     return _NAMES.get(found["bare"], found["bare"]) if found["bare"] else found[0]
+
+
+def _value(text: str) -> str:
+    """Return an input's value as Python has it: of several elements a tuple of floats."""
+    elements = text.split(",")
+    if len(elements) == 1:
+        return text
+    return f"({', '.join(f'{e}.0' if e.lstrip('-').isdigit() else e for e in elements)})"

@@ -14,12 +14,18 @@ from neocpu.foundation.errors import UsageError
 MAX_EXTENT: Final = 2**63 - 1
 """What an ONNX file can say."""
 
-Given: TypeAlias = Sequence[int] | float
-"""An input's shape, or its value."""
+Value: TypeAlias = float | tuple[float, ...]
+"""An input's value: what all its elements are, or each of them in turn."""
+
+Given: TypeAlias = Sequence[int] | Sequence[float] | float
+"""An input's shape, in whole numbers; or its value, a number or floats."""
+
+
+_NUMBER: Final = r"-?\d{1,18}(?:\.\d{1,18})?"
 
 
 def parse_given(text: str) -> tuple[str, Given] | None:
-    """Return what ``NAME:1,3,224,224`` or ``NAME=16000`` says; None if it says nothing.
+    """Return what ``NAME:1,3,224,224``, ``NAME=16000`` or ``NAME=480,640`` says; None if nothing.
 
     Names may hold colons and equals signs.
     """
@@ -27,6 +33,8 @@ def parse_given(text: str) -> tuple[str, Given] | None:
         return match[1], tuple(map(int, match[2].split(",")))
     if match := re.fullmatch(r"(.+)=(-?\d{1,18})(\.\d{1,18})?", text):
         return match[1], float(match[2] + match[3]) if match[3] else int(match[2])
+    if match := re.fullmatch(rf"(.+?)=({_NUMBER}(?:,{_NUMBER})+)", text):
+        return match[1], tuple(map(float, match[2].split(",")))
     return None
 
 
@@ -41,13 +49,13 @@ class InputShapes:
     batch : int or None
         The first extent of every other input that has a dynamic one, or one of 1; None leaves it
         as the model has it.
-    values : mapping of str to float
-        What all elements of an input are, which is an input no longer.
+    values : mapping of str to float or tuple of float
+        What all elements of an input are, or each, which is an input no longer.
     """
 
     by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     batch: int | None = None
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, shapes: Mapping[str, Given] | None, batch: int | None = None) -> InputShapes:
@@ -66,7 +74,7 @@ class InputShapes:
                 "neocpu.compile alone takes a sequence of them, a set"
             )
         given = (shapes or {}).items()
-        values = {name: value for name, value in given if isinstance(value, int | float)}
+        values = {name: _value(value) for name, value in given if _is_value(value)}
         by_name = {name: _extents(name, shape) for name, shape in given if name not in values}
         if batch is not None and (not isinstance(batch, SupportsIndex) or not _positive(batch)):
             raise UsageError(f"the batch must be a whole number, 1 or more, got {batch!r}")
@@ -100,6 +108,23 @@ class InputShapes:
 
 NO_SHAPES: Final = InputShapes()
 """All as the model has it."""
+
+
+def _is_value(given: Any) -> bool:
+    """Whether it is a number, or a sequence of floats."""
+    if isinstance(given, int | float):
+        return True
+    numbers = isinstance(given, list | tuple) and bool(given)
+    return numbers and all(isinstance(each, float) for each in given)
+
+
+def _value(given: Any) -> Value:
+    return given if isinstance(given, int | float) else tuple(map(float, given))
+
+
+def value_text(value: Value) -> str:
+    """Return a value as ``--shape`` takes it."""
+    return ",".join(f"{each:g}" for each in (value if isinstance(value, tuple) else (value,)))
 
 
 def _extents(name: str, shape: Any) -> tuple[int, ...]:

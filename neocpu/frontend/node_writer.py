@@ -30,9 +30,12 @@ class NodeWriter:
         What the names of new tensors begin with; no other name does.
     nodes, tensors : list
         Nodes in their order, and constants.
+    origin : str
+        What nodes are called in messages: whose place they take. Else as what they make.
     """
 
     prefix: str
+    origin: str = ""
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     tensors: list[onnx.TensorProto] = field(default_factory=list)
     _named: dict[tuple[bytes, str, tuple[int, ...]], str] = field(default_factory=dict)
@@ -51,7 +54,9 @@ class NodeWriter:
         """
         name = output or f"{self.prefix}{len(self.nodes)}"
         self.nodes.append(
-            helper.make_node(op_type, list(inputs), [name, *others], name, **attributes)
+            helper.make_node(
+                op_type, list(inputs), [name, *others], self.origin or name, **attributes
+            )
         )
         return name
 

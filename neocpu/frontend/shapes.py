@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import onnx
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError, did_you_mean
 from neocpu.frontend.checks.tensor_check import is_element_type
-from neocpu.input_shapes import InputShapes
+from neocpu.input_shapes import InputShapes, Value, value_text
 from neocpu.tensor_spec import TensorSpec
 
 
@@ -21,7 +22,7 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in initialized]
 
 
-def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
+def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
     """Make inputs constants, in place: an open dimension of one is 1.
 
     Raises
@@ -32,25 +33,32 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, float]) -> None:
     inputs = {value.name: value for value in real_inputs(graph)}
     arrays = {}
     for name, number in values.items():
+        text = f"--shape {name}={value_text(number)}"
         if name not in inputs:
             named = sorted({dim.dim_param for v in inputs.values() for dim in _dims(v)} - {""})
             hint = did_you_mean(name, (*inputs, *named))
             hint = hint or f"; the inputs are {', '.join(map(repr, inputs))}"
             if named:
                 hint += f"; the named dimensions are {', '.join(map(repr, named))}"
-            raise UsageError(f"--shape {name}={number}: the model has no such input{hint}")
+            raise UsageError(
+                f"--shape {name}={value_text(number)}: the model has no such input{hint}"
+            )
         _check_kind(inputs[name])
         tensor = inputs[name].type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         shape = [max(dim.dim_value, 1) for dim in tensor.shape.dim]
-        if max(shape, default=1) > 1:
+        count = math.prod(shape)
+        if count != (len(number) if isinstance(number, tuple) else 1):
+            example = ",".join(["0"] * min(count, 9))
             raise UsageError(
-                f"--shape {name}={number}: the input is {'x'.join(map(str, shape))}, and no single "
-                f"number; a shape is given as {name}:{','.join(map(str, shape))}"
+                f"{text}: the input is {'x'.join(map(str, shape))}, whose value is given as "
+                f"{name}={example}{',…' if count > 9 else ''}, and whose shape as "
+                f"{name}:{','.join(map(str, shape))}"
             )
-        array = np.full(shape, number).astype(dtype)
-        if (array != number).any() and dtype.kind != "f":
-            raise UsageError(f"--shape {name}={number}: the input holds {dtype} numbers")
+        whole = np.array(number).reshape(shape)
+        array = whole.astype(dtype)
+        if (array != whole).any() and dtype.kind != "f":
+            raise UsageError(f"{text}: the input holds {dtype} numbers")
         arrays[name] = array
     fix_inputs(graph, arrays)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import onnx
@@ -14,6 +15,10 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _BY_DATA: Final = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 """Operators that make as many elements as their data, not their operands, decide."""
+
+
+_MOST: Final = 17
+"""Elements that nobody writes out."""
 
 
 def why_unknown(graph: onnx.GraphProto, output: str) -> str:
@@ -37,8 +42,32 @@ def why_unknown(graph: onnx.GraphProto, output: str) -> str:
                 " do not fit its inputs, or are of a form that is not supported"
             )
         by = f" by '{read[0]}'" if read else ""
-        return (
-            f"the shape of output '{output}' depends on the data ({describe(node)} decides it"
-            f"{by}); only static shapes are supported"
+        told = (
+            f"the shape of output '{output}' depends on the data ({describe(node)} decides it{by})"
         )
+        deciding = _deciding_inputs(graph, read[0]) if read else []
+        if deciding and all(math.prod(shapes.get(name, (_MOST,))) < _MOST for name in deciding):
+            options = " ".join(
+                f"--shape {name}={','.join(['N'] * math.prod(shapes[name]))}" for name in deciding
+            )
+            plural = "values" if len(deciding) > 1 else "value"
+            return f"{told}; fix the {plural} of what decides it with {options}"
+        return f"{told}; only static shapes are supported"
     return f"the shape of output '{output}' depends on the data; only static shapes are supported"
+
+
+def _deciding_inputs(graph: onnx.GraphProto, name: str) -> list[str]:
+    """Return the inputs of a graph that a value is computed of."""
+    makers = {output: node for node in graph.node for output in node.output}
+    inputs = {value.name for value in graph.input}
+    waiting, seen = [name], {name}
+    found = []
+    while waiting:
+        each = waiting.pop()
+        if each in inputs:
+            found.append(each)
+        for read in makers[each].input if each in makers else ():
+            if read and read not in seen:
+                seen.add(read)
+                waiting.append(read)
+    return sorted(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from neocpu.foundation.units import duration, plural, size
 
@@ -39,10 +39,6 @@ def call_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [] if took is None else [("a call took", f"{duration(took)}, where it was compiled")]
 
 
-_TRUSTED: Final = ("measured", "borrowed", "estimated")
-"""What costs are from, what is known best first."""
-
-
 def cost_sources(plan: Mapping[str, Any]) -> dict[str, int]:
     """Return how many convolutions' costs come from where, what is known best first.
 
@@ -50,10 +46,11 @@ def cost_sources(plan: Mapping[str, Any]) -> dict[str, int]:
     threads`` and ``estimated``.
     """
     found = Counter(op["cost_source"] for op in plan["ops"] if op["kind"] == "conv2d")
-    order = sorted(
-        found, key=lambda source: (_TRUSTED.index(source.split()[0].rstrip(",")), source)
-    )
-    return {name: found[name] for name in order}
+
+    def doubt(source: str) -> tuple[bool, bool, str]:
+        return source.startswith("estimated"), source.startswith("borrowed"), source
+
+    return {name: found[name] for name in sorted(found, key=doubt)}
 
 
 def sources_text(sources: Mapping[str, int]) -> str:

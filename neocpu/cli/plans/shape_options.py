@@ -42,7 +42,8 @@ shape_set = click.option(
     callback=signatures_of,
     metavar="NAME:D0,D1,…",
     help="The whole shape of an input with dynamic dimensions; or NAME=16000: the extent of a "
-    "named dimension, or an input's value, which is constant from then on. Repeatable. A set of "
+    "named dimension, or an input's value, which is constant from then on (of several elements "
+    "NAME=480,640). Repeatable. A set of "
     "shapes, each with a plan in the one file: 'x:{1,4,16},3,224,{224,320}' (all combinations; in "
     "quotes, or the shell takes the braces), one input repeated, or batch=1..16 (the ends, and the "
     "powers of two between; of several dimensions all combinations).",

@@ -8,7 +8,7 @@ import onnx
 
 from neocpu.foundation.errors import UsageError
 from neocpu.frontend.shapes import real_inputs, static_dims
-from neocpu.input_shapes import InputShapes
+from neocpu.input_shapes import InputShapes, value_text
 
 
 def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
@@ -38,15 +38,20 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
     ]
     names = {dim.dim_param for *_, dim in dims if dim.dim_param} - known
-    extents = {name: extent for name, extent in shapes.values.items() if name in names}
-    for name, extent in extents.items():
-        if extent < 1 or extent != int(extent):
-            raise UsageError(f"--shape {name}={extent}: a dimension is a whole number, 1 or more")
+    extents = {}
+    for name, extent in shapes.values.items():
+        if name not in names:
+            continue
+        if isinstance(extent, tuple) or extent < 1 or extent != int(extent):
+            raise UsageError(
+                f"--shape {name}={value_text(extent)}: a dimension is a whole number, 1 or more"
+            )
+        extents[name] = int(extent)
     found = {}
     for value, axis, dim in dims:
         if dim.dim_param in extents:
-            _check_agrees(value.name, axis, dim.dim_param, int(extents[dim.dim_param]), shapes)
-            dim.dim_value = int(extents[dim.dim_param])
+            _check_agrees(value.name, axis, dim.dim_param, extents[dim.dim_param], shapes)
+            dim.dim_value = extents[dim.dim_param]
             found[value.name] = value
     named = {name: shape for name, value in found.items() if (shape := static_dims(value))}
     values = {name: each for name, each in shapes.values.items() if name not in extents}

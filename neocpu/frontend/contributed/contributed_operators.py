@@ -19,7 +19,7 @@ from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
 from neocpu.frontend.opsets.opset_raising import raise_opset
 from neocpu.frontend.rewrites import optional_input
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 
 CONTRIBUTED: Final = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -280,7 +280,7 @@ def _is_written(node: onnx.NodeProto) -> bool:
 def _expanded(
     node: onnx.NodeProto, graph: onnx.GraphProto, prefix: str
 ) -> Sequence[onnx.NodeProto]:
-    writer, attributes = NodeWriter(prefix), attributes_of(node)
+    writer, attributes = NodeWriter(prefix, node_name(node)), attributes_of(node)
     try:
         _WRITTEN[node.op_type](_Node(writer, node.input, node.output, attributes))
     except ValueError as error:

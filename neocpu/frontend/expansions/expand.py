@@ -26,7 +26,7 @@ from neocpu.frontend.expansions.writer import Graph, Writer
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_writer import free_prefix
 from neocpu.frontend.source import first_line
-from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 
 EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
     "AffineGrid": affine_grid,
@@ -83,7 +83,7 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 def _expanded(node: onnx.NodeProto, known: Graph, prefix: str) -> Writer | onnx.NodeProto:
     """Return what a node is written as, or the node itself."""
-    writer = Writer(prefix, node=node, graph=known)
+    writer = Writer(prefix, node_name(node), node=node, graph=known)
     expand = EXPANSIONS.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
     try:
         drop_empty(writer)

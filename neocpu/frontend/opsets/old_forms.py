@@ -12,6 +12,7 @@ from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter
 from neocpu.frontend.rewrites import is_standard, uses
+from neocpu.frontend.unsupported import node_name
 
 
 def anchor_old_resizes(proto: onnx.ModelProto) -> None:
@@ -121,7 +122,7 @@ def spread_batch_norms(proto: onnx.ModelProto) -> None:
         if len(shapes.get(node.input[1], ())) == 1:
             continue
         x, scale, bias, mean, variance = node.input
-        writer = NodeWriter(f"{node.output[0]}_spread_{index}_")
+        writer = NodeWriter(f"{node.output[0]}_spread_{index}_", node_name(node))
         epsilon = writer.const(np.float32(attributes_of(node).get("epsilon", 1e-5)))
         root = writer.op("Sqrt", writer.op("Add", variance, epsilon))
         normal = writer.op("Div", writer.op("Sub", x, mean), root)

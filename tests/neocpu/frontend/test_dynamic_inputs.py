@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.foundation.errors import ModelError, UsageError
+from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError
 from neocpu.frontend import load_model
 from neocpu.frontend.candidate_shapes import candidate_shapes
+from neocpu.input_shapes import parse_given
+from tests.neocpu.frontend.differential import ints, make_model, random
 
 FLOAT = TensorProto.FLOAT
 
@@ -144,3 +146,31 @@ def test_candidates_are_tried_once():
     assert len(shapes) == len(set(shapes)) >= 8
     assert shapes[0] == (2, 3, 224, 224)
     assert all(n == 2 and h == w for n, _, h, w in shapes)
+
+
+def _resized_by_an_input():
+    """As the decoder of Segment Anything: two floats say how large the result is."""
+    nodes = [
+        helper.make_node("Cast", ["size"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Concat", ["image", "whole"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear"),
+    ]
+    feeds = {"x": random(1, 4, 16, 16), "size": np.zeros(2, np.float32)}
+    return make_model(nodes, feeds, {"image": ints(1, 4)}, opset=17)
+
+
+def test_an_input_that_decides_a_shape_is_named_with_what_to_give():
+    with pytest.raises(UnsupportedError, match=r"Resize 'y' decides it.*shapes={'size': \(N, N\)}"):
+        load_model(_resized_by_an_input())
+
+
+def test_each_element_of_an_input_may_be_given():
+    loaded = load_model(_resized_by_an_input(), {"size": (48.0, 80.0)})
+    assert loaded.outputs[0].shape == (1, 4, 48, 80)
+    assert parse_given("size=48,80.5") == ("size", (48.0, 80.5))
+    assert parse_given("a=b=-1,2") == ("a=b", (-1.0, 2.0))
+
+
+def test_as_many_elements_must_be_given_as_there_are():
+    with pytest.raises(UsageError, match=r"shapes={'size': \(48.0, 80.0, 3.0\)}: the input is 2"):
+        load_model(_resized_by_an_input(), {"size": (48.0, 80.0, 3.0)})
