@@ -6,12 +6,15 @@ TVM's importer pads the data in an operator of its own for ``auto_pad`` and igno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 from tvm import relax
 
-from neocpu.frontend.converters.node import Node, per_channel
+from neocpu.frontend.checks.model_limits import MAX_PARTS
+from neocpu.frontend.converters.node import Node, depends_on_inputs, dtype_of, per_channel
 
 CONV = {
     2: (relax.op.nn.conv2d, "NCHW", "OIHW"),
@@ -64,6 +67,8 @@ def conv(node: Node) -> relax.Expr:
     dimensions = dimensions_of(node)
     if dimensions == 1:
         return _conv_of_rows(node)
+    if dimensions == 2 and is_product(node):
+        return add_bias(node, _product(node))
     op, data_layout, kernel_layout = CONV[dimensions]
     result = op(
         node.inputs[0],
@@ -76,6 +81,52 @@ def conv(node: Node) -> relax.Expr:
         kernel_layout=kernel_layout,
     )
     return add_bias(node, result)
+
+
+def is_product(node: Node) -> bool:
+    """Whether a convolution is a product of matrices: weights that are data no template packs."""
+    data, weights = node.inputs[:2]
+    kernel = node.shape(1)[2:]
+    return (
+        int(node.attrs.get("group", 1)) == 1
+        and math.prod(kernel) <= MAX_PARTS
+        and dtype_of(data) == "float32"
+        and depends_on_inputs(node, weights)
+    )
+
+
+def _product(node: Node) -> relax.Expr:
+    """Return the product of the weights and of what each window sees, a column of it."""
+    (batch, channels, *extents), (outs, _, *kernel) = node.shape(), node.shape(1)
+    strides, dilations = node.ints("strides", [1, 1]), node.ints("dilations", [1, 1])
+    pads = resolve_pads(node, kernel)
+    data = node.inputs[0]
+    if any(pads):
+        if min(pads) < 0:
+            raise ValueError("its pads are negative, and its weights no constants")
+        around = [0, 0, 0, 0, pads[0], pads[2], pads[1], pads[3]]
+        data = node.emit(relax.op.nn.pad(data, around))
+    rows, columns = (
+        (extents[axis] + pads[axis] + pads[2 + axis] - (kernel[axis] - 1) * dilations[axis] - 1)
+        // strides[axis]
+        + 1
+        for axis in range(2)
+    )
+    seen = []
+    for tap in product(*map(range, kernel)):
+        begins = [at * step for at, step in zip(tap, dilations, strict=True)]
+        ends = [
+            begin + (count - 1) * stride + 1
+            for begin, count, stride in zip(begins, (rows, columns), strides, strict=True)
+        ]
+        seen.append(node.emit(relax.op.strided_slice(data, [2, 3], begins, ends, strides)))
+    taps = seen[0] if len(seen) == 1 else node.emit(relax.op.concat(seen, axis=1))
+    flat = node.emit(relax.op.reshape(taps, [batch, len(seen) * channels, rows * columns]))
+    # As the taps lie: all channels of one, then those of the next.
+    order = node.emit(relax.op.permute_dims(node.inputs[1], [0, 2, 3, 1]))
+    matrix = node.emit(relax.op.reshape(order, [outs, len(seen) * channels]))
+    made = node.emit(relax.op.matmul(matrix, flat))
+    return relax.op.reshape(made, [batch, outs, rows, columns])
 
 
 def _conv_of_rows(node: Node) -> relax.Expr:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.converters.convert_conv import CONV, add_bias, dimensions_of, split_evenly
+from neocpu.frontend.converters.convert_conv import add_bias, conv, dimensions_of, split_evenly
 from neocpu.frontend.converters.node import Node, const, constant_value, dtype_of, per_channel
 
 
@@ -76,18 +76,13 @@ def conv_transpose(node: Node) -> relax.Expr:
     data, outs = node.shape(), node.shape(1)[1]
     kernels = _by_remainder(node, node.inputs[1], axes, groups)
     borders = [axis.border for axis in axes]
-    op, data_layout, kernel_layout = CONV[rank]
-    result = node.emit(
-        op(
-            node.inputs[0],
-            kernels,
-            padding=[first for first, _ in borders] + [last for _, last in borders],
-            dilation=[axis.step for axis in axes],
-            groups=groups,
-            data_layout=data_layout,
-            kernel_layout=kernel_layout,
-        )
-    )
+    attrs = {
+        "pads": [first for first, _ in borders] + [last for _, last in borders],
+        "dilations": [axis.step for axis in axes],
+        "group": groups,
+    }
+    forward = replace(node, inputs=[node.inputs[0], kernels], attrs=attrs)
+    result = node.emit(conv(forward))
     strides, rows = [axis.stride for axis in axes], [axis.rows for axis in axes]
     bias = node.optional(2)
     values = None if bias is None else constant_value(bias)

@@ -116,6 +116,25 @@ def constant_value(expr: relax.Expr) -> np.ndarray | None:
     return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
 
 
+def depends_on_inputs(node: Node, expr: relax.Expr | None) -> bool:
+    """Whether a value is computed of inputs, and not of constants alone."""
+    waiting: list[Any] = [expr]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, relax.Var):
+            bound = node.bb.lookup_binding(each)
+            if bound is None:
+                return True
+            waiting.append(bound)
+        elif isinstance(each, tvm.ir.Call):
+            waiting.extend(each.args)
+        elif isinstance(each, relax.Tuple):
+            waiting.extend(each.fields)
+        elif isinstance(each, relax.TupleGetItem):
+            waiting.append(each.tuple_value)
+    return False
+
+
 def const(array: np.ndarray) -> relax.Expr:
     """Return a Relax constant of an array's own type (`relax.const` narrows int64)."""
     return relax.const(array, str(array.dtype))

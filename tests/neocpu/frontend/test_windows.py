@@ -22,6 +22,7 @@ from tests.neocpu.frontend.differential import (
     make_model,
     one_op,
     random,
+    relax_ops,
     run_imported,
     run_onnxruntime,
 )
@@ -448,3 +449,26 @@ def test_batch_normalisation_of_each_element(shape, of):
     feeds = {"x": random(*shape)}
     model = make_model([node], feeds, statistics, opset=8, like_first_input=True)
     assert_matches_onnxruntime(model, feeds)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attrs"),
+    [
+        ((3, 3), {"pads": [1, 1, 1, 1]}),
+        ((3, 2), {"strides": [2, 1], "dilations": [1, 2], "pads": [0, 1, 2, 3]}),
+        ((1, 1), {}),
+        ((1, 1), {"strides": [2, 2]}),
+        ((3, 3), {"group": 2, "auto_pad": "SAME_UPPER"}),
+        ((3,), {"auto_pad": "SAME_LOWER"}),
+    ],
+)
+def test_convolution_by_weights_that_are_inputs(kernel, attrs):
+    feeds = {
+        "x": random(2, 4, *(9, 8)[: len(kernel)]),
+        "w": random(6, 4 // attrs.get("group", 1), *kernel, seed=1),
+    }
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attrs)
+    module = assert_matches_onnxruntime(make_model([node], feeds, {"b": random(6)}), feeds)
+    assert ("matmul" in relax_ops(module)) == (attrs.get("group", 1) == 1)
+    image = make_model([node], {"w": feeds["w"]}, {"b": random(6), "x": feeds["x"]})
+    assert_matches_onnxruntime(image, {"w": feeds["w"]})
