@@ -124,7 +124,8 @@ def _value(given: Any) -> Value:
 
 def value_text(value: Value) -> str:
     """Return a value as ``--shape`` takes it."""
-    return ",".join(f"{each:g}" for each in (value if isinstance(value, tuple) else (value,)))
+    elements = value if isinstance(value, tuple) else (value,)
+    return ",".join(f"{each}".removesuffix(".0") for each in elements)
 
 
 def _extents(name: str, shape: Any) -> tuple[int, ...]:

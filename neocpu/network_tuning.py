@@ -146,6 +146,9 @@ def _borrowed(
     key, other = lender.target, lender.workload
     there = target if key.mcpu == target.mcpu else cpu_target(key)
     records = _usable(lender.records, workload, target, there, own=other == workload)
+    if other != workload:  # what failed there may have for its steps
+        fit = _usable(records, other, there, own=False)
+        records = {scheme: each for scheme, each in fit.items() if each.result.error is None}
     if not any(record.result.error is None for record in records.values()):
         return None
     many = threads >= MANY_THREADS and key.threads != threads

@@ -6,6 +6,7 @@ much the same of every scheme, so that what was the fastest with one is without 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Final
@@ -56,5 +57,5 @@ def _pixels(one: Conv2dWorkload, other: Conv2dWorkload) -> int:
 
 
 def _distance(one: Conv2dWorkload, other: Conv2dWorkload) -> tuple[int, int]:
-    mine, theirs = ({step.kind for step in each.epilogue} for each in (one, other))
-    return _pixels(one, other), len(mine ^ theirs)
+    mine, theirs = (Counter(step.kind for step in each.epilogue) for each in (one, other))
+    return _pixels(one, other), ((mine - theirs) + (theirs - mine)).total()

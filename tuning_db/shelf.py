@@ -84,7 +84,13 @@ class Shelf:
             for subject in self._subjects:
                 self._alike.setdefault(_sizes(subject), []).append(subject)
         found = self._alike.get(_sizes(subject_text(workload, target).encode()), [])
-        return [self._parser.subject(subject)[0] for subject in found]
+        workloads = []
+        for subject in found:
+            try:
+                workloads.append(self._parser.subject(subject)[0])
+            except ValueError:  # said when its records are asked for
+                continue
+        return workloads
 
     def take_all(self) -> Iterable[tuple[Record, str]]:
         """Take what is left, in the files' order."""

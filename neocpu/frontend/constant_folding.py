@@ -6,6 +6,7 @@ would be those of onnx's evaluator, which is wrong for some.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -18,6 +19,8 @@ from onnxscript.optimizer._constant_folding import FoldConstantsPass, Replacemen
 from neocpu.numpy_operators.table import evaluator_of
 
 _UNLIMITED = 2**62
+
+_log = logging.getLogger("neocpu")
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -51,22 +54,30 @@ class FoldConstants(FoldConstantsPass):
         found = super().process_node(node, is_function)
         if found is not None or self._reached is not node or not self._is_folded(node):
             return found
-        with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
-            try:
+        try:
+            with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
                 arrays = _evaluate(node, self._opset_imports)
-            except Exception:  # whatever numpy raises: the converter says what is wrong, if it is
-                return None
-        if not all(isinstance(array, np.ndarray | np.generic | None) for array in arrays):
-            return None  # a sequence, which no constant can be
+        except Exception as error:  # whatever numpy raises: the converter says what is wrong
+            _log.debug("%s '%s' is not folded: %s", node.op_type, node.name, error)
+            return None
         if not all(map(_fits, node.outputs, arrays)):
-            return None  # what is said of shapes is refused, in the words for that
+            return None
         values = [_initializer(*each, node) for each in zip(node.outputs, arrays, strict=True)]
         return Replacement(values, [])
 
 
 def _fits(output: ir.Value, array: Array | None) -> bool:
-    """Whether a value is of the shape that was inferred of it, if one was."""
-    if array is None or output.shape is None or not output.shape.is_static():
+    """Whether a value is a tensor of the type and shape that were inferred of it, if they were.
+
+    What is said of others is refused later, in the words for that.
+    """
+    if array is None:
+        return True
+    if not isinstance(array, np.ndarray | np.generic):
+        return False  # a sequence
+    if output.dtype is not None and output.dtype != ir.tensor(np.asarray(array)).dtype:
+        return False
+    if output.shape is None or not output.shape.is_static():
         return True
     return tuple(output.shape.numpy()) == np.shape(array)
 
@@ -105,4 +116,5 @@ def _evaluate(node: ir.Node, opsets: dict[str, int]) -> list[Array | None]:
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     found = evaluator_of(helper.make_model(graph, opset_imports=imports)).run(made, given)
     by_name = dict(zip(made, found, strict=True))
-    return [by_name.get(name) for name in proto.output]
+    # ONNX's form leaves out outputs without names at the end.
+    return [by_name.get(output.name or "") for output in node.outputs]

@@ -12,6 +12,7 @@ from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype, tensor
 from neocpu.custom_operators.registry import find_operator
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.control_flow.loop_nodes import declared, kinds_of
+from neocpu.frontend.rewrites import is_standard
 from neocpu.frontend.unsupported import OWN_DOMAIN, node_name
 
 
@@ -69,7 +70,7 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 def _unpooled(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return what MaxUnpool makes of a shape that it is given, which ONNX does not look at."""
-    nodes = [node for node in graph.node if node.op_type == "MaxUnpool" and len(node.input) > 2]
+    nodes = [node for node in graph.node if is_standard(node, "MaxUnpool") and len(node.input) > 2]
     if not nodes:
         return []
     constants, kinds = constant_tensors(graph), kinds_of(graph)

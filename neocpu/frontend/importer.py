@@ -54,7 +54,6 @@ _CONVERTERS_OF: Mapping[str, Mapping[str, Callable[[Node], relax.Expr]]] = {
     DOMAIN: ROW_CONVERTERS,
 }
 """Our own, by domain."""
-# Operators of ONNX Runtime's own domain that TVM's importer knows.
 
 
 def import_relax(model: LoadedModel) -> tvm.IRModule:

@@ -40,19 +40,18 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
             hint = hint or f"; the inputs are {', '.join(map(repr, inputs))}"
             if named:
                 hint += f"; the named dimensions are {', '.join(map(repr, named))}"
-            raise UsageError(
-                f"--shape {name}={value_text(number)}: the model has no such input{hint}"
-            )
+            raise UsageError(f"{text}: the model has no such input{hint}")
         _check_kind(inputs[name])
         tensor = inputs[name].type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        shape = [max(dim.dim_value, 1) for dim in tensor.shape.dim]
-        count = math.prod(shape)
-        if count != (len(number) if isinstance(number, tuple) else 1):
-            example = ",".join(["0"] * min(count, 9))
+        count = len(number) if isinstance(number, tuple) else 1
+        shape = _filled([dim.dim_value for dim in tensor.shape.dim], count)
+        size = math.prod(shape)
+        if size != count:
+            example = ",".join(["0"] * min(size, 9))
             raise UsageError(
                 f"{text}: the input is {'x'.join(map(str, shape))}, whose value is given as "
-                f"{name}={example}{',…' if count > 9 else ''}, and whose shape as "
+                f"{name}={example}{',…' if size > 9 else ''}, and whose shape as "
                 f"{name}:{','.join(map(str, shape))}"
             )
         whole = np.array(number).reshape(shape)
@@ -61,6 +60,14 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
             raise UsageError(f"{text}: the input holds {dtype} numbers")
         arrays[name] = array
     fix_inputs(graph, arrays)
+
+
+def _filled(extents: Sequence[int], count: int) -> list[int]:
+    """Return a shape for so many elements: an open extent is what is left, or 1."""
+    others = math.prod(extent for extent in extents if extent > 0)
+    is_open = [extent <= 0 for extent in extents]
+    left = count // others if sum(is_open) == 1 and count % others == 0 else 1
+    return [max(left, 1) if free else each for each, free in zip(extents, is_open, strict=True)]
 
 
 def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -1,7 +1,7 @@
 """Raise the opset, inline functions, fold constants and drop what has no effect.
 
 Folding, dead code, identities and common subexpressions are onnxscript's and onnx_ir's, ONNX's own
-optimizer: they evaluate with onnx's reference implementation and never copy weights. (onnxslim
+optimizer: they never copy weights. Values are those of `neocpu.numpy_operators`. (onnxslim
 folds through ONNX Runtime, which is no dependency of ours, and silently folds nothing without it.)
 """
 
@@ -115,6 +115,9 @@ def _modernise(light: Skeleton, counted: bool) -> Skeleton:
     if needs_flattening(proto):
         proto, inner = _flatten(proto, weights.keys(), counted)
         weights |= inner
+    elif (expanded := expand_contributed(proto)) is not proto:  # what functions had
+        light = strip_weights(expanded)
+        proto, weights = light.model, {**weights, **light.weights}
     refuse_missing_inputs(proto)
     refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
     refuse_arguments(proto.graph)

@@ -31,6 +31,13 @@ class Skeleton:
     model: onnx.ModelProto
     weights: Mapping[str, onnx.TensorProto]
 
+    def restore(self, model: onnx.ModelProto) -> None:
+        """Put the weights into a model that was made of the skeleton, in place."""
+        kept = [value for value in model.graph.input if value.name not in self.weights]
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+        model.graph.initializer.extend(self.weights.values())
+
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
     """Return the size of a tensor's data, in bytes, from its declared shape and type."""

@@ -114,6 +114,8 @@ def _coordinates(extent: int, size: int, factor: float, mode: str) -> Array:
     if mode == "pytorch_half_pixel" and extent == 1:
         return np.zeros(extent)
     half_pixel = (out + 0.5) / scale - 0.5
+    if mode == "tf_half_pixel_for_nn":
+        return half_pixel + 0.5
     if mode == "half_pixel_symmetric":
         return half_pixel + size / 2 * (1 - extent / (scale * size))
     return half_pixel

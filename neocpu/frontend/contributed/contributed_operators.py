@@ -13,13 +13,15 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+import onnx.inliner
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
-from neocpu.frontend.opsets.opset_raising import raise_opset
+from neocpu.frontend.opsets.opset_raising import named, raise_opset
 from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
+from neocpu.frontend.weightless_model import strip_weights
 
 CONTRIBUTED: Final = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -28,7 +30,10 @@ _OPSET: Final = 21
 """The first that has all operators that are written here."""
 
 _EPSILON: Final = 1e-12
-"""What normalisations add to a variance where the node does not say."""
+"""What normalisations of sums add to a variance where the node does not say."""
+
+_EPSILON_ALONE: Final = 1e-5
+"""What SimplifiedLayerNormalization adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,35 +114,54 @@ def _matmul(node: _Node) -> None:
     node.make("Mul", product, node.scalar(alpha, product))
 
 
-def _activated(node: _Node, value: str, parameters: Sequence[float]) -> None:
-    """Write the activation that a node names, with its parameters in their order."""
+_NUMBERS: Final = ("alpha", "beta", "gamma")
+
+_PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Clip": ("low", "high"),
+    "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Selu": ("alpha", "gamma"),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
+    "ThresholdedRelu": ("alpha",),
+}
+"""By activation, its parameters in their order."""
+
+
+def _activated(node: _Node, value: str, parameters: Mapping[str, float]) -> None:
+    """Write the activation that a node names, with those of its parameters that are given."""
     kind = node.attributes.get("activation", b"").decode()
-    names = {"HardSigmoid": ("alpha", "beta"), "Selu": ("alpha", "gamma")}.get(kind, ("alpha",))
-    if kind == "":
-        node.make("Identity", value)
-    elif kind == "Clip":
-        low, high = (node.scalar(each, value) for each in parameters)
-        node.make("Clip", value, low, high)
-    elif kind in ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"):
-        node.make(kind, value)
-    elif kind in ("Elu", "HardSigmoid", "LeakyRelu", "Selu", "ThresholdedRelu"):
-        node.make(kind, value, **dict(zip(names, parameters, strict=False)))
-    else:
+    if kind and kind not in _PARAMETERS:
         raise ValueError(f"its activation '{kind}' is not supported")
+    given = {name: each for name, each in parameters.items() if name in _PARAMETERS.get(kind, ())}
+    if kind == "Clip":
+        if len(given) < 2:
+            raise ValueError("its activation 'Clip' lacks its two bounds")
+        low, high = (node.scalar(given[name], value) for name in _PARAMETERS["Clip"])
+        node.make("Clip", value, low, high)
+    else:
+        node.make(kind or "Identity", value, **given)
 
 
 def _gemm(node: _Node) -> None:
     names = ("alpha", "beta", "transA", "transB")
     product = node.op("Gemm", *node.inputs, **_chosen(node, names))
-    kinds = ("activation_alpha", "activation_beta", "activation_gamma")
-    _activated(node, product, [*_chosen(node, kinds).values()])
+    given = {name: node.attributes.get(f"activation_{name}") for name in _NUMBERS}
+    _activated(node, product, {name: each for name, each in given.items() if each is not None})
 
 
 def _conv(node: _Node) -> None:
     names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     bias = [node.input(2)] if node.input(2) else []
     product = node.op("Conv", node.input(0), node.input(1), *bias, **_chosen(node, names))
-    _activated(node, node.sum(product, node.input(3)), node.attributes.get("activation_params", []))
+    numbers = node.attributes.get("activation_params", [])
+    kind = node.attributes.get("activation", b"").decode()
+    given = dict(zip(_PARAMETERS.get(kind, ()), numbers, strict=False))
+    _activated(node, node.sum(product, node.input(3)), given)
 
 
 def _chosen(node: _Node, names: Sequence[str]) -> dict[str, Any]:
@@ -160,13 +184,14 @@ def _skip_layer_norm(node: _Node) -> None:
 
 
 def _skip_root_mean_square_norm(node: _Node) -> None:
-    _root_mean_square(node, _skipped(node, node.input(3)), node.input(2))
+    total = _skipped(node, node.input(3))
+    _root_mean_square(node, total, node.input(2), _EPSILON, inverse=node.output(2))
 
 
 def _root_mean_square_norm(node: _Node) -> None:
     if node.attributes.get("axis", -1) != -1:
-        raise ValueError("its axis is not the last one")
-    _root_mean_square(node, node.input(0), node.input(1))
+        raise ValueError("its axis is not -1")
+    _root_mean_square(node, node.input(0), node.input(1), _EPSILON_ALONE, inverse=node.output(1))
 
 
 def _skipped(node: _Node, bias: str) -> str:
@@ -175,11 +200,13 @@ def _skipped(node: _Node, bias: str) -> str:
     return node.op("Identity", total, output=node.output(3)) if node.output(3) else total
 
 
-def _root_mean_square(node: _Node, data: str, scale: str) -> None:
+def _root_mean_square(node: _Node, data: str, scale: str, least: float, *, inverse: str) -> None:
     last = node.writer.const(np.array([-1]))
     mean = node.op("ReduceMean", node.op("Mul", data, data), last, keepdims=1)
-    epsilon = node.scalar(float(node.attributes.get("epsilon", _EPSILON)), data)
+    epsilon = node.scalar(float(node.attributes.get("epsilon", least)), data)
     root = node.op("Sqrt", node.op("Add", mean, epsilon))
+    if inverse:
+        node.op("Reciprocal", root, output=inverse)
     node.make("Mul", node.op("Div", data, root), scale)
 
 
@@ -245,21 +272,26 @@ def expand_contributed(model: onnx.ModelProto) -> onnx.ModelProto:
     Parameters
     ----------
     model : onnx.ModelProto
-        Without control flow. Functions of its own stay as they are.
+        Without control flow.
 
     Raises
     ------
     UnsupportedError
         Of an operator of a form that is not supported, or if the model cannot be raised.
     """
-    found = [node for node in model.graph.node if _is_written(node)]
-    if not found:
+    bodies = (node for function in model.functions for node in function.node)
+    if not any(map(_is_written, (*model.graph.node, *bodies))):
         return model
-    for node in found:
+    if model.functions:  # which no raised model has
+        with named("inline the model's functions"):
+            model = onnx.inliner.inline_local_functions(model, convert_version=True)
+    for node in filter(_is_written, model.graph.node):
         node.domain = CONTRIBUTED
     if all(each.domain != CONTRIBUTED for each in model.opset_import):
         model.opset_import.append(onnx.helper.make_opsetid(CONTRIBUTED, 1))
-    raised = raise_opset(model, _OPSET)
+    light = strip_weights(model)
+    raised = raise_opset(light.model, _OPSET)
+    light.restore(raised)
     graph = raised.graph
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
     prefix = free_prefix(taken, "contributed_")
@@ -285,5 +317,8 @@ def _expanded(
         _WRITTEN[node.op_type](_Node(writer, node.input, node.output, attributes))
     except ValueError as error:
         raise UnsupportedError(f"cannot compile {describe(node)}: {error}") from error
+    made = {name for each in writer.nodes for name in each.output}
+    if lacking := [name for name in node.output if name and name not in made]:
+        raise UnsupportedError(f"cannot compile {describe(node)}: '{lacking[0]}' is not supported")
     graph.initializer.extend(writer.tensors)
     return writer.nodes

@@ -16,6 +16,9 @@ from tvm import relax
 from neocpu.frontend.checks.model_limits import MAX_PARTS
 from neocpu.frontend.converters.node import Node, depends_on_inputs, dtype_of, per_channel
 
+MOST_COLUMNS = 1 << 24
+"""Elements of a copy of the data with one for each tap, at most: 64 MiB."""
+
 CONV = {
     2: (relax.op.nn.conv2d, "NCHW", "OIHW"),
     3: (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
@@ -87,8 +90,11 @@ def is_product(node: Node) -> bool:
     """Whether a convolution is a product of matrices: weights that are data no template packs."""
     data, weights = node.inputs[:2]
     kernel = node.shape(1)[2:]
+    columns = math.prod(kernel) * math.prod(node.shape())
     return (
-        int(node.attrs.get("group", 1)) == 1
+        columns <= MOST_COLUMNS
+        and min(resolve_pads(node, kernel)) >= 0
+        and int(node.attrs.get("group", 1)) == 1
         and math.prod(kernel) <= MAX_PARTS
         and dtype_of(data) == "float32"
         and depends_on_inputs(node, weights)
@@ -102,8 +108,6 @@ def _product(node: Node) -> relax.Expr:
     pads = resolve_pads(node, kernel)
     data = node.inputs[0]
     if any(pads):
-        if min(pads) < 0:
-            raise ValueError("its pads are negative, and its weights no constants")
         around = [0, 0, 0, 0, pads[0], pads[2], pads[1], pads[3]]
         data = node.emit(relax.op.nn.pad(data, around))
     rows, columns = (

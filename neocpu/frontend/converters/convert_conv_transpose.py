@@ -58,8 +58,17 @@ class _Axis:
     def border(self) -> tuple[int, int]:
         """Zeros around the data: what is beyond them, too, may be asked for."""
         reach = (self.taps - 1) * self.step
+        first, last = reach - self.begin, self.output - self.extent + self.begin
+        if self.stride == 1 and min(first, last) >= 0:  # nothing that is not asked for
+            return first, last
         rows = -(-(self.begin + self.output) // self.stride)
         return reach, max(reach, rows - self.extent)
+
+    @property
+    def skipped(self) -> int:
+        """Outputs of the convolution in front of those that are asked for."""
+        reach = (self.taps - 1) * self.step
+        return self.begin - (reach - self.border[0]) if self.stride == 1 else self.begin
 
     @property
     def rows(self) -> int:
@@ -191,8 +200,8 @@ def _shuffled(
 
 
 def _cropped(node: Node, result: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
-    begins = [axis.begin for axis in axes]
-    ends = [axis.begin + axis.output for axis in axes]
+    begins = [axis.skipped for axis in axes]
+    ends = [axis.skipped + axis.output for axis in axes]
     if not any(begins) and ends == [axis.rows * axis.stride for axis in axes]:
         return result
     return node.emit(relax.op.strided_slice(result, [*range(2, 2 + len(axes))], begins, ends))

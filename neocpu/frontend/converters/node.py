@@ -119,9 +119,11 @@ def constant_value(expr: relax.Expr) -> np.ndarray | None:
 def depends_on_inputs(node: Node, expr: relax.Expr | None) -> bool:
     """Whether a value is computed of inputs, and not of constants alone."""
     waiting: list[Any] = [expr]
+    seen: set[relax.Var] = set()
     while waiting:
         each = waiting.pop()
-        if isinstance(each, relax.Var):
+        if isinstance(each, relax.Var) and each not in seen:
+            seen.add(each)
             bound = node.bb.lookup_binding(each)
             if bound is None:
                 return True

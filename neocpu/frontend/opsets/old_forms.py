@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 
+from neocpu.foundation.errors import ModelError
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter
 from neocpu.frontend.rewrites import is_standard, uses
-from neocpu.frontend.unsupported import node_name
+from neocpu.frontend.unsupported import describe, node_name
 
 
 def anchor_old_resizes(proto: onnx.ModelProto) -> None:
@@ -112,14 +113,17 @@ def spread_batch_norms(proto: onnx.ModelProto) -> None:
     Their statistics are of each element of an image. MXNet writes the attribute of vectors, too,
     whose statistics are of each channel: these are what newer ones are.
     """
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}
-    shapes |= known_shapes(proto.graph)
+    shapes = dict(known_shapes(onnx.shape_inference.infer_shapes(proto).graph))
+    constants = constant_tensors(proto.graph)
+    shapes |= {name: tuple(tensor.dims) for name, tensor in constants.items()}
     for index, node in reversed(list(enumerate(proto.graph.node))):
         flat = [a for a in node.attribute if a.name == "spatial" and not a.i]
         if not is_standard(node, "BatchNormalization") or not flat:
             continue
         node.attribute.remove(flat[0])
-        if len(shapes.get(node.input[1], ())) == 1:
+        if node.input[1] not in shapes:
+            raise ModelError(f"{describe(node)}: the shape of its scale is not known")
+        if len(shapes[node.input[1]]) == 1:
             continue
         x, scale, bias, mean, variance = node.input
         writer = NodeWriter(f"{node.output[0]}_spread_{index}_", node_name(node))

@@ -115,3 +115,22 @@ def test_pads_that_become_attributes_change_nothing(data):
     expected = run_reference(made, {"x": x})["y"]
     actual = run_reference(load_model(made).simplified, {"x": x})["y"]
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_outputs_that_are_left_out():
+    node = helper.make_node("MaxPool", ["k"], ["c", ""], kernel_shape=[2, 2])
+    nodes = [node, helper.make_node("Add", ["x", "c"], ["y"])]
+    made = make_model(nodes, {"x": random(1, 2, 3, 3)}, {"k": random(1, 2, 4, 4)})
+    assert [each.op_type for each in simplify_model(made).graph.node] == ["Add"]
+
+
+def test_statistics_that_nodes_make():
+    """As MXNet writes them, ``spatial=0`` and a statistic per channel, here in Constant nodes."""
+    nodes = [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.abs(random(3))))
+        for name in "sbmv"
+    ]
+    nodes.append(helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y"], spatial=0))
+    x = random(1, 3, 4, 3)
+    made = make_model(nodes, {"x": x}, opset=8, like_first_input=True)
+    assert "BatchNormalization" in {each.op_type for each in load_model(made).simplified.graph.node}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from differential import assert_matches_onnxruntime, floats, random
+from differential import assert_matches_onnxruntime, floats, random, run_onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
@@ -153,3 +153,52 @@ def test_an_unknown_activation_is_named():
     )
     with pytest.raises(UnsupportedError, match="FusedConv 'y': its activation 'Mystery' is not"):
         load_model(made)
+
+
+def test_within_functions():
+    inner = helper.make_node("QuickGelu", ["a"], ["b"], domain="com.microsoft")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    function = helper.make_function("mine", "F", ["a"], ["b"], [inner], opsets)
+    nodes = [
+        helper.make_node("F", ["x"], ["f"], domain="mine"),
+        helper.make_node("QuickGelu", ["f"], ["y"], domain="com.microsoft"),
+    ]
+    made = model(nodes, {"x": X}, {}, ["y"], 17)
+    made.opset_import.append(helper.make_opsetid("mine", 1))
+    made.functions.append(function)
+    assert_matches_onnxruntime(made, {"x": X})
+
+
+def test_large_weights_are_no_part_of_what_is_raised():
+    constants = {"w": random(64, 40, seed=1), "b": random(40)}
+    check("FusedGemm", ["x", "w", "b"], {"x": random(3, 64)}, constants, activation="Relu")
+
+
+def test_epsilons_are_onnxruntimes():
+    for op, least in (
+        ("SimplifiedLayerNormalization", 1e-5),
+        ("SkipLayerNormalization", 1e-12),
+        ("SkipSimplifiedLayerNormalization", 1e-12),
+    ):
+        names = ["x", "g"] if op.startswith("Simpl") else ["x", "s", "g"]
+        small = {"x": X * 1e-3, "s": SKIP * 1e-3}
+        feeds = {name: small[name] for name in names if name != "g"}
+        domain = "" if op.startswith("Simpl") else "com.microsoft"
+        node = helper.make_node(op, names, ["y"], domain=domain)
+        made = model([node], feeds, {"g": VECTORS["g"]}, ["y"], 17)
+        assert_matches_onnxruntime(made, feeds)
+        total = np.add.reduce(list(feeds.values())).astype(np.float64)
+        if op.startswith("Simpl"):
+            root = np.sqrt((total**2).mean(-1, keepdims=True) + least)
+            (found,) = run_onnxruntime(made, feeds)
+            np.testing.assert_allclose(found, total / root * VECTORS["g"], rtol=1e-4)
+
+
+def test_parameters_go_by_their_names():
+    constants = {"w": random(4, 5, seed=1), "b": BIAS}
+    check(
+        *("FusedGemm", ["x", "w", "b"], {"x": random(3, 4)}, constants),
+        activation="HardSigmoid",
+        activation_alpha=0.2,
+        activation_beta=0.3,
+    )

@@ -171,6 +171,13 @@ def test_each_element_of_an_input_may_be_given():
     assert parse_given("a=b=-1,2") == ("a=b", (-1.0, 2.0))
 
 
+def test_an_open_length_is_that_of_the_value():
+    feeds = {"x": random(1, 4, 4, 4), "size": ints(0)}
+    net = make_model([helper.make_node("Reshape", ["x", "size"], ["y"])], feeds)
+    net.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "n"
+    assert load_model(net, {"size": (8.0, 8.0)}).outputs[0].shape == (8, 8)
+
+
 def test_as_many_elements_must_be_given_as_there_are():
     with pytest.raises(UsageError, match=r"shapes={'size': \(48.0, 80.0, 3.0\)}: the input is 2"):
         load_model(_resized_by_an_input(), {"size": (48.0, 80.0, 3.0)})
