@@ -209,8 +209,8 @@ BUGS = (
     Bug(
         "sort: negative scores in falling order",
         "schedules/operators/ranking/radix_sort.py",
-        "key = tirx.Select(negative, bits, ",
-        "key = tirx.Select(negative, T.bitwise_not(bits), ",
+        "key = tirx.Select(negative, raw, ",
+        "key = tirx.Select(negative, T.bitwise_not(raw), ",
         (f"{_RANKING}top_k.py", f"{_RANKING}non_max_suppression.py"),
     ),
     Bug(

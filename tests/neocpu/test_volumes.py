@@ -157,7 +157,8 @@ def test_transposed_convolutions(kernel, attrs, batch):
     plan = check(make_model(nodes, {"x": x}, constants), x)
     # What is cut of the depth of several volumes is cut where they are volumes: one kernel shuffles
     # and cuts there, in plain layout.
-    is_cut = attrs.get("pads", [0])[0] > 0
+    # With a stride of 1 nothing is computed that would be cut.
+    is_cut = attrs.get("pads", [0])[0] > 0 and attrs["strides"][0] > 1
     plain = [
         each for each in plan["kernels"] if each["kind"] == "other" and "slice" in each["kernel"]
     ]

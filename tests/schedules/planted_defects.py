@@ -174,8 +174,8 @@ def join() -> Kernel:
 
 
 def top_k() -> Kernel:
-    outputs = [unwritten((3, 7, 1)), unwritten((3, 7, 1), "int64")]
-    return Kernel(lower_top_k((3, 99, 1), 7, largest=True), [normal((3, 99, 1))], outputs)
+    outputs = [unwritten((3, 17, 1)), unwritten((3, 17, 1), "int64")]
+    return Kernel(lower_top_k((3, 99, 1), 17, largest=True), [normal((3, 99, 1))], outputs)
 
 
 def non_max_suppression() -> Kernel:

@@ -191,12 +191,14 @@ def _shuffled(
 ) -> relax.Expr:
     """Put the remainders between each other: of each group and output, which are ``channels``."""
     batch, groups, outs = channels
-    rank = len(strides)
-    split = relax.op.reshape(result, [batch, groups, *strides, outs, *rows])
-    places = [place for axis in range(rank) for place in (3 + rank + axis, 2 + axis)]
-    order = node.emit(relax.op.permute_dims(node.emit(split), [0, 1, 2 + rank, *places]))
+    rank, grouped = len(strides), [groups] if groups > 1 else []
+    first = 1 + len(grouped)
+    split = relax.op.reshape(result, [batch, *grouped, *strides, outs, *rows])
+    places = [place for axis in range(rank) for place in (first + 1 + rank + axis, first + axis)]
+    order = [*range(first), first + rank, *places]
+    moved = node.emit(relax.op.permute_dims(node.emit(split), order))
     extents = [count * stride for count, stride in zip(rows, strides, strict=True)]
-    return node.emit(relax.op.reshape(order, [batch, groups * outs, *extents]))
+    return node.emit(relax.op.reshape(moved, [batch, groups * outs, *extents]))
 
 
 def _cropped(node: Node, result: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
