@@ -144,6 +144,6 @@ def _text(signature: Mapping[str, Given]) -> str:
     return " ".join(
         f"{name}={given}"
         if isinstance(given, int | float)
-        else f"{name}{':='[bool(given) and isinstance(given[0], float)]}{','.join(map(str, given))}"
+        else f"{name}{':='[len(given) > 0 and isinstance(given[0], float)]}{','.join(map(str, given))}"
         for name, given in signature.items()
     )
