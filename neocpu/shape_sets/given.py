@@ -141,9 +141,11 @@ def _check_count(count: int) -> None:
 
 
 def _text(signature: Mapping[str, Given]) -> str:
-    return " ".join(
-        f"{name}={given}"
-        if isinstance(given, int | float)
-        else f"{name}{':='[len(given) > 0 and isinstance(given[0], float)]}{','.join(map(str, given))}"
-        for name, given in signature.items()
-    )
+    return " ".join(_given_text(name, given) for name, given in signature.items())
+
+
+def _given_text(name: str, given: Given) -> str:
+    if isinstance(given, int | float):
+        return f"{name}={given}"
+    is_value = len(given) > 0 and isinstance(given[0], float)
+    return f"{name}{'=' if is_value else ':'}{','.join(map(str, given))}"
