@@ -144,14 +144,15 @@ def _borrowed(
 ) -> Measured | None:
     """Return another's records as they would have been measured here; None if none of them fits."""
     key, other = lender.target, lender.workload
+    is_cousin, is_elsewhere = other != workload, key != TargetKey.of(target, threads)
     there = target if key.mcpu == target.mcpu else cpu_target(key)
-    records = _usable(lender.records, workload, target, there, own=other == workload)
-    if other != workload:  # what failed there may have for its steps
-        fit = _usable(records, other, there, own=False)
-        records = {scheme: each for scheme, each in fit.items() if each.result.error is None}
+    records = _usable(lender.records, workload, target, there, own=not is_cousin)
+    if is_cousin:  # whose failures may be those of its steps
+        usable = _usable(records, other, there, own=False)
+        records = {scheme: each for scheme, each in usable.items() if each.result.error is None}
     if not any(record.result.error is None for record in records.values()):
         return None
-    many = threads >= MANY_THREADS and key.threads != threads
+    many = threads >= MANY_THREADS and is_elsewhere
     ratio = statistics.median(
         registry.estimate(workload, scheme, target, key.threads if many else threads)
         / registry.estimate(other, scheme, there, key.threads)
@@ -164,10 +165,8 @@ def _borrowed(
             scheme: best and best * _on_many(workload, scheme, target, threads, key.threads)
             for scheme, best in known.items()
         }
-    source = "" if other == workload else BORROWED
-    if key != TargetKey.of(target, threads):
-        where = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
-        source = f"{source}, {where}" if source else where
+    where = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
+    source = ", ".join([BORROWED] * is_cousin + [where] * is_elsewhere)
     return Measured(known, source, newest_day(records.values()))
 
 

@@ -84,7 +84,6 @@ class Store:
         self._shelf = shelf
         self._records: dict[str, dict[Scheme, Record]] = {}
         self._targets: set[TargetKey] = set()
-        self._noted: set[str] = set()
         self._by_shape: dict[tuple[Hashable, TargetKey], list[Workload]] = {}
         self._digest = hashlib.sha256()
 
@@ -230,8 +229,9 @@ class Store:
     def _add_older(self, records: Iterable[tuple[Record, str]]) -> None:
         older: dict[str, dict[Scheme, Record]] = {}
         for record, key in filter(self._is_current, records):
+            if key not in older and key not in self._records:
+                self._note(record)
             older.setdefault(key, {})[record.scheme] = record
-            self._note(record, key)
         for key, by_scheme in older.items():
             self._records[key] = by_scheme | self._records.get(key, {})
 
@@ -239,15 +239,14 @@ class Store:
         if self._is_current(keyed):
             record, key = keyed
             self._targets.add(record.target)
-            self._note(record, key)
+            if key not in self._records:
+                self._note(record)
             self._records.setdefault(key, {})[record.scheme] = record
 
-    def _note(self, record: Record, key: str) -> None:
-        """Note a workload, before its first record is added."""
-        if key not in self._noted:
-            self._noted.add(key)
-            place = shape_of(record.workload), record.target
-            self._by_shape.setdefault(place, []).append(record.workload)
+    def _note(self, record: Record) -> None:
+        """Note the workload of its first record on a target."""
+        place = shape_of(record.workload), record.target
+        self._by_shape.setdefault(place, []).append(record.workload)
 
     def _is_current(self, keyed: tuple[Record, str]) -> bool:
         record, _ = keyed

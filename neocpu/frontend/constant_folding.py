@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx import helper
 from onnxscript.optimizer._constant_folding import FoldConstantsPass, Replacement
 
-from neocpu.numpy_operators.table import evaluator_of
+from neocpu.numpy_operators.table import evaluator_of_nodes
 
 _UNLIMITED = 2**62
 
@@ -102,19 +102,13 @@ def _evaluate(node: ir.Node, opsets: dict[str, int]) -> list[Array | None]:
     """Return the outputs of a node on constants; None for those that are left out."""
     proto = ir.to_proto(node)
     given = {
-        value.name: value.const_value.numpy()
+        value.name or "": value.const_value.numpy()
         for value in node.inputs
         if value is not None and value.const_value is not None
     }
     made = [name for name in proto.output if name]
-    graph = helper.make_graph(
-        [proto],
-        "constant",
-        [helper.make_empty_tensor_value_info(name) for name in given],
-        [helper.make_empty_tensor_value_info(name) for name in made],
-    )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    found = evaluator_of(helper.make_model(graph, opset_imports=imports)).run(made, given)
+    found = evaluator_of_nodes([proto], given, made, imports).run(made, given)
     by_name = dict(zip(made, found, strict=True))
     # ONNX's form leaves out outputs without names at the end.
     return [by_name.get(output.name or "") for output in node.outputs]

@@ -16,7 +16,6 @@ from functools import partial
 
 import numpy as np
 import onnx
-import onnx.inliner
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
@@ -30,7 +29,7 @@ from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.foldable import is_foldable
-from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset
+from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset, without_functions
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads, state_resized
@@ -107,9 +106,7 @@ def _modernise(light: Skeleton, counted: bool) -> Skeleton:
     proto.graph.input.extend(inputs)
     _forget_shapes(proto.graph)
     proto.ir_version = IR_VERSION
-    if proto.functions:
-        with named("inline the model's functions"):
-            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    proto = without_functions(proto)
     weights = dict(light.weights)
     replace_loops(proto)
     if needs_flattening(proto):

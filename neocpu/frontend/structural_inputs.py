@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import onnx
@@ -56,29 +56,34 @@ STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {
 
 
 def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the inputs of a model whose values decide a shape, or how an operator works.
+    """Return the inputs of a model whose values decide a shape, or how an operator works."""
+    nodes = all_nodes(model.graph.node)
+    return inputs_behind(model.graph, (name for node in nodes for name in operands(node)))
 
-    What an operand is computed from counts too, unless that goes through `Shape` or `Size`, which
-    look at no value.
+
+def inputs_behind(graph: onnx.GraphProto, names: Iterable[str]) -> frozenset[str]:
+    """Return the inputs of a graph whose values some values are computed from.
+
+    That ends at `Shape` and `Size`, which look at no value.
     """
-    nodes = list(all_nodes(model.graph.node))
+    nodes = list(all_nodes(graph.node))
     sources = {name: list(node.input) for node in nodes for name in node.output}
     for node in nodes:
         if node.op_type in ("Shape", "Size"):
             sources[node.output[0]] = []
-        for graph in graphs_of(node):
+        for body in graphs_of(node):
             # What a body takes comes from its node's inputs, what it gives is its node's outputs.
-            sources |= {value.name: list(node.input) for value in graph.input}
+            sources |= {value.name: list(node.input) for value in body.input}
             for name in node.output:
-                sources[name] += [value.name for value in graph.output]
+                sources[name] += [value.name for value in body.output]
     found: set[str] = set()
-    waiting = [name for node in nodes for name in operands(node)]
+    waiting = list(names)
     while waiting:
         name = waiting.pop()
         if name and name not in found:
             found.add(name)
             waiting += sources.get(name, ())
-    return frozenset(value.name for value in real_inputs(model.graph) if value.name in found)
+    return frozenset(value.name for value in real_inputs(graph) if value.name in found)
 
 
 def operands(node: onnx.NodeProto) -> Iterator[str]:

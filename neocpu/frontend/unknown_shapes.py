@@ -9,7 +9,7 @@ import onnx
 
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.extents import known_shapes
-from neocpu.frontend.structural_inputs import operands
+from neocpu.frontend.structural_inputs import inputs_behind, operands
 from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
@@ -45,7 +45,7 @@ def why_unknown(graph: onnx.GraphProto, output: str) -> str:
         told = (
             f"the shape of output '{output}' depends on the data ({describe(node)} decides it{by})"
         )
-        deciding = _deciding_inputs(graph, read[0]) if read else []
+        deciding = sorted(inputs_behind(graph, read[:1]))
         if deciding and all(math.prod(shapes.get(name, (_MOST,))) < _MOST for name in deciding):
             options = " ".join(
                 f"--shape {name}={','.join(['N'] * math.prod(shapes[name]))}" for name in deciding
@@ -54,20 +54,3 @@ def why_unknown(graph: onnx.GraphProto, output: str) -> str:
             return f"{told}; fix the {plural} of what decides it with {options}"
         return f"{told}; only static shapes are supported"
     return f"the shape of output '{output}' depends on the data; only static shapes are supported"
-
-
-def _deciding_inputs(graph: onnx.GraphProto, name: str) -> list[str]:
-    """Return the inputs of a graph that a value is computed of."""
-    makers = {output: node for node in graph.node for output in node.output}
-    inputs = {value.name for value in graph.input}
-    waiting, seen = [name], {name}
-    found = []
-    while waiting:
-        each = waiting.pop()
-        if each in inputs:
-            found.append(each)
-        for read in makers[each].input if each in makers else ():
-            if read and read not in seen:
-                seen.add(read)
-                waiting.append(read)
-    return sorted(found)

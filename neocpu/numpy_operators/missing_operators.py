@@ -19,7 +19,7 @@ import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cum_sum import CumSum as OnnxCumSum
 
-from neocpu.numpy_operators.integer_operators import to_type
+from neocpu.numpy_operators.resize_operators import cubic_kernel
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -184,24 +184,6 @@ class Softsign(OpRun):  # type: ignore[misc]
         return (np.asarray(x / (1 + np.abs(x))),)
 
 
-class ReduceLogSumExp(OpRun):  # type: ignore[misc]
-    """The logarithm of a sum of exponentials, of one number without dimensions too."""
-
-    def _run(
-        self,
-        data: Array,
-        axes: Array | None = None,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
-    ) -> tuple[Array]:
-        chosen = () if axes is None else tuple(np.asarray(axes).reshape(-1).tolist())
-        if data.ndim == 0 or (not chosen and noop_with_empty_axes):
-            return (data,)
-        reduce: Any = np.logaddexp.reduce  # numpy types it for one axis
-        found = reduce(data, axis=chosen or None, keepdims=bool(keepdims))
-        return (to_type(np.asarray(found), data.dtype),)
-
-
 class Pad(OpRun):  # type: ignore[misc]
     """Padding in every mode; a negative amount crops."""
 
@@ -284,17 +266,12 @@ class GridSample(OpRun):  # type: ignore[misc]
         return (result,)
 
 
-def _cubic(distance: Array) -> Array:
-    """Keys' kernel, with the alpha of PyTorch."""
-    d, a = np.abs(distance), -0.75
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, far)
-
+_ALPHA = -0.75
+"""Of Keys' kernel, as PyTorch has it."""
 
 _LINEAR: Mapping[int, Callable[[Array], Array]] = {0: lambda t: 1 - t, 1: lambda t: t}
 _CUBIC: Mapping[int, Callable[[Array], Array]] = {
-    shift: lambda t, shift=shift: _cubic(t - shift)  # type: ignore[misc]
+    shift: lambda t, shift=shift: cubic_kernel(np.abs(t - shift), _ALPHA)  # type: ignore[misc]
     for shift in (-1, 0, 1, 2)
 }
 _TAPS: Mapping[str, Mapping[int, Callable[[Array], Array]]] = {

@@ -94,3 +94,13 @@ class ReduceMean(_Reduction):
 
     def fold(self, values: Array, axes: tuple[int, ...] | None, keepdims: bool) -> Array:
         return np.asarray(np.mean(values, axis=axes, keepdims=keepdims))
+
+
+class ReduceLogSumExp(_Reduction):
+    """The logarithm of a sum of exponentials, of one number without dimensions too."""
+
+    real = True
+
+    def fold(self, values: Array, axes: tuple[int, ...] | None, keepdims: bool) -> Array:
+        reduce: Any = np.logaddexp.reduce  # numpy types it for one axis
+        return np.asarray(reduce(values, axis=axes, keepdims=keepdims)) if values.ndim else values

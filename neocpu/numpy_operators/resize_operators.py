@@ -146,7 +146,8 @@ def _taps(
     if mode == "linear":
         weights = [np.maximum(1 - distance, 0) for distance in distances]
     else:
-        weights = [_cubic(distance, attrs.get("cubic_coeff_a", -0.75)) for distance in distances]
+        a = attrs.get("cubic_coeff_a", -0.75)
+        weights = [cubic_kernel(distance, a) for distance in distances]
     places = [base.astype(np.int64) + shift for shift in shifts]
     if shrink < 1:
         total = sum(weights)
@@ -160,7 +161,7 @@ def _taps(
     return list(zip(inside, (weight.astype(np.float64) for weight in weights), strict=True))
 
 
-def _cubic(d: Array, a: float) -> Array:
+def cubic_kernel(d: Array, a: float) -> Array:
     """Return the weight of a neighbour at a distance (Keys' cubic convolution)."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a

@@ -6,9 +6,11 @@ in one shows in all, and what onnx's own get wrong is right in all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import onnx
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -63,7 +65,6 @@ OPERATORS: Final[tuple[type[OpRun], ...]] = (
     missing.MeanVarianceNormalization,
     missing.OneHot,
     missing.Pad,
-    missing.ReduceLogSumExp,
     missing.Softsign,
     moving.Concat,
     moving.Expand,
@@ -73,6 +74,7 @@ OPERATORS: Final[tuple[type[OpRun], ...]] = (
     reduce.ReduceL1,
     reduce.ReduceL2,
     reduce.ReduceLogSum,
+    reduce.ReduceLogSumExp,
     reduce.ReduceMean,
     reduce.ReduceProd,
     reduce.ReduceSum,
@@ -88,3 +90,19 @@ OPERATORS: Final[tuple[type[OpRun], ...]] = (
 def evaluator_of(model: onnx.ModelProto) -> ReferenceEvaluator:
     """Return what evaluates a small model, all of whose values may be held at once."""
     return ReferenceEvaluator(model, new_ops=list(OPERATORS))
+
+
+def evaluator_of_nodes(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> ReferenceEvaluator:
+    """Return what computes values of values, whatever these are."""
+    graph = helper.make_graph(
+        nodes,
+        "values",
+        [helper.make_empty_tensor_value_info(name) for name in inputs],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+    )
+    return evaluator_of(helper.make_model(graph, opset_imports=opsets))

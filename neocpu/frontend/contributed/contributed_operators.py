@@ -13,15 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-import onnx.inliner
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
-from neocpu.frontend.opsets.opset_raising import named, raise_opset
+from neocpu.frontend.opsets.opset_raising import raise_opset, without_functions
 from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
-from neocpu.frontend.weightless_model import strip_weights
 
 CONTRIBUTED: Final = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -280,18 +278,15 @@ def expand_contributed(model: onnx.ModelProto) -> onnx.ModelProto:
         Of an operator of a form that is not supported, or if the model cannot be raised.
     """
     bodies = (node for function in model.functions for node in function.node)
-    if not any(map(_is_written, (*model.graph.node, *bodies))):
+    if any(map(_is_written, bodies)):
+        model = without_functions(model)
+    elif not any(map(_is_written, model.graph.node)):
         return model
-    if model.functions:  # which no raised model has
-        with named("inline the model's functions"):
-            model = onnx.inliner.inline_local_functions(model, convert_version=True)
     for node in filter(_is_written, model.graph.node):
         node.domain = CONTRIBUTED
     if all(each.domain != CONTRIBUTED for each in model.opset_import):
         model.opset_import.append(onnx.helper.make_opsetid(CONTRIBUTED, 1))
-    light = strip_weights(model)
-    raised = raise_opset(light.model, _OPSET)
-    light.restore(raised)
+    raised = raise_opset(model, _OPSET)
     graph = raised.graph
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
     prefix = free_prefix(taken, "contributed_")

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from neocpu.frontend.control_flow.bodies import free_names, live_nodes
-from neocpu.frontend.control_flow.known_values import Array, Knowledge, evaluator_of
+from neocpu.frontend.control_flow.known_values import Array, Knowledge
 from neocpu.frontend.subgraphs import graphs_of
 
 MAX_COUNTED: Final = 100_000
@@ -60,9 +60,11 @@ def constant_steps(
         given[name] = known
     given[inputs[1]] = np.array(True)
     limit = MAX_COUNTED if most is None else min(most, MAX_COUNTED)
+    from neocpu.numpy_operators.table import evaluator_of_nodes  # here: few models have such loops
+
     try:
         with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
-            evaluator = evaluator_of(nodes, [*given, inputs[0]], results, opsets)
+            evaluator = evaluator_of_nodes(nodes, [*given, inputs[0]], results, opsets)
             for step in range(limit):
                 again, *made = evaluator.run(None, {**given, inputs[0]: np.array(step)})
                 if not again.item():

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 if TYPE_CHECKING:
-    from onnx.reference import ReferenceEvaluator
+    pass
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -169,30 +169,15 @@ class KnownValues:
         given = {each: self._known[each] for each in node.input if each}
         if _made_of(node, [self._known[each] for each in node.input if each]) > _MAX_ELEMENTS:
             return Unknown.RUN
+        from neocpu.numpy_operators.table import evaluator_of_nodes  # here: few have such values
+
         try:
+            evaluator = evaluator_of_nodes([node], given, [name], self._opsets)
             with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
-                result = evaluator_of([node], [*given], [name], self._opsets).run(None, given)[0]
+                result = evaluator.run(None, given)[0]
         except Exception:  # whatever it trips over, the importer names it
             return Unknown.RUN
         return _small(np.asarray(result))
-
-
-def evaluator_of(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    opsets: Sequence[onnx.OperatorSetIdProto],
-) -> ReferenceEvaluator:
-    """Return what computes values of values, whatever these are."""
-    from neocpu.numpy_operators import table  # here, for few models have such values
-
-    graph = helper.make_graph(
-        nodes,
-        "values",
-        [helper.make_empty_tensor_value_info(name) for name in inputs],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
-    )
-    return table.evaluator_of(helper.make_model(graph, opset_imports=opsets))
 
 
 def _made_of(node: onnx.NodeProto, inputs: Sequence[Any]) -> float:

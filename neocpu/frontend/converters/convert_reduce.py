@@ -19,7 +19,6 @@ _Fold = Callable[..., relax.Expr]
 def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = None) -> _Converter:
     """Return the converter of ``after(fold(before(x)))``; without axes only the steps are left."""
 
-    @_of_integers_in_float64(needed=after is not None or fold is relax.op.mean)
     def convert(node: Node) -> relax.Expr:
         data, axes = _operands(node)
         if before is not None:
@@ -28,7 +27,8 @@ def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = No
             data = node.emit(fold(data, axis=axes, keepdims=_keeps(node)))
         return data if after is None else after(data)
 
-    return convert
+    is_real = after is not None or fold is relax.op.mean
+    return _of_integers_in_float64(convert) if is_real else convert
 
 
 def extremum(fold: _Fold, worst: float) -> _Converter:
@@ -60,25 +60,22 @@ def extremum(fold: _Fold, worst: float) -> _Converter:
     return convert
 
 
-def _of_integers_in_float64(*, needed: bool = True) -> Callable[[_Converter], _Converter]:
-    """Decorate a converter of floating point: what it makes of integers is rounded towards zero."""
+def _of_integers_in_float64(convert: _Converter) -> _Converter:
+    """Return a converter that rounds what it makes of integers towards zero."""
 
-    def decorate(convert: _Converter) -> _Converter:
-        def converted(node: Node) -> relax.Expr:
-            data = node.inputs[0]
-            assert data is not None
-            if not needed or not is_integer(data):
-                return convert(node)
-            wide = node.emit(relax.op.astype(data, "float64"))
-            found = node.emit(convert(replace(node, inputs=[wide, *node.inputs[1:]])))
-            return as_type(node, found, dtype_of(data))
+    def converted(node: Node) -> relax.Expr:
+        data = node.inputs[0]
+        assert data is not None
+        if not is_integer(data):
+            return convert(node)
+        wide = node.emit(relax.op.astype(data, "float64"))
+        found = node.emit(convert(replace(node, inputs=[wide, *node.inputs[1:]])))
+        return as_type(node, found, dtype_of(data))
 
-        return converted
-
-    return decorate
+    return converted
 
 
-@_of_integers_in_float64()
+@_of_integers_in_float64
 def log_sum_exp(node: Node) -> relax.Expr:
     """ReduceLogSumExp, of infinities too: what is subtracted and added again is finite."""
     data, axes = _operands(node)

@@ -101,13 +101,10 @@ def _sort(
 ) -> tuple[Any, Any]:
     """Return all entries in order, and where they start."""
     entries = T.alloc_buffer((2 * extent,), "uint64", layout=None)
-    with T.serial(number) as i:
-        T.buffer_store(entries, entry(score(i), i, falling=largest), [i])
-    start = emit_sort(entries, extent, number)
-    for word in range(1, words(dtype)):
+    start = None
+    for word in range(words(dtype)):
         with T.serial(number) as i:
-            index = T.Bind(index_of(entries[start + i]))
-            upper = entry(score(index), index, falling=largest, word=word)
-            T.buffer_store(entries, upper, [i])
+            index = i if start is None else T.Bind(index_of(entries[start + i]))
+            T.buffer_store(entries, entry(score(index), index, falling=largest, word=word), [i])
         start = emit_sort(entries, extent, number)
     return entries, start

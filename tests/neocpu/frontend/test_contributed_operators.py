@@ -1,6 +1,7 @@
 """ONNX Runtime's own operators, written in standard ones, compute what it computes."""
 
 import numpy as np
+import onnx.version_converter
 import pytest
 from differential import assert_matches_onnxruntime, floats, random, run_onnxruntime
 from onnx import TensorProto, helper, numpy_helper
@@ -169,9 +170,34 @@ def test_within_functions():
     assert_matches_onnxruntime(made, {"x": X})
 
 
-def test_large_weights_are_no_part_of_what_is_raised():
+def test_large_weights_are_no_part_of_what_is_raised(monkeypatch):
+    """Or a model of 2 GB could not be: protobuf serialises no more."""
+    sizes, convert = [], onnx.version_converter.convert_version
+
+    def converted(proto, target):
+        sizes.append(proto.ByteSize())
+        return convert(proto, target)
+
+    monkeypatch.setattr("onnx.version_converter.convert_version", converted)
     constants = {"w": random(64, 40, seed=1), "b": random(40)}
     check("FusedGemm", ["x", "w", "b"], {"x": random(3, 64)}, constants, activation="Relu")
+    assert sizes
+    assert max(sizes) < constants["w"].nbytes
+
+
+def test_functions_stay_beside_what_is_raised():
+    inner = helper.make_node("Relu", ["a"], ["b"])
+    function = helper.make_function(
+        "mine", "F", ["a"], ["b"], [inner], [helper.make_opsetid("", 13)]
+    )
+    nodes = [
+        helper.make_node("F", ["x"], ["f"], domain="mine"),
+        helper.make_node("QuickGelu", ["f"], ["y"], domain="com.microsoft"),
+    ]
+    made = model(nodes, {"x": X}, {}, ["y"], 13)
+    made.opset_import.append(helper.make_opsetid("mine", 1))
+    made.functions.append(function)
+    assert_matches_onnxruntime(made, {"x": X})
 
 
 def test_epsilons_are_onnxruntimes():
