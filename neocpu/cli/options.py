@@ -65,7 +65,7 @@ class Threads(click.ParamType[Any]):
 
 
 class Shape(click.ParamType[tuple[str, Given]]):
-    """``NAME:1,3,224,224`` or ``NAME=16000``."""
+    """``NAME:1,3,224,224``, ``NAME=16000`` or ``NAME=480,640``."""
 
     name = "shape"
 
@@ -74,7 +74,8 @@ class Shape(click.ParamType[tuple[str, Given]]):
     ) -> tuple[str, Given]:
         """Return the name, and the dimensions or the value."""
         if (given := parse_given(str(value))) is None:
-            self.fail(f"'{value}' is not of the form NAME:1,3,224,224 or NAME=16000", param, ctx)
+            forms = "NAME:1,3,224,224, NAME=16000 or NAME=480,640"
+            self.fail(f"'{value}' is not of the form {forms}", param, ctx)
         return given
 
 

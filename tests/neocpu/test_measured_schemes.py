@@ -10,16 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import needs
+import numpy as np
+import onnx
 import pytest
 
+import neocpu
 from neocpu.foundation.errors import DatabaseError, UsageError
+from neocpu.models import build
 from neocpu.network_tuning import measured_schemes, open_store
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.scheme import DirectScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
 from neocpu.tuning_db.store import Store
@@ -246,3 +251,44 @@ def test_schemes_that_no_template_computes_are_left_out(
     assert f"1 record skipped: the schemes cannot compute {WORKLOAD}" in caplog.text
     costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))
     assert all(choice.scheme != scheme for choice in costs.conv_choices(WORKLOAD))
+
+
+def test_cousins_records_are_borrowed_in_their_order(tmp_path: Path) -> None:
+    """And scaled by one factor, but for those that failed with steps of their own."""
+    cousin = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"), EpilogueOp("relu")))
+    here = TargetKey.of(HERE, 2)
+    store = open_store([tmp_path / "r.jsonl"], only=True, writing=True)
+    failed, *others = SECONDS
+    store.append([record(here, failed, None, cousin)])
+    store.append([record(here, scheme, SECONDS[scheme], cousin) for scheme in others])
+    found = measured_schemes(store, HERE, 2, WORKLOAD)
+    assert found.source == "borrowed"
+    assert failed not in found.seconds
+    assert list(found.seconds) == others
+    factors = [found.seconds[scheme] / SECONDS[scheme] for scheme in others]
+    assert factors == pytest.approx([factors[0]] * len(factors))
+    # Bias and activation take some of the cousin's time.
+    assert 0.5 < factors[0] <= 1
+
+
+@needs.everything()
+def test_a_network_without_biases_has_the_schemes_of_one_with() -> None:
+    """Of records that come with neocpu: batch normalisations that shift nothing leave none."""
+    plain = build("resnet50")
+    shifts = {
+        name
+        for node in plain.graph.node
+        if node.op_type == "BatchNormalization"
+        for name in node.input[2:4]
+    }
+    for tensor in plain.graph.initializer:
+        if tensor.name in shifts:
+            zeros = np.zeros(tuple(tensor.dims), np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(zeros, tensor.name))
+    plans = []
+    for model in (build("resnet50"), plain):
+        with neocpu.compile(model, target=HERE, threads=2, verify=False) as compiled:
+            plans.append([op for op in compiled.plan["ops"] if op["kind"] == "conv2d"])
+    assert not any("bias_add" in op["workload"] for op in plans[1])
+    assert all(op["cost_source"].startswith("borrowed") for op in plans[1])
+    assert [op["scheme"] for op in plans[0]] == [op["scheme"] for op in plans[1]]

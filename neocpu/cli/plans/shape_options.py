@@ -21,7 +21,7 @@ class ShapeSet(click.ParamType[tuple[str, tuple[Given, ...]]]):
     ) -> tuple[str, tuple[Given, ...]]:
         """Return the name, and all shapes or values."""
         if (given := parse_set(str(value))) is None:
-            form = "NAME:1,3,224,224, NAME:{1,4},3,224,224, NAME=16000 or NAME=1..16"
+            form = "NAME:1,3,224,224, NAME:{1,4},3,224,224, NAME=16000, NAME=480,640 or NAME=1..16"
             self.fail(f"'{value}' is not of the form {form}", param, ctx)
         return given
 
