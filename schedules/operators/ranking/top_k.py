@@ -12,7 +12,7 @@ from neocpu.schedules.operators.ranking.compact import clipped
 from neocpu.schedules.operators.ranking.radix_sort import emit_sort, entry, index_of, words
 from neocpu.schedules.tir.builder import build_kernel, task_loop
 
-FEW: Final = 64
+FEW: Final = 128
 """Elements that are kept in order one by one, at most: each that is kept moves the others."""
 MANY: Final = 8
 """As many times as many elements are worth looking at instead of sorting them."""
