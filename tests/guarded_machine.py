@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from neocpu.building.legalizations import LEGALIZATIONS
 from neocpu.runtime.guarding import is_guarded
 from neocpu.runtime.guarding.guard import GuardError, under_the_name
 from neocpu.runtime.guarding.guarded_memory import EDGES, Edge, guarded
@@ -17,12 +18,12 @@ _NO_OP, _SKIP_RUN = 0, 1  # VMInstrumentReturnKind
 
 
 def legalized_machine(module: tvm.IRModule) -> relax.VirtualMachine:
-    """Return a virtual machine that runs a module's operators as TVM defines them.
+    """Return a virtual machine that runs a module's operators as they are defined.
 
     What they compute is the subject, not their code: LLVM optimises nothing, in half the time.
     """
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    return virtual_machine(tvm.compile(relax.transform.LegalizeOps()(module), target))
+    return virtual_machine(tvm.compile(relax.transform.LegalizeOps(LEGALIZATIONS)(module), target))
 
 
 def virtual_machine(executable: Any) -> relax.VirtualMachine:

@@ -14,7 +14,11 @@ from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
 from neocpu.relax_utils import OPAQUE, constant_value, static_shape
 from neocpu.schedules.operators.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
-from neocpu.schedules.operators.statistics.normalization import group_norm, layer_norm
+from neocpu.schedules.operators.statistics.normalization import (
+    group_norm,
+    layer_norm,
+    softmax,
+)
 
 _FUSING: Final = {"op_pattern": TAKES_ELEMENTWISE}
 
@@ -35,6 +39,10 @@ def _group_norm(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     return bb.call_te(
         group_norm, *call.args, attrs.num_groups, attrs.epsilon, primfunc_attrs=_FUSING
     )
+
+
+def _softmax(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    return bb.call_te(softmax, call.args[0], int(call.attrs.axis), primfunc_attrs=_FUSING)
 
 
 def _quantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
@@ -124,6 +132,7 @@ LEGALIZATIONS: Final[Mapping[str, Callable[[relax.BlockBuilder, Call], relax.Exp
     "relax.multiply": _arithmetic("relax.multiply", topi.multiply),
     "relax.nn.group_norm": _group_norm,
     "relax.nn.layer_norm": _layer_norm,
+    "relax.nn.softmax": _softmax,
     "relax.power": _power,
     "relax.quantize": _quantise,
     "relax.where": _where,

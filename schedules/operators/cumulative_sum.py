@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.tir.builder import build_kernel, task_loop
+from neocpu.schedules.tir.builder import (
+    ENOUGH_TASKS,
+    build_kernel,
+    part_start,
+    span,
+    splat,
+    task_loop,
+)
+
+NARROW = 64
+"""Columns whose sums stay in registers."""
+LANES, LEAST = 16, 256
+"""Columns that are added up together of more, and those of a task, at least."""
 
 
 def lower_cumulative_sum(
@@ -27,20 +40,63 @@ def lower_cumulative_sum(
     ::
 
         parallel outer
+          sums = data[first], or 0
+          output[first] = sums
+          for the others: sums += data[i], or data[i - 1]; output[i] = sums
+
+    Of many columns, sums are read where they were written::
+
+        parallel outer · part of inner
           output[first] = data[first], or 0
-          for the others: for inner: output[i] = output[i - 1] + data[i], or data[i - 1]
+          for the others: for vectors: output[i] = output[i - 1] + data[i], or data[i - 1]
     """
     outer, extent, inner = shape
     first, step = (extent - 1, -1) if reverse else (0, 1)
+    parts = max(1, min(ENOUGH_TASKS // outer, inner // LEAST))
 
-    def body(data: Any, output: Any) -> None:
+    def start(data: Any, at: tuple[Any, ...], width: int) -> Any:
+        return splat(tirx.const(0, dtype), width) if exclusive else data[at]
+
+    def added(i: Any) -> tuple[Any, Any, Any]:
+        """Return the places of a sum, of the one before it, and of what is between them."""
+        here, before = first + step * (i + 1), first + step * i
+        return here, before, before if exclusive else here
+
+    def narrow(data: Any, output: Any) -> None:
+        columns = span(0, inner)
         with task_loop(outer, outer * extent * inner) as row:
-            with T.serial(inner) as column:
-                start = tirx.const(0, dtype) if exclusive else data[row, first, column]
-                T.buffer_store(output, start, [row, first, column])
-            with T.serial(extent - 1) as i, T.serial(inner) as column:
-                before, here = first + step * i, first + step * (i + 1)
-                value = data[row, before if exclusive else here, column]
-                T.buffer_store(output, output[row, before, column] + value, [row, here, column])
+            sums = T.alloc_buffer((inner,), dtype, layout=None)
+            T.buffer_store(sums, start(data, (row, first, columns), inner), [columns])
+            T.buffer_store(output, sums[columns], [row, first, columns])
+            with T.serial(extent - 1) as i:
+                here, _, between = added(i)
+                T.buffer_store(sums, sums[columns] + data[row, between, columns], [columns])
+                T.buffer_store(output, sums[columns], [row, here, columns])
 
+    def wide(data: Any, output: Any) -> None:
+        with task_loop(outer * parts, outer * extent * inner) as task:
+            row, part = task // parts, task % parts
+            low, high = (T.Bind(part_start(part + i, inner, parts)) for i in range(2))
+
+            def columns(emit: Callable[[Any, int], None]) -> None:
+                count = high - low
+                with T.serial(count // LANES) as vector:
+                    emit(span(low + vector * LANES, LANES), LANES)
+                with T.serial(count % LANES) as rest:
+                    emit(low + count // LANES * LANES + rest, 1)
+
+            def begin(at: Any, width: int) -> None:
+                T.buffer_store(output, start(data, (row, first, at), width), [row, first, at])
+
+            columns(begin)
+            with T.serial(extent - 1) as i:
+                here, before, between = added(i)
+
+                def add(at: Any, width: int) -> None:
+                    value = output[row, before, at] + data[row, between, at]
+                    T.buffer_store(output, value, [row, here, at])
+
+                columns(add)
+
+    body = narrow if inner <= NARROW else wide
     return build_kernel((("data", shape, dtype), ("output", shape, dtype)), body)

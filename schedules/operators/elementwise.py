@@ -23,8 +23,10 @@ from tvm.sym import detect_linear_equation
 from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
 from neocpu.schedules.operators import reduction
 from neocpu.schedules.operators.block_accesses import Stage, read_stage
+from neocpu.schedules.operators.permutation import lower_permutation, permutation_of
 from neocpu.schedules.tir.bfloat16 import round_casts
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
+from neocpu.schedules.tir.infinities import begin_with_infinities
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.target import CpuTarget
 
@@ -58,13 +60,27 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
         return func.with_attrs({SCHEDULED: True, UNSCHEDULED: "it has no stages"})
     try:
         sch = Schedule(IRModule({"main": func}), error_render_level="none")
+        moved = _permutation(sch, target)
+        if moved is not None:
+            return moved.with_attrs(dict(func.attrs or {}))
         obstacle = _obstacle(sch)
         sch = _parallel_stages(sch) if obstacle else _schedule(sch, target)
         scheduled = sch.mod["main"]
     except ScheduleError as error:
         scheduled, obstacle = func, f"TVM refuses it: {str(error).strip().splitlines()[-1]}"
-    scheduled = round_casts(vectorize_calls(scheduled)).with_attr(SCHEDULED, True)
+    scheduled = begin_with_infinities(round_casts(vectorize_calls(scheduled)))
+    scheduled = scheduled.with_attr(SCHEDULED, True)
     return scheduled.with_attr(UNSCHEDULED, obstacle) if obstacle else scheduled
+
+
+def _permutation(sch: Schedule, target: CpuTarget) -> tirx.PrimFunc | None:
+    """Return the kernel of a function that only transposes a tensor, where tiles pay."""
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    axes = permutation_of(sch.get(blocks[0])) if len(blocks) == 1 else None
+    if axes is None:
+        return None
+    read = sch.get(blocks[0]).body.value.source
+    return lower_permutation(tuple(map(int, read.shape)), axes, str(read.dtype), target)
 
 
 def _parallel_stages(sch: Schedule) -> Schedule:

@@ -37,6 +37,7 @@ from tvm.s_tir import SBlockRealize
 from tvm.s_tir.pipeline import default_s_tir_pipeline, finalize_device_passes, finalize_host_passes
 
 from neocpu.schedules.tir import neon
+from neocpu.schedules.tir.halving import JoinByHalves
 
 #: Name of the pipeline, for ``tvm.compile(..., tir_pipeline=PIPELINE)`` and ``tirx.build``.
 PIPELINE = "neocpu"
@@ -226,6 +227,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
             tirx.transform.SkipAssert(),
             NoEntryPoint(),
             KeepAccumulatorsOnStack(),
+            JoinByHalves(),
             finalize_host_passes(),
             MultiplyByLane(),
             ClipAsIntegers(),

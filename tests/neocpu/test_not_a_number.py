@@ -22,8 +22,8 @@ X = np.array(
 )
 
 
-def check(nodes, constants=None, **more):
-    feeds = {"x": X, **more}
+def check(nodes, constants=None, x=X, **more):
+    feeds = {"x": x, **more}
     model = make_model(nodes, feeds, constants)
     (expected,) = run_onnxruntime(model, feeds)
     with neocpu.compile(model, threads=1, verify=False, only_databases=True) as compiled:
@@ -34,6 +34,18 @@ def check(nodes, constants=None, **more):
 @pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Mean", "Prod", "L1", "L2", "LogSumExp"])
 def test_reductions(op):
     check([helper.make_node(f"Reduce{op}", ["x", "a"], ["y"])], {"a": ints(1)})
+
+
+@pytest.mark.parametrize("width", [3, 37, 640])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("op", "sign"), [("ReduceMax", -1), ("ReduceMin", 1)])
+def test_extrema_of_infinities(op, sign, axis, width):
+    """Masked attention asks whether a row is all infinite, and what it is then not."""
+    most = np.finfo(np.float32).max
+    rows = [[INF] * 3, [most] * 3, [INF, most, INF], [INF, 1, -INF]]
+    x = sign * np.array([row + row[:1] * (width - 3) for row in rows], np.float32)
+    node = helper.make_node(op, ["x", "a"], ["y"], keepdims=0)
+    check([node], {"a": ints(axis)}, np.ascontiguousarray(x if axis else x.T))
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, INF, -INF, NAN, 1.0])

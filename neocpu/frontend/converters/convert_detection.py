@@ -1,4 +1,4 @@
-"""Operators that rank: TopK, as a kernel of our own, ArgMax and its kin."""
+"""Operators that rank: TopK, ArgMax and its kin, by kernels of our own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of, scalar
+from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of
 from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.schedules.operators.ranking.arg_extremum import lower_arg_extremum
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
 
 
@@ -37,12 +38,12 @@ def top_k(node: Node) -> relax.Expr:
 
 def arg_max(node: Node) -> relax.Expr:
     """ArgMax, where NaN counts as infinity."""
-    return _arg_extremum(node, "ArgMax", np.inf)
+    return _arg_extremum(node, largest=True)
 
 
 def arg_min(node: Node) -> relax.Expr:
     """ArgMin, where NaN counts as minus infinity."""
-    return _arg_extremum(node, "ArgMin", -np.inf)
+    return _arg_extremum(node, largest=False)
 
 
 def hardmax(node: Node) -> relax.Expr:
@@ -55,14 +56,19 @@ def hardmax(node: Node) -> relax.Expr:
     return relax.op.astype(hot, dtype_of(node.inputs[0]))
 
 
-def _arg_extremum(node: Node, op_type: str, extreme: float) -> relax.Expr:
-    """Convert by TVM: where nothing compares, its result is no index of the axis."""
-    data = node.inputs[0]
+def _arg_extremum(node: Node, *, largest: bool) -> relax.Expr:
+    data, shape = node.inputs[0], node.shape()
     assert data is not None
-    if dtype_of(data).startswith("float"):
-        nothing = node.emit(relax.op.isnan(data))
-        data = node.emit(relax.op.where(nothing, scalar(extreme, data), data))
-    found = node.emit(node.convert_by_tvm(op_type, [data]))
-    last = node.shape()[int(node.attrs.get("axis", 0))] - 1
-    inside = node.emit(relax.op.minimum(found, scalar(last, found)))
-    return relax.op.maximum(inside, scalar(0, found))
+    axis = int(node.attrs.get("axis", 0))
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"its axis {axis} is none of data of {len(shape)} axes")
+    axis %= len(shape)
+    last = bool(node.attrs.get("select_last_index", 0))
+    rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+    kernel = lower_arg_extremum(rows, dtype_of(data), largest=largest, last=last)
+    flat = node.emit(relax.op.reshape(data, rows))
+    types = [relax.TensorType((rows[0], rows[2]), "int64")]
+    apart = KernelRows(f"largest={largest} last={last}", [([0], [0]), ([2], [1])])
+    found = node.emit(call_kernel(node, "arg_extremum", kernel, [flat], types, apart))
+    kept = [1] if int(node.attrs.get("keepdims", 1)) else []
+    return relax.op.reshape(found, (*shape[:axis], *kept, *shape[axis + 1 :]))

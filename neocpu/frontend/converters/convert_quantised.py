@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.converters.node import Node
+from neocpu.frontend.converters.node import Node, call_kernel
 from neocpu.relax_utils import constant_value, dtype_of, make_const, static_shape
+from neocpu.schedules.operators.dynamic_quantise import lower_dynamic_quantise
 
 _EIGHT_BITS: Final = ("int8", "uint8")
 _KINDS: Final = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
@@ -68,27 +69,20 @@ def dequantize_linear(node: Node) -> relax.Expr:
 
 def dynamic_quantize_linear(node: Node) -> relax.Expr:
     """DynamicQuantizeLinear: uint8 numbers, their scale and zero point, of the data's range."""
-    bb, data = node.bb, node.inputs[0]
-    zero = relax.const(0.0, "float32")
-    low = bb.emit(relax.op.minimum(_of_all(bb, relax.op.min, data), zero))
-    high = bb.emit(relax.op.maximum(_of_all(bb, relax.op.max, data), zero))
-    scale = bb.emit(relax.op.divide(relax.op.subtract(high, low), relax.const(255.0, "float32")))
-    # Of data that are all zero any scale is right.
-    positive = relax.op.greater(scale, zero)
-    divisor = bb.emit(relax.op.where(positive, scale, relax.const(1.0, "float32")))
-    point = bb.emit(
-        relax.op.round(relax.op.clip(relax.op.divide(relax.op.negative(low), divisor), 0.0, 255.0))
-    )
-    moved = bb.emit(relax.op.add(relax.op.round(relax.op.divide(data, divisor)), point))
-    whole = bb.emit(relax.op.astype(relax.op.clip(moved, 0.0, 255.0), "uint8"))
-    return relax.Tuple([whole, scale, bb.emit(relax.op.astype(point, "uint8"))])
-
-
-def _of_all(bb: relax.BlockBuilder, extremum: Any, data: relax.Expr) -> relax.Expr:
-    """Return the extremum of a tensor: of rows first, which are vectors and run in parallel."""
-    if len(static_shape(data) or ()) > 1:
-        data = bb.emit(extremum(data, axis=-1))
-    return extremum(data)
+    data, shape = node.inputs[0], node.shape()
+    size = math.prod(shape)
+    flat = node.emit(relax.op.reshape(data, (size,)))
+    types = [
+        relax.TensorType((extent,), kind)
+        for extent, kind in ((size, "uint8"), (1, "float32"), (1, "uint8"))
+    ]
+    kernel = lower_dynamic_quantise(size)
+    found = node.bind(call_kernel(node, "dynamic_quantise", kernel, [flat], types))
+    results = [
+        node.emit(relax.op.reshape(relax.TupleGetItem(found, i), each))
+        for i, each in enumerate((shape, (), ()))
+    ]
+    return relax.Tuple(results)
 
 
 def conv_integer(node: Node) -> relax.Expr:

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_integer import as_type, is_integer
-from neocpu.frontend.converters.node import Node, dtype_of, scalar
+from neocpu.frontend.converters.node import Node, dtype_of
 
 _Converter = Callable[[Node], relax.Expr]
 _Step = Callable[[relax.Expr], relax.Expr]
@@ -31,31 +31,17 @@ def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = No
     return _of_integers_in_float64(convert) if is_real else convert
 
 
-def extremum(fold: _Fold, worst: float) -> _Converter:
-    """Return the converter of ReduceMax or ReduceMin, of booleans and infinities too.
-
-    TVM begins with the largest finite number of the other sign. ``worst`` is what is right where
-    there is nothing else.
-    """
+def extremum(fold: _Fold) -> _Converter:
+    """Return the converter of ReduceMax or ReduceMin, of booleans too."""
 
     def convert(node: Node) -> relax.Expr:
         data, axes = _operands(node)
         if axes == []:
             return data
-
-        def folded(values: relax.Expr, by: _Fold = fold) -> relax.Expr:
-            return node.emit(by(node.emit(values), axis=axes, keepdims=_keeps(node)))
-
-        if dtype_of(data) == "bool":
-            return relax.op.astype(folded(relax.op.astype(data, "uint8")), "bool")
-        if not dtype_of(data).startswith("float"):
-            return folded(data)
-        limit = scalar(worst, data)
-        # TVM takes "not equal" of what is no number for false.
-        same = node.emit(relax.op.equal(data, limit))
-        others = relax.op.astype(node.emit(relax.op.logical_not(same)), "uint8")
-        some = relax.op.astype(folded(others, relax.op.max), "bool")
-        return relax.op.where(node.emit(some), folded(data), limit)
+        if dtype_of(data) != "bool":
+            return fold(data, axis=axes, keepdims=_keeps(node))
+        bits = node.emit(relax.op.astype(data, "uint8"))
+        return relax.op.astype(node.emit(fold(bits, axis=axes, keepdims=_keeps(node))), "bool")
 
     return convert
 

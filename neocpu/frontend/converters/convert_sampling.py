@@ -13,10 +13,22 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_lookup import within
 from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of, scalar
+from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.schedules.operators.indexing.grid_sample import (
+    LANES,
+    GridSampleWorkload,
+    lower_grid_sample,
+)
 from neocpu.schedules.operators.indexing.roi_align import RoiAlignWorkload, lower_roi_align
 
-# In pixels: far beyond any image, and far from where int32 ends.
-_FAR = 1 << 28
+_MODES = {
+    "nearest": "nearest",
+    **dict.fromkeys(("linear", "bilinear"), "linear"),
+    **dict.fromkeys(("cubic", "bicubic"), "cubic"),
+}
+# Images of many channels are transposed for GridSample if they have no more than so many times as
+# many pixels as points.
+_OFTEN = 4
 # A region reaches at most this many image extents beyond the image, on either side: where its bins
 # take as many samples as they have pixels, and else, where places need but be numbers. And as many
 # pixels as that beyond small images, of which regions may be many times as large.
@@ -29,16 +41,40 @@ MAX_SAMPLES = 256
 def grid_sample(node: Node) -> relax.Expr:
     """GridSample; a coordinate that is not a number counts as -1, as in PyTorch."""
     data, grid = node.inputs[:2]
-    extents, shape = node.shape()[2:], node.shape(1)
-    if len(shape) != len(extents) + 2 or (shape[0], shape[-1]) != (node.shape()[0], len(extents)):
-        raise ValueError(f"its grid {list(shape)} does not fit its data {list(node.shape())}")
-    if node.string("padding_mode", "zeros") == "reflection" and node.attrs.get("align_corners", 0):
-        if min(extents) < 2:
-            raise ValueError("to reflect at the centres of pixels takes at least two of them")
-    # Of -1 to 1 across the image. Reflected so far out, float32 has no digits left for the pixel.
-    limit = max(2.0, _FAR / max(extents))
-    places = relax.op.clip(numbers(node, grid, -1.0), -limit, limit)
-    return node.convert_by_tvm("GridSample", [data, node.emit(places)])
+    (images, channels, *extents), (*before, rank) = node.shape(), node.shape(1)
+    if len(before) != len(extents) + 1 or (before[0], rank) != (images, len(extents)):
+        raise ValueError(
+            f"its grid {list(node.shape(1))} does not fit its data {list(node.shape())}"
+        )
+    padding, align = node.string("padding_mode", "zeros"), bool(node.attrs.get("align_corners", 0))
+    if padding == "reflection" and align and min(extents) < 2:
+        raise ValueError("to reflect at the centres of pixels takes at least two of them")
+    pixels, points, dtype = math.prod(extents), math.prod(before[1:]), dtype_of(data)
+    if not dtype.startswith("float"):
+        raise ValueError(f"its data are {dtype}; only floating-point numbers are supported")
+    workload = GridSampleWorkload(
+        images=images,
+        channels=channels,
+        extents=tuple(extents),
+        points=points,
+        mode=_MODES[node.string("mode", "linear")],
+        padding=padding,
+        align_corners=align,
+        channels_last=channels >= LANES and pixels <= _OFTEN * points,
+        dtype=dtype,
+        grid_dtype=dtype_of(grid),
+    )
+    flat = node.emit(relax.op.reshape(data, (images, channels, pixels)))
+    if workload.channels_last:
+        flat = node.emit(relax.op.permute_dims(flat, [0, 2, 1]))
+    places = node.emit(relax.op.reshape(grid, (images, points, rank)))
+    types = [relax.TensorType(workload.shape(points), dtype)]
+    apart = KernelRows(workload.computes, [([0, 0], [0])])
+    kernel = lower_grid_sample(workload)
+    found = node.emit(call_kernel(node, "grid_sample", kernel, [flat, places], types, apart))
+    if workload.channels_last:
+        found = node.emit(relax.op.permute_dims(found, [0, 2, 1]))
+    return relax.op.reshape(found, (images, channels, *before[1:]))
 
 
 def roi_align(node: Node) -> relax.Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from tvm import relax
@@ -23,6 +22,7 @@ from neocpu.frontend.converters import (
     convert_scan,
     convert_shape,
 )
+from neocpu.frontend.converters.convert_columns import column_to_image
 from neocpu.frontend.converters.convert_loop import loop_begin, loop_element, loop_end, loop_outer
 from neocpu.frontend.converters.convert_picture import prepare_picture
 from neocpu.frontend.converters.convert_reduce import extremum, log_sum_exp, reduction, square
@@ -40,6 +40,7 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "CastLike": convert_integer.cast_like,
     "Celu": convert_elementwise.celu,
     "Clip": convert_elementwise.clip,
+    "Col2Im": column_to_image,
     "Concat": convert_shape.concat,
     "Constant": convert_shape.constant,
     "Conv": convert_conv.conv,
@@ -89,9 +90,9 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "ReduceL2": reduction(relax.op.sum, before=square, after=relax.op.sqrt),
     "ReduceLogSum": reduction(relax.op.sum, after=relax.op.log),
     "ReduceLogSumExp": log_sum_exp,
-    "ReduceMax": extremum(relax.op.max, -math.inf),
+    "ReduceMax": extremum(relax.op.max),
     "ReduceMean": reduction(relax.op.mean),
-    "ReduceMin": extremum(relax.op.min, math.inf),
+    "ReduceMin": extremum(relax.op.min),
     "ReduceProd": reduction(relax.op.prod),
     "ReduceSum": reduction(relax.op.sum),
     "ReduceSumSquare": reduction(relax.op.sum, before=square),

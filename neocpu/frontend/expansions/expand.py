@@ -21,7 +21,7 @@ from neocpu.frontend.expansions.sequences import (
 )
 from neocpu.frontend.expansions.slice_updates import join_slice_update
 from neocpu.frontend.expansions.training import batch_statistics, dropout_mask
-from neocpu.frontend.expansions.windows import column_to_image, deformable_convolution
+from neocpu.frontend.expansions.windows import deformable_convolution
 from neocpu.frontend.expansions.writer import Graph, Writer
 from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_writer import free_prefix
@@ -31,7 +31,6 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
     "AffineGrid": affine_grid,
     "BatchNormalization": batch_statistics,
-    "Col2Im": column_to_image,
     "CumProd": cumulative_product,
     "DeformConv": deformable_convolution,
     "Det": determinant,

@@ -1,4 +1,4 @@
-"""Operators on windows of an image, written as convolutions and samplings of it."""
+"""Operators on windows of an image, written as samplings of it and convolutions."""
 
 from __future__ import annotations
 
@@ -8,34 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from neocpu.frontend.expansions.writer import Writer
-
-
-def column_to_image(w: Writer) -> None:
-    """Col2Im: a transposed convolution whose kernels each put one column's element in its place."""
-    image, block = (w.constant(i).ravel().tolist() for i in (1, 2))
-    rank, taps = len(image), math.prod(block)
-    strides, dilations = (w.attribute(name, [1] * rank) for name in ("strides", "dilations"))
-    pads = w.attribute("pads", [0] * (2 * rank))
-    batch, rows, _ = w.shape()
-    channels = rows // taps
-    spans = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
-    padded = [i + a + b for i, a, b in zip(image, pads[:rank], pads[rank:], strict=True)]
-    places = [(p - s) // t + 1 for p, s, t in zip(padded, spans, strides, strict=True)]
-    rest = [(p - s) % t for p, s, t in zip(padded, spans, strides, strict=True)]
-    columns = w.reshape(w.input(0), [batch, rows, *places])
-    kernels = np.tile(np.eye(taps).reshape(taps, 1, *block), (channels, 1, *[1] * rank))
-    w.give(
-        w.op(
-            "ConvTranspose",
-            columns,
-            w.const(kernels, like=0),
-            group=channels,
-            strides=strides,
-            dilations=dilations,
-            pads=pads,
-            output_padding=rest,
-        )
-    )
 
 
 def deformable_convolution(w: Writer) -> None:

@@ -110,8 +110,12 @@ class _Known:
         product, result = INTEGER_PRODUCTS[node.op_type], node.output[0]
         made: list[onnx.NodeProto] = []
         operands = []
+        point = optional_input(node.input, 2)
+        apart = product.real == "MatMul" and bool(point) and point not in self._constants
         for place in (0, 1):
             name, zero = node.input[place], optional_input(node.input, place + 2)
+            if place == 0 and apart:
+                zero = ""
             one, real = (f"{name}_{kind}{suffix}_{place}" for kind in ("one", "real"))
             ones = np.ones(self._constants[zero].dims if zero in self._constants else (), "float32")
             self._graph.initializer.append(numpy_helper.from_array(ones, one))
@@ -122,12 +126,32 @@ class _Known:
         attributes = attributes_of(node)
         in_float = self._is_read_as_real(node)
         sums = result if in_float else f"{result}_real{suffix}"
-        made.append(helper.make_node(product.real, operands, [sums], name=node.name, **attributes))
+        whole = f"{sums}_all{suffix}" if apart else sums
+        made.append(helper.make_node(product.real, operands, [whole], name=node.name, **attributes))
+        if apart:
+            made += self._without_zero(node, whole, sums)
         if not in_float:  # an algorithm that errs must not make 2 of 2.9999
             made.append(helper.make_node("Round", [sums], [f"{sums}_whole"]))
             cast = helper.make_node("Cast", [f"{sums}_whole"], [result], to=TensorProto.INT32)
             made.append(cast)
         return made
+
+    def _without_zero(self, node: onnx.NodeProto, whole: str, result: str) -> list[onnx.NodeProto]:
+        """Return what takes the data's zero point times the weights from a product of the data.
+
+        So that the data are multiplied as the integers that they are, whatever it is.
+        """
+        weights, zero = self._integers(node.input[1]), self._zero(node)
+        assert weights is not None
+        assert zero is not None
+        columns = (weights - zero).sum(axis=-2, keepdims=weights.ndim > 2).astype(np.float32)
+        names = [f"{result}_{kind}" for kind in ("columns", "point", "moved")]
+        self._graph.initializer.append(numpy_helper.from_array(columns, names[0]))
+        return [
+            helper.make_node("Cast", [node.input[2]], [names[1]], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [names[1], names[0]], [names[2]]),
+            helper.make_node("Sub", [whole, names[2]], [result]),
+        ]
 
     def _is_read_as_real(self, node: onnx.NodeProto) -> bool:
         return self._in_float[node.output[0]] == self._readers[node.output[0]]

@@ -284,7 +284,6 @@ RULES: Final[Mapping[str, Rule]] = {
     **{f"relax.{name}": _quantisation for name in ("dequantize", "quantize")},
     "relax.call_tir": _kernel,
     "relax.concat": _concat,
-    "relax.image.grid_sample": _pairs,
     "relax.matmul": _matmul,
     "relax.nn.group_norm": _group_norm,
     "relax.nn.pad": _pad,

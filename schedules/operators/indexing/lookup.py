@@ -11,17 +11,25 @@ which a kernel cannot raise: what reads takes the nearest element instead, what 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.tir.builder import build_kernel, loop_nest, strides_of, task_loop
+from neocpu.schedules.tir.builder import build_kernel, flat, loop_nest, span, strides_of
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+WIDE = 16
+"""Indices that are looked at together."""
 
 
 def counted(index: Any, extent: int) -> Any:
-    """Return a loaded index, counted from the end of ``extent`` elements if it is below zero."""
+    """Return a loaded index, counted from the end of ``extent`` elements if it is below zero.
+
+    Or a vector of them.
+    """
     dtype = index.ty.dtype
     bound = T.Bind(index)
     # The sum may overflow where it is not the one selected.
@@ -30,11 +38,13 @@ def counted(index: Any, extent: int) -> Any:
 
 
 def nearest(index: Any, extent: int) -> Any:
-    """Return a loaded index as int32, moved into ``extent`` elements."""
+    """Return a loaded index as int32, moved into ``extent`` elements; or a vector of them."""
     place = counted(index, extent)
     dtype = place.ty.dtype
     last = tirx.const(extent - 1, dtype)
-    return T.cast(T.max(T.min(place, last), tirx.const(0, dtype)), "int32")
+    inside = T.max(T.min(place, last), tirx.const(0, dtype))
+    _, vector, lanes = str(dtype).partition("x")
+    return T.cast(inside, f"int32{vector}{lanes}")
 
 
 def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype: str) -> Any:
@@ -49,21 +59,24 @@ def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype
 
     ::
 
-        for batch: for row: offsets[row] = batch · elements + sum of index · stride
+        parallel batch · rows: offsets[row] = batch · elements + sum of index · stride
     """
-    total, elements = batches * rows, math.prod(extents)
+    total, elements, depth = batches * rows, math.prod(extents), len(extents)
     parameters = (
         ("indices", (total, len(extents)), index_dtype),
         ("offsets", (total,), "int32"),
     )
 
     def body(indices: Any, offsets: Any) -> None:
-        with task_loop(batches, total) as batch, T.serial(rows) as i:
+        given = flat(indices)
+        with _vectors((batches, rows), total) as (batch, i, width):
             row = batch * rows + i
             offset: Any = batch * elements
             for axis, stride in enumerate(strides_of(extents)):
-                offset = offset + nearest(indices[row, axis], extents[axis]) * stride
-            T.buffer_store(offsets, offset, [row])
+                places = row * depth + axis
+                index = given[T.ramp(places, depth, width) if width > 1 else places]
+                offset = offset + nearest(index, extents[axis]) * stride
+            T.buffer_store(offsets, offset, [span(row, width)])
 
     return build_kernel(parameters, body)
 
@@ -93,11 +106,28 @@ def lower_gather_elements(
     source, target = strides_of(data), strides_of(indices)
 
     def body(values: Any, places: Any, output: Any) -> None:
-        with loop_nest(indices, count) as at:
-            here = sum(i * stride for i, stride in zip(at, target, strict=True))
-            there: list[Any] = list(at)
+        with _vectors(indices, count) as (*at, width):
+            first = sum(i * stride for i, stride in zip(at, target, strict=True))
+            here = span(first, width)
+            there: list[Any] = [*at[:-1], span(at[-1], width)]
             there[axis] = nearest(places[here], data[axis])
             offset = sum(i * stride for i, stride in zip(there, source, strict=True))
             T.buffer_store(output, values[offset], [here])
 
     return build_kernel(parameters, body)
+
+
+@contextmanager
+def _vectors(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
+    """Emit what is in its body for vectors of the last axis.
+
+    Yields
+    ------
+    tuple
+        The index of a vector's first element, and how many it has. The last vector of a row
+        overlaps the one before it.
+    """
+    *lead, last = extents
+    width = WIDE if last >= WIDE else 1
+    with loop_nest((*lead, ceil_div(last, width)), elements) as (*at, vector):
+        yield (*at, T.min(vector * width, last - width), width)

@@ -29,6 +29,8 @@ from neocpu.schedules.tir.builder import (
 
 # A task writes at least a cache line of each run of elements, that threads may not share lines.
 _LINE_ELEMENTS = 64
+# Tasks that look at all rows, and write those of a part of the data.
+_OWNERS = 4
 
 #: What becomes of an element and its update, by ONNX's name.
 REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -151,8 +153,12 @@ class RowsWorkload:
     @property
     def parts(self) -> int:
         """Tasks that share each row."""
-        worth = self.rows * self.inner >= PARALLEL_ELEMENTS
-        return max(1, min(ENOUGH_TASKS, self.inner // _LINE_ELEMENTS)) if worth else 1
+        return max(1, min(ENOUGH_TASKS, self.inner // _LINE_ELEMENTS)) if self.is_large else 1
+
+    @property
+    def is_large(self) -> bool:
+        """Whether what is written is worth several tasks."""
+        return self.rows * self.inner >= PARALLEL_ELEMENTS
 
 
 def lower_scatter_nd(workload: RowsWorkload) -> Any:
@@ -164,6 +170,14 @@ def lower_scatter_nd(workload: RowsWorkload) -> Any:
         parallel part of the elements after the indexed axes
           for row:
             if its indices are inside: for element: output[row', ...] = f(output[row', ...], update)
+
+    or, if those are few::
+
+        parallel part: output = data
+        parallel row: place[row] = row', or -1
+        parallel part of the data
+          for row:
+            if place[row] is there: for element: output[row', ...] = f(output[row', ...], update)
     """
     extents, rows, inner = workload.extents, workload.rows, workload.inner
     depth, parts = len(extents), workload.parts
@@ -172,21 +186,40 @@ def lower_scatter_nd(workload: RowsWorkload) -> Any:
     )
 
     def body(values: Any, places: Any, updates: Any, output: Any) -> None:
-        _emit_copy(values, output)
-        with task_loop(parts, rows * inner) as part, T.serial(rows) as row:
+        def found(row: Any) -> tuple[Any, Any]:
+            """Return whether a row's indices are inside, and the row of the data that it is."""
             at = [counted(places[row * depth + i], extent) for i, extent in enumerate(extents)]
             valid = tirx.all(*(_inside(i, extent) for i, extent in zip(at, extents, strict=True)))
-            with T.If(valid), T.Then():
-                first = T.Bind(
-                    sum(
-                        T.cast(i, "int32") * (stride * inner)
-                        for i, stride in zip(at, strides_of(extents), strict=True)
-                    )
+            strides = strides_of(extents)
+            there = sum(T.cast(i, "int32") * n for i, n in zip(at, strides, strict=True))
+            return valid, there
+
+        def write(row: Any, there: Any, part: Any, count: int) -> None:
+            first = T.Bind(there * inner)
+            with _part_loop(part, inner, count) as i:
+                value = updates[row * inner + i]
+                value = REDUCTIONS[workload.reduction](output[first + i], value)
+                T.buffer_store(output, value, [first + i])
+
+        _emit_copy(values, output)
+        if parts == 1 and workload.is_large:
+            rest = T.alloc_buffer((rows,), "int32", layout=None)
+            with task_loop(rows, rows * inner) as row:
+                valid, there = found(row)
+                T.buffer_store(rest, tirx.Select(valid, there, tirx.const(-1, "int32")), [row])
+            with T.parallel(_OWNERS) as owner:
+                low, high = (
+                    T.Bind(part_start(owner + i, math.prod(extents), _OWNERS)) for i in range(2)
                 )
-                with _part_loop(part, inner, parts) as i:
-                    value = updates[row * inner + i]
-                    value = REDUCTIONS[workload.reduction](output[first + i], value)
-                    T.buffer_store(output, value, [first + i])
+                with T.serial(rows) as row:
+                    there = T.Bind(rest[row])
+                    with T.If(tirx.all(there >= low, there < high)), T.Then():
+                        write(row, there, 0, 1)
+            return
+        with task_loop(parts, rows * inner) as part, T.serial(rows) as row:
+            valid, there = found(row)
+            with T.If(valid), T.Then():
+                write(row, there, part, parts)
 
     return build_kernel(parameters, body)
 

@@ -40,7 +40,7 @@ def entry(score: Any, index: Any, *, falling: bool = True, word: int = 0) -> Any
         Of a score of 64 bits, whether its lower (0) or upper (1) half is sorted by: both in turn,
         for sorts are stable.
     """
-    key = _sortable(score, falling=falling)
+    key = sortable(score, falling=falling)
     wide = T.Bind(T.cast(key, "uint64"))
     half = T.shift_right(wide, tirx.const(32 * word, "uint64")) if word else wide
     return T.bitwise_or(T.shift_left(half, tirx.const(32, "uint64")), T.cast(index, "uint64"))
@@ -51,15 +51,19 @@ def words(dtype: str) -> int:
     return max(1, bytes_of(dtype) // 4)
 
 
-def _sortable(score: Any, *, falling: bool) -> Any:
-    """Return an unsigned integer of 32 or 64 bits that rises, or falls, with the score."""
-    dtype = str(score.ty.dtype)
+def sortable(score: Any, *, falling: bool) -> Any:
+    """Return an unsigned integer of 32 or 64 bits that rises, or falls, with the score.
+
+    Or of a vector of scores, a vector.
+    """
+    dtype, vector, lanes = str(score.ty.dtype).partition("x")
     bits = 64 if bytes_of(dtype) == 8 else 32
-    unsigned, ones = f"uint{bits}", (1 << bits) - 1
+    unsigned, ones = f"uint{bits}{vector}{lanes}", (1 << bits) - 1
     sign = tirx.const(1 << (bits - 1), unsigned)
     if dtype.startswith("float"):
-        wide = T.cast(score, f"float{bits}")
-        plain = tirx.Select(wide == 0.0, tirx.const(0.0, f"float{bits}"), wide)
+        real = f"float{bits}{vector}{lanes}"
+        wide, zero = T.cast(score, real), tirx.const(0.0, real)
+        plain = tirx.Select(wide == zero, zero, wide)
         raw = T.Bind(T.reinterpret(unsigned, plain))
         # As unsigned integers, the larger a positive float the larger, a negative one the smaller.
         negative = T.bitwise_and(raw, sign) != tirx.const(0, unsigned)

@@ -9,13 +9,21 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.operators.ranking.compact import clipped
-from neocpu.schedules.operators.ranking.radix_sort import emit_sort, entry, index_of, words
-from neocpu.schedules.tir.builder import build_kernel, task_loop
+from neocpu.schedules.operators.ranking.radix_sort import (
+    emit_sort,
+    entry,
+    index_of,
+    sortable,
+    words,
+)
+from neocpu.schedules.tir.builder import build_kernel, flat, splat, task_loop
 
 FEW: Final = 128
 """Elements that are kept in order one by one, at most: each that is kept moves the others."""
 MANY: Final = 8
 """As many times as many elements are worth looking at instead of sorting them."""
+WIDE: Final = 16
+"""Elements that are looked at together: mostly none of them is among the best."""
 
 
 def lower_top_k(
@@ -42,7 +50,8 @@ def lower_top_k(
 
     Of a few elements among many, no more than these are kept, in order, while all are looked at::
 
-          for each element better than the last that is kept: put it between them
+          for vectors of elements, if any is better than the last that is kept:
+            for each of them, if it is: put it between those that are kept
     """
     outer, extent, inner = shape
     assert 0 < k <= extent, (shape, k)
@@ -60,12 +69,16 @@ def lower_top_k(
         best = T.Bind(T.min(number, k)) if counted else k
         with task_loop(outer * inner, outer * extent * inner) as task:
             row, column = task // inner, task % inner
+            elements, first = flat(data), T.Bind(row * (extent * inner) + column)
 
             def score(i: Any) -> Any:
-                return data[row, i, column]
+                return elements[first + i * inner]
+
+            def scores(i: Any) -> Any:
+                return elements[T.ramp(first + i * inner, inner, WIDE)]
 
             if words(dtype) == 1 and k <= FEW and extent >= MANY * k:
-                entries, start = _select(score, k, number, largest), 0
+                entries, start = _select((score, scores), k, number, largest), 0
             else:
                 entries, start = _sort(score, extent, number, largest, dtype)
             with T.serial(best) as i:
@@ -81,18 +94,40 @@ def lower_top_k(
     return build_kernel(parameters, body)
 
 
-def _select(score: Callable[[Any], Any], k: int, number: Any, largest: bool) -> Any:
-    """Return the best ``k`` entries, in order."""
+def _select(
+    score: tuple[Callable[[Any], Any], Callable[[Any], Any]], k: int, number: Any, largest: bool
+) -> Any:
+    """Return the best ``k`` entries, in order; of scores that are had one by one, or in vectors."""
+    single, several = score
     best = T.alloc_buffer((k,), "uint64", layout=None)
     with T.serial(k) as i:
         T.buffer_store(best, tirx.const(2**64 - 1, "uint64"), [i])
-    with T.serial(number) as i:
-        new = T.Bind(entry(score(i), i, falling=largest))
+
+    def take(i: Any) -> None:
+        new = T.Bind(entry(single(i), i, falling=largest))
         with T.If(new < best[k - 1]), T.Then():
             with T.serial(k - 1) as j:
                 place = k - 1 - j
                 T.buffer_store(best, T.min(best[place], T.max(best[place - 1], new)), [place])
             T.buffer_store(best, T.min(best[0], new), [0])
+
+    begun = T.Bind(T.min(number, k))
+    with T.serial(begun) as i:
+        take(i)
+    # From here on as many are kept as are wanted, so that one no better than the last is none.
+    rest = T.Bind(number - begun)
+    with T.serial(rest // WIDE) as vector:
+        first = T.Bind(begun + vector * WIDE)
+        last = T.cast(T.shift_right(best[k - 1], tirx.const(32, "uint64")), "uint32")
+        better = sortable(several(first), falling=largest) < splat(last, WIDE)
+        one, zero = (splat(tirx.const(value, "int32"), WIDE) for value in (1, 0))
+        found = tirx.call_llvm_pure_intrin(
+            "int32", "llvm.vector.reduce.or", tirx.Select(better, one, zero)
+        )
+        with T.If(found != 0), T.Then(), T.serial(WIDE) as i:
+            take(first + i)
+    with T.serial(rest % WIDE) as i:
+        take(begun + rest // WIDE * WIDE + i)
     return best
 
 

@@ -32,26 +32,6 @@ def matches_onnx(model, feeds):
 
 
 @pytest.mark.parametrize(
-    ("image", "block", "attributes"),
-    [
-        ((5, 7), (1, 5), {}),
-        ((7, 6), (3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1]}),
-        ((9, 8), (2, 3), {"dilations": [3, 2], "strides": [1, 2]}),
-    ],
-)
-def test_columns_become_an_image(image, block, attributes):
-    ones = [1, 1]
-    strides, dilations = (attributes.get(key, ones) for key in ("strides", "dilations"))
-    pads = attributes.get("pads", [0] * 4)
-    places = [
-        (image[a] + pads[a] + pads[2 + a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1
-        for a in range(2)
-    ]
-    x = random(2, 3 * block[0] * block[1], places[0] * places[1])
-    check("Col2Im", ints(*image), ints(*block), x=x, **attributes)
-
-
-@pytest.mark.parametrize(
     ("groups", "parts", "masked", "attributes"),
     [
         (1, 1, False, {}),

@@ -69,7 +69,13 @@ def test_tasks_copy_what_they_alone_write_to(data, places, axis, loops):
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize(
-    ("extents", "rows", "inner"), [((5,), 7, 3), ((4, 3), 9, 1), ((2, 3, 4), 60, 1000)]
+    ("extents", "rows", "inner"),
+    [
+        ((5,), 7, 3),
+        ((4, 3), 9, 1),
+        ((2, 3, 4), 60, 1000),
+        ((70, 13), 900, 16),  # rows too short for tasks to share: each has some of the data
+    ],
 )
 def test_scatter_nd(extents, rows, inner, reduction):
     workload = RowsWorkload(extents, rows, inner, reduction, "float32", "int32")
@@ -82,7 +88,13 @@ def test_scatter_nd(extents, rows, inner, reduction):
 
 @pytest.mark.parametrize(
     ("data", "places", "axis"),
-    [((1, 9, 1), (1, 40, 1), 1), ((3, 4, 5), (2, 4, 9), 2), ((70, 30, 9), (70, 20, 9), 1)],
+    [
+        ((1, 9, 1), (1, 40, 1), 1),
+        ((3, 4, 5), (2, 4, 9), 2),
+        ((70, 30, 9), (70, 20, 9), 1),
+        ((3, 50, 37), (3, 41, 37), 1),
+        ((2, 1, 900), (2, 1, 101), 2),
+    ],
 )
 def test_gather_elements(data, places, axis):
     x, i = normal(data), indices(places, data[axis], "int64")

@@ -1,0 +1,52 @@
+"""Col2Im, for which TVM has no kernel."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import relax
+
+from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
+from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.schedules.operators.columns_to_image import ColumnsWorkload, lower_columns_to_image
+
+
+def column_to_image(node: Node) -> relax.Expr:
+    """Col2Im of an image and a block whose extents are constants."""
+    data, extents, windows = node.inputs[0], node.constant(1), node.constant(2)
+    assert data is not None
+    assert extents is not None
+    assert windows is not None
+    image, block = (tuple(map(int, each.ravel())) for each in (extents, windows))
+    rank, taps = len(image), math.prod(block)
+    strides, dilations = (node.ints(name, [1] * rank) for name in ("strides", "dilations"))
+    pads = node.ints("pads", [0] * 2 * rank)
+    batch, rows, columns = node.shape()
+    places = tuple(
+        (extent + pads[i] + pads[rank + i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1
+        for i, extent in enumerate(image)
+    )
+    if rows % taps or math.prod(places) != columns or min(places) < 1:
+        raise ValueError(
+            f"its columns {list(node.shape())} do not fit an image of {list(image)} in blocks of "
+            f"{list(block)}"
+        )
+    channels = rows // taps
+    workload = ColumnsWorkload(
+        images=batch * channels,
+        image=image,
+        block=block,
+        strides=tuple(strides),
+        dilations=tuple(dilations),
+        pads=tuple(pads[:rank]),
+        places=places,
+        dtype=dtype_of(data),
+    )
+    form = (workload.images, taps, *places)
+    given = node.emit(relax.op.reshape(data, form))
+    types = [relax.TensorType((workload.images, *image), workload.dtype)]
+    computes = f"{image} {block} {strides} {dilations} {pads}"
+    apart = KernelRows(computes, [([0], [0])])
+    kernel = lower_columns_to_image(workload)
+    found = node.emit(call_kernel(node, "columns_to_image", kernel, [given], types, apart))
+    return relax.op.reshape(found, (batch, channels, *image))

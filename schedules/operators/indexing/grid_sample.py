@@ -1,0 +1,277 @@
+"""ONNX's GridSample: images of any dimensions, read and interpolated where data says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import (
+    ENOUGH_TASKS,
+    build_kernel,
+    flat,
+    for_vectors,
+    span,
+    splat,
+    strides_of,
+    task_loop,
+)
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+POINTS = 64
+"""Points of which one task knows the pixels and their weights at a time."""
+LANES = 16
+
+_FAR = 1 << 28
+"""In pixels: far beyond any image, and far from where int32 ends."""
+_ALPHA = -0.75
+"""Of Keys' kernel, as PyTorch has it."""
+
+_Weigh = Callable[[Any], Any]
+
+
+def _cubic(shift: int) -> _Weigh:
+    """Return the weight of a pixel ``shift`` from the one before a point."""
+
+    def weigh(t: Any) -> Any:
+        kind, a = t.ty.dtype, _ALPHA
+        x = t - tirx.const(shift, kind) if shift <= 0 else tirx.const(shift, kind) - t
+        terms = (a + 2, -(a + 3), 0, 1) if shift in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
+        value: Any = tirx.const(terms[0], kind)
+        for term in terms[1:]:
+            value = value * x + tirx.const(term, kind)
+        return value
+
+    return weigh
+
+
+_TAPS: Final[Mapping[str, Mapping[int, _Weigh]]] = {
+    "nearest": {0: lambda t: tirx.const(1, t.ty.dtype)},
+    "linear": {0: lambda t: tirx.const(1, t.ty.dtype) - t, 1: lambda t: t},
+    "cubic": {shift: _cubic(shift) for shift in (-1, 0, 1, 2)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GridSampleWorkload:
+    """``points`` points of each image.
+
+    Attributes
+    ----------
+    images, channels : int
+    extents : tuple of int
+        Of an image.
+    mode : str
+        ``nearest``, ``linear`` or ``cubic``.
+    padding : str
+        What is beside an image: ``zeros``, ``border`` or ``reflection``.
+    align_corners : bool
+        Whether -1 and 1 are the centres of the outermost pixels, and not their outer borders.
+    channels_last : bool
+        Whether channels are the last axis of data and output, and not the second one.
+    dtype, grid_dtype : str
+    """
+
+    images: int
+    channels: int
+    extents: tuple[int, ...]
+    points: int
+    mode: str
+    padding: str
+    align_corners: bool
+    channels_last: bool
+    dtype: str
+    grid_dtype: str
+
+    @property
+    def kind(self) -> str:
+        """What is computed in."""
+        return "float64" if "float64" in (self.dtype, self.grid_dtype) else "float32"
+
+    @property
+    def computes(self) -> str:
+        """What it does with an image, as far as shapes do not tell."""
+        return f"{self.mode} {self.padding} {self.align_corners} {self.channels_last}"
+
+    def shape(self, pixels: int) -> tuple[int, int, int]:
+        """Return the shape of data, or of the output, of so many pixels."""
+        last = self.channels_last
+        each = (pixels, self.channels) if last else (self.channels, pixels)
+        return (self.images, *each)
+
+
+def lower_grid_sample(workload: GridSampleWorkload) -> Any:
+    """Scheduled ``PrimFunc(data, grid, output)``.
+
+    ``data`` and ``output`` are ``(images, channels, pixels)`` or ``(images, pixels, channels)``,
+    ``grid`` is ``(images, points, rank)``, the last axis of an image first, from -1 to 1. Of a
+    coordinate that is no number -1 is taken, and nothing is farther than int32 reaches.
+
+    ::
+
+        parallel image · points · part of the channels     # the last points overlap others
+          for vectors of points: offsets and weights of their pixels
+          for channel: for point: sum of weight · pixel
+          or for point: for vectors of channels: sum of weight · pixel
+    """
+    w = workload
+    rank, pixels = len(w.extents), math.prod(w.extents)
+    width = min(POINTS, w.points)
+    blocks = ceil_div(w.points, width)
+    parts = 1 if w.channels_last else min(w.channels, ceil_div(ENOUGH_TASKS, w.images * blocks))
+    taps = list(product(_TAPS[w.mode], repeat=rank))
+    parameters = (
+        ("data", w.shape(pixels), w.dtype),
+        ("grid", (w.images, w.points, rank), w.grid_dtype),
+        ("output", w.shape(w.points), w.dtype),
+    )
+
+    def body(data: Any, grid: Any, output: Any) -> None:
+        tasks = w.images * blocks * parts
+        with task_loop(tasks, math.prod(w.shape(w.points))) as task:
+            image, part = task // (blocks * parts), task % parts
+            start = T.Bind(T.min(task // parts % blocks * width, w.points - width))
+            offsets = T.alloc_buffer((len(taps), width), "int32", layout=None)
+            weights = T.alloc_buffer((len(taps), width), w.kind, layout=None)
+            given = flat(grid)
+
+            def locate(i: Any, lanes: int) -> None:
+                first = (image * w.points + start + i) * rank
+                places = [T.ramp(first, rank, lanes) if lanes > 1 else first for _ in range(rank)]
+                axes = [
+                    _axis_taps(w, axis, given[place + (rank - 1 - axis)])
+                    for axis, place in enumerate(places)
+                ]
+                for number, shifts in enumerate(taps):
+                    chosen = [axes[axis][shift] for axis, shift in enumerate(shifts)]
+                    offset, weight = _joined(chosen, w)
+                    T.buffer_store(offsets, offset, [number, span(i, lanes)])
+                    T.buffer_store(weights, weight, [number, span(i, lanes)])
+
+            for_vectors(width, LANES, locate)
+
+            def pixel(number: int, point: Any, read: Callable[[Any], Any], lanes: int) -> Any:
+                offset = T.Bind(offsets[number, point])
+                is_zeros = w.padding == "zeros"
+                at = T.max(offset, 0) if is_zeros else offset
+                value = T.cast(read(at), _vector(w.kind, lanes))
+                if is_zeros:
+                    nothing = splat(tirx.const(0, w.kind), lanes)
+                    value = tirx.Select(splat(offset >= 0, lanes), value, nothing)
+                return splat(weights[number, point], lanes) * value
+
+            if w.channels_last:
+                with T.serial(width) as point:
+
+                    def sums(c: Any, lanes: int) -> None:
+                        total = _total(
+                            pixel(k, point, lambda at: data[image, at, span(c, lanes)], lanes)
+                            for k in range(len(taps))
+                        )
+                        place = [image, start + point, span(c, lanes)]
+                        T.buffer_store(output, T.cast(total, _vector(w.dtype, lanes)), place)
+
+                    for_vectors(w.channels, LANES, sums)
+            else:
+                first, last = (tirx.floordiv((part + i) * w.channels, parts) for i in range(2))
+                with T.serial(first, last) as c, T.serial(width) as point:
+                    total = _total(
+                        pixel(k, point, lambda at: data[image, c, at], 1) for k in range(len(taps))
+                    )
+                    T.buffer_store(output, T.cast(total, w.dtype), [image, c, start + point])
+
+    return build_kernel(parameters, body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tap:
+    """A pixel's place along one axis, whether it is in the image, and its weight there."""
+
+    index: Any
+    inside: Any
+    weight: Any
+
+
+def _total(terms: Any) -> Any:
+    first, *others = terms
+    for each in others:
+        first = first + each
+    return first
+
+
+def _vector(kind: str, lanes: int) -> str:
+    return f"{kind}x{lanes}" if lanes > 1 else kind
+
+
+def _axis_taps(w: GridSampleWorkload, axis: int, given: Any) -> dict[int, _Tap]:
+    """Return the pixels around a coordinate, or around each of a vector, along one axis."""
+    extent, lanes = w.extents[axis], str(given.ty.dtype).partition("x")[2]
+    kind, whole = _vector(w.kind, int(lanes or 1)), _vector("int32", int(lanes or 1))
+
+    def number(value: float) -> Any:
+        return tirx.const(value, kind)
+
+    limit = max(2.0, _FAR / max(w.extents))
+    value = T.Bind(T.cast(given, kind))
+    # Of what is no number both comparisons are false.
+    is_number = T.bitwise_or(value >= number(-limit), value <= number(limit))
+    near = T.max(T.min(value, number(limit)), number(-limit))
+    value = tirx.Select(is_number, near, number(-1))
+    if w.align_corners:
+        at = (value + number(1)) / number(2) * number(extent - 1)
+        borders = 0.0, extent - 1.0
+    else:
+        at = ((value + number(1)) * number(extent) - number(1)) / number(2)
+        borders = -0.5, extent - 0.5
+    if w.mode == "nearest":
+        at = tirx.call_llvm_pure_intrin(kind, "llvm.nearbyint", at)
+    # Of a cubic's taps each is moved into the image, of others the position.
+    if w.padding == "border" and w.mode != "cubic":
+        at = T.max(T.min(at, number(extent - 1)), number(0))
+    elif w.padding == "reflection" and w.mode != "cubic":
+        at = _reflected(T.Bind(at), borders)
+    at = T.Bind(at)
+    base = T.Bind(tirx.call_llvm_pure_intrin(kind, "llvm.floor", at))
+    rest = T.Bind(at - base)
+    taps = {}
+    for shift, weigh in _TAPS[w.mode].items():
+        position = T.Bind(base + number(shift))
+        inside = T.bitwise_and(position >= number(0), position <= number(extent - 1))
+        if w.padding == "reflection":
+            position = _reflected(position, borders)
+        nearest = T.max(T.min(position, number(extent - 1)), number(0))
+        taps[shift] = _Tap(T.Bind(T.cast(nearest, whole)), inside, T.Bind(weigh(rest)))
+    return taps
+
+
+def _joined(taps: list[_Tap], w: GridSampleWorkload) -> tuple[Any, Any]:
+    """Return where a pixel is in its image, -1 if it is a zero beside it, and its weight."""
+    offset: Any = 0
+    inside, weight = taps[0].inside, taps[0].weight
+    for tap, stride in zip(taps, strides_of(w.extents), strict=True):
+        offset = offset + tap.index * stride
+    for tap in taps[1:]:
+        inside, weight = T.bitwise_and(inside, tap.inside), weight * tap.weight
+    if w.padding == "zeros":
+        offset = tirx.Select(inside, offset, tirx.const(-1, offset.ty.dtype))
+    return offset, weight
+
+
+def _reflected(at: Any, borders: tuple[float, float]) -> Any:
+    """Fold positions back at the borders, as often as it takes."""
+    kind, (low, high) = at.ty.dtype, borders
+    whole = kind.replace("float32", "int32").replace("float64", "int32")
+    size = int(high - low)
+    start = tirx.const(low, kind)
+    beyond = T.Bind(tirx.abs(at - start))
+    times = T.Bind(tirx.truncdiv(T.cast(beyond, whole), tirx.const(max(size, 1), whole)))
+    rest = T.Bind(beyond - T.cast(times * tirx.const(size, whole), kind))
+    odd = T.bitwise_and(times, tirx.const(1, whole)) != tirx.const(0, whole)
+    folded = tirx.Select(odd, tirx.const(size, kind) - rest, rest) + start
+    inside = T.bitwise_and(at >= start, at <= tirx.const(high, kind))
+    return T.Bind(tirx.Select(inside, at, folded))

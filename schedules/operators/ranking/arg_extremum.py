@@ -1,0 +1,135 @@
+"""ONNX's ArgMax and ArgMin: where along an axis the largest or the least element is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.foundation.dtypes import bytes_of
+from neocpu.schedules.tir.builder import build_kernel, flat, span, splat, task_loop
+from neocpu.schedules.vocabulary.layout import ceil_div
+
+LANES = 16
+
+
+def lower_arg_extremum(
+    shape: tuple[int, int, int], dtype: str, *, largest: bool, last: bool
+) -> Any:
+    """Scheduled ``PrimFunc(data, indices)`` along the middle axis.
+
+    ``data`` is ``shape``, ``(outer, extent, inner)``; ``indices``, int64, has ``(outer, inner)``.
+    What is no number counts as the best infinity. Of equal elements the first one counts, or the
+    ``last``.
+
+    ::
+
+        parallel outer · columns of inner       # the last ones overlap those before them
+          for the axis: for columns side by side: keep the better one, and its index
+
+    Of few columns, each is looked at in vectors along the axis, whose lanes are compared last.
+    """
+    outer, extent, inner = shape
+    wide = inner >= LANES
+
+    def body(data: Any, indices: Any) -> None:
+        values, results = flat(data), flat(indices)
+        if wide:
+            parts = ceil_div(inner, LANES)
+            with task_loop(outer * parts, outer * extent * inner) as task:
+                row = task // parts
+                column = T.Bind(T.min(task % parts * LANES, inner - LANES))
+                best = _Best(dtype, LANES, largest, last)
+                first = T.Bind(row * (extent * inner) + column)
+                best.begin(values[span(first, LANES)], splat(tirx.const(0, "int32"), LANES))
+                with T.serial(extent - 1) as i:
+                    place = splat(i + 1, LANES)
+                    best.take(values[span(first + (i + 1) * inner, LANES)], place)
+                found = T.cast(best.index[span(0, LANES)], f"int64x{LANES}")
+                T.buffer_store(results, found, [span(row * inner + column, LANES)])
+            return
+        width = min(extent, LANES)
+        vectors = extent // width
+        with task_loop(outer * inner, outer * extent * inner) as task:
+            first = T.Bind(task // inner * (extent * inner) + task % inner)
+
+            def at(i: Any, lanes: int) -> Any:
+                start = first + i * inner
+                return values[T.ramp(start, inner, lanes) if lanes > 1 else start]
+
+            lanes = (
+                T.ramp(tirx.const(0, "int32"), 1, width) if width > 1 else tirx.const(0, "int32")
+            )
+            best = _Best(dtype, width, largest, last)
+            best.begin(at(0, width), lanes)
+            with T.serial(vectors - 1) as i:
+                best.take(at((i + 1) * width, width), lanes + (i + 1) * width)
+            one = _Best(dtype, 1, largest, last)
+            one.begin_with(best.value[0], best.index[0])
+            with T.serial(width - 1) as lane:
+                one.join(best.value[lane + 1], best.index[lane + 1])
+            with T.serial(extent - vectors * width) as i:
+                one.take(at(vectors * width + i, 1), vectors * width + i)
+            T.buffer_store(results, T.cast(one.index[0], "int64"), [task])
+
+    return build_kernel((("data", shape, dtype), ("indices", (outer, inner), "int64")), body)
+
+
+class _Best:
+    """The best of several elements, lane by lane, and their indices."""
+
+    def __init__(self, dtype: str, width: int, largest: bool, last: bool) -> None:
+        self._dtype, self._width = dtype, width
+        self._largest, self._last = largest, last
+        self.value = T.alloc_buffer((width,), dtype, layout=None)
+        self.index = T.alloc_buffer((width,), "int32", layout=None)
+
+    def begin(self, value: Any, index: Any) -> None:
+        """Take the first elements."""
+        self.begin_with(self._number(value), index)
+
+    def begin_with(self, value: Any, index: Any) -> None:
+        """Take the first elements, which are numbers."""
+        at = [span(0, self._width)]
+        T.buffer_store(self.value, value, at)
+        T.buffer_store(self.index, index, at)
+
+    def take(self, value: Any, index: Any) -> None:
+        """Take elements whose indices are above all before, where they are better."""
+        value = T.Bind(self._number(value))
+        self._keep(self._is_better(value, orequal=self._last), value, index)
+
+    def join(self, value: Any, index: Any) -> None:
+        """Take an element, a number, with any index, where it is better."""
+        value, index = T.Bind(value), T.Bind(index)
+        own = self.index[0]
+        sooner = index > own if self._last else index < own
+        equal = T.bitwise_and(value == self.value[0], sooner)
+        self._keep(T.bitwise_or(self._is_better(value, orequal=False), equal), value, index)
+
+    def _keep(self, better: Any, value: Any, index: Any) -> None:
+        at = span(0, self._width)
+        # What is better depends on the values, which change last.
+        T.buffer_store(self.index, tirx.Select(better, index, self.index[at]), [at])
+        T.buffer_store(self.value, tirx.Select(better, value, self.value[at]), [at])
+
+    def _is_better(self, value: Any, *, orequal: bool) -> Any:
+        own = self.value[span(0, self._width)]
+        if self._largest:
+            return value >= own if orequal else value > own
+        return value <= own if orequal else value < own
+
+    def _number(self, value: Any) -> Any:
+        """Return elements with the best infinity for what is no number."""
+        if not self._dtype.startswith("float"):
+            return value
+        bits = f"int{8 * bytes_of(self._dtype)}"
+        kind, real = (f"{k}x{self._width}" if self._width > 1 else k for k in (bits, self._dtype))
+        bound = T.Bind(value)
+        magnitude = T.bitwise_and(T.reinterpret(kind, bound), tirx.const(np.iinfo(bits).max, kind))
+        infinity = np.array(np.inf, self._dtype)
+        is_number = magnitude <= tirx.const(int(infinity.view(bits)), kind)
+        best = tirx.const(float(infinity if self._largest else -infinity), real)
+        return tirx.Select(is_number, bound, best)

@@ -1,0 +1,101 @@
+"""Partial results joined half by half, and not one after the other.
+
+A reduction along contiguous memory has a vector of partial results. Joined one by one, each waits
+for the one before it: sixteen additions take sixty cycles. Half by half, they wait for four.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.sym import detect_linear_equation
+
+FEWEST, MOST = 4, 64
+"""Partial results that are joined so."""
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="JoinByHalves")
+class JoinByHalves:
+    """Make vectors of loops that join partial results of floating point one by one."""
+
+    def transform_function(self, func: tirx.PrimFunc, mod: Any, ctx: Any) -> tirx.PrimFunc:
+        """Return ``func``, lowered, without such loops."""
+        body = tvm_ffi.structural_map(func.body, (tirx.For, _joined))
+        return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _joined(loop: Any) -> Any:
+    store = loop.body
+    count = int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 0
+    if loop.kind != tirx.ForKind.SERIAL or not FEWEST <= count <= MOST:
+        return loop
+    if not isinstance(store, tirx.BufferStore) or len(store.indices) != 1:
+        return loop
+    value = store.value
+    if not isinstance(value, tirx.Add | tirx.Max | tirx.Min):
+        return loop
+    if not str(value.ty.dtype).startswith("float") or _uses(store.indices[0], loop.loop_var):
+        return loop
+    kind, first = type(value), loop.min
+    for own, part in ((value.a, value.b), (value.b, value.a)):
+        if _is_of(own, store) and isinstance(part, TensorLoad):
+            base = _beginning(part, loop.loop_var, first)
+            if base is not None and not part.source.same_as(store.buffer):
+                total = _total(kind, part.source, base, count)
+                operands = (own, total) if own.same_as(value.a) else (total, own)
+                return tirx.BufferStore(store.buffer, kind(*operands), store.indices)
+    return loop
+
+
+def _is_of(value: Any, store: Any) -> bool:
+    """Whether a value is what a store replaces."""
+    return (
+        isinstance(value, TensorLoad)
+        and value.source.same_as(store.buffer)
+        and tvm_ffi.structural_equal(value.indices[0], store.indices[0])
+    )
+
+
+def _beginning(part: Any, var: Var, first: Any) -> Any | None:
+    """Return where a load's loop begins, if it reads one element after another."""
+    linear = detect_linear_equation(part.indices[0], [var]) if len(part.indices) == 1 else None
+    if not linear or not isinstance(linear[0], tirx.IntImm) or int(linear[0]) != 1:
+        return None
+    return linear[1] + first
+
+
+def _uses(expr: Any, var: Var) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (Var, lambda each: found.append(each.same_as(var))))
+    return any(found)
+
+
+def _total(kind: Any, buffer: Any, base: Any, count: int) -> Any:
+    """Return all of ``count`` elements joined."""
+    half = count // 2
+
+    def load(start: int, width: int) -> Any:
+        at = base + start
+        return tirx.BufferLoad(buffer, [tirx.Ramp(at, 1, width) if width > 1 else at])
+
+    rest = [load(count - 1, 1)] if count % 2 else []
+    return _halved(kind, kind(load(0, half), load(half, half)), half, rest)
+
+
+def _halved(kind: Any, vector: Any, lanes: int, rest: list[Any]) -> Any:
+    if lanes == 1:
+        return _chained(kind, [vector, *rest])
+    name, half = Var("t", vector.ty), lanes // 2
+    left, right = (tirx.Shuffle([name], list(range(start, start + half))) for start in (0, half))
+    more = [tirx.Shuffle([name], [lanes - 1])] if lanes % 2 else []
+    return tirx.Let(name, vector, _halved(kind, kind(left, right), half, [*rest, *more]))
+
+
+def _chained(kind: Any, values: list[Any]) -> Any:
+    first, *others = values
+    for each in others:
+        first = kind(each, first)
+    return first
