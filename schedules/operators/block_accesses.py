@@ -128,6 +128,11 @@ class Stage:
         indices = [index for access in self.accesses for index in access.indices]
         return all(index.same_as(last) or not uses(index, last) for index in indices)
 
+    def is_constant_from(self, start: int) -> bool:
+        """Whether all of the loops from ``start`` on store the same number."""
+        variables = [v for v in self.variables[start:] if v is not None]
+        return not any(access.uses(v) for access in self.accesses[1:] for v in variables)
+
     def contiguous_from(self, start: int) -> bool:
         """Whether the loops from ``start`` on can be one loop over consecutive elements."""
         inner = range(start, len(self.extents))

@@ -20,6 +20,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.sym import detect_linear_equation
 
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
 from neocpu.schedules.operators import reduction
 from neocpu.schedules.operators.block_accesses import Stage, read_stage
@@ -294,6 +295,10 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
     if not loops:
         return
     start = _inner_start(stage, reduction.VECTORS * lanes)
+    if start is not None and stage.dtype == BFLOAT16 and stage.is_constant_from(start):
+        # TVM (0.27) cannot spread a number over a vector whose bits stand for bfloat16.
+        _parallel_outer(sch, loops, stage.extents, parallel)
+        return
     if start is None:
         if stage.vectorizable_last and stage.extents[-1] <= reduction.VECTORS * lanes:
             sch.vectorize(loops[-1])

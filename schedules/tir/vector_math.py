@@ -1,9 +1,9 @@
-"""Exponentials that vectorise: polynomials in place of one library call per element.
+"""Exponentials and arcs that vectorise: polynomials in place of a library call per element.
 
 LLVM lowers ``exp`` of a vector to a scalar ``expf`` per lane. The replacements below are arithmetic
-alone, so they run at full vector width, within a few units in the last place (``exp``), or 1e-6
-(``tanh``) and 3e-7 (``erf``) absolute. ``exp`` overflows to infinity where the library's does, and
-is zero where that is denormal. All of them propagate NaN.
+alone, so they run at full vector width, within a few units in the last place (``exp``, arcs), or
+1e-6 (``tanh``) and 3e-7 (``erf``) absolute. ``exp`` overflows to infinity where the library's does,
+and is zero where that is denormal. All of them propagate NaN.
 """
 
 from __future__ import annotations
@@ -38,9 +38,15 @@ ERF_NUMERATOR = (2.09059895e-6, 2.87595876e-4, 3.7622858e-3, 5.27469526e-2, 1.89
 ERF_DENOMINATOR = (3.86513064e-5, 1.16692258e-3, 1.49598924e-2, 1.13979109e-1, 5.01685375e-1,
                    1.0)  # fmt: skip
 
+# arctan(x) = x + x^3 P(x^2) for |x| <= tan(pi/8), and arcsin for |x| <= 1/2: Cephes' atanf, asinf.
+PI, TAN_PI_8, TAN_3_PI_8 = 3.14159265358979324, 0.4142135623730950, 2.414213562373095
+ATAN_POLYNOMIAL = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+ASIN_POLYNOMIAL = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2,
+                   1.6666752422e-1)  # fmt: skip
+
 
 def vectorize_calls(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace float32 ``exp``, ``sigmoid``, ``tanh`` and ``erf`` in a ``PrimFunc``."""
+    """Replace the float32 functions of `EXPANSIONS` in a ``PrimFunc``."""
 
     def replace(call: Any) -> Any:
         expand = EXPANSIONS.get(str(getattr(call.op, "name", "")))
@@ -119,11 +125,78 @@ def erf(x: Any) -> Any:
     return _let(tirx.min(tirx.max(x, _f(-ERF_LIMIT)), _f(ERF_LIMIT)), within)
 
 
+def atan(x: Any) -> Any:
+    """``arctan``, of what is at most tan(pi/8) in size once 1 or infinity is brought there."""
+
+    def of(size: Any) -> Any:
+        far, near = size > _f(TAN_3_PI_8), size > _f(TAN_PI_8)
+        top = tirx.Select(far, _f(-1), tirx.Select(near, size - _f(1), size))
+        bottom = tirx.Select(far, size, tirx.Select(near, size + _f(1), _f(1)))
+        angle = tirx.Select(far, _f(PI / 2), tirx.Select(near, _f(PI / 4), _f(0)))
+
+        def sum_of(rest: Any) -> Any:
+            square = rest * rest
+            return angle + (_horner(ATAN_POLYNOMIAL, square) * square * rest + rest)
+
+        return _with_sign(_let(top / bottom, sum_of), x)
+
+    return _let(tirx.abs(x), of)
+
+
+def asin(x: Any) -> Any:
+    """``arcsin``: above 1/2 in size by the half angle's; no number beyond 1."""
+
+    def of(size: Any) -> Any:
+        def whole(angle: Any) -> Any:
+            return tirx.Select(size > _f(0.5), _f(PI / 2) - _f(2) * angle, angle)
+
+        return _with_sign(_let(_asin_near(size), whole), x)
+
+    return _let(tirx.abs(x), of)
+
+
+def acos(x: Any) -> Any:
+    """``arccos``: above 1/2 in size twice the half angle; no number beyond 1."""
+
+    def of(size: Any) -> Any:
+        def choose(angle: Any) -> Any:
+            double = _f(2) * angle
+            far = tirx.Select(x > _f(0), double, _f(PI) - double)
+            near = _f(PI / 2) - _with_sign(angle, x)
+            return tirx.Select(size > _f(0.5), far, near)
+
+        return _let(_asin_near(size), choose)
+
+    return _let(tirx.abs(x), of)
+
+
+def _asin_near(size: Any) -> Any:
+    """``arcsin(s)``, of what is at most 1/2; above that with ``sqrt((1 - s) / 2)`` in its place."""
+    far = size > _f(0.5)
+    square = tirx.Select(far, (_f(1) - size) * _f(0.5), size * size)
+
+    def of(square: Any) -> Any:
+        root = tirx.Select(far, tirx.sqrt(square), size)
+        return _let(root, lambda r: _horner(ASIN_POLYNOMIAL, square) * square * r + r)
+
+    return _let(square, of)
+
+
+def _with_sign(value: Any, x: Any) -> Any:
+    """Return a value, not below zero, with the sign of ``x``."""
+    sign = tirx.const(-(1 << 31), "int32")
+    bits = tirx.bitwise_and(tirx.reinterpret("int32", x), sign)
+    return tirx.reinterpret("float32", tirx.bitwise_or(tirx.reinterpret("int32", value), bits))
+
+
 EXPANSIONS: dict[str, Callable[[Any], Any]] = {
     "tirx.exp": exp,
     "tirx.sigmoid": sigmoid,
     "tirx.tanh": tanh,
     "tirx.erf": erf,
+    "tirx.atan": atan,
+    "tirx.asin": asin,
+    "tirx.acos": acos,
 }
 
 

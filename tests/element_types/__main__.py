@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +17,7 @@ from tests.element_types.cells import TYPES, operators, run
 from tests.onnx_backend.suite import Result
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "element-types.md"
-_MARKS: Final = {"passed": "yes", "refused": "no", "listed": "runs"}
+MARKS: Final = {"passed": "yes", "refused": "no", "listed": "runs"}
 _TEXT: Final = """# Element types of operators
 
 `python -m tests.element_types` runs each of ONNX's operators, as one of its own tests has it, on
@@ -35,7 +37,7 @@ def document(results: Mapping[tuple[str, str], Result]) -> str:
         marks = []
         for kind in TYPES:
             result = results.get((name, kind))
-            marks.append("-" if result is None else _MARKS[result.ending])
+            marks.append("-" if result is None else MARKS[result.ending])
             if result is not None and result.ending == "refused":
                 reasons.setdefault(result.reason, []).append(f"{name} of {kind}")
         lines.append(f"| {name} | {' | '.join(marks)} |")
@@ -59,12 +61,14 @@ def main(words: list[str]) -> int:
         for kind in each.allowed
     ]
     results = {}
-    for number, cell in enumerate(chosen):
-        if sys.stderr.isatty():
-            print(f"\r{number} of {len(chosen)}", end="", file=sys.stderr, flush=True)
-        results[cell] = run(*cell)
-        if words or results[cell].ending in ("wrong", "crashed"):
-            print(*cell, results[cell].ending, results[cell].reason, flush=True)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as workers:
+        found = workers.map(run, *zip(*chosen, strict=True), chunksize=8)
+        for number, (cell, result) in enumerate(zip(chosen, found, strict=True)):
+            if sys.stderr.isatty():
+                print(f"\r{number} of {len(chosen)}", end="", file=sys.stderr, flush=True)
+            results[cell] = result
+            if words or result.ending in ("wrong", "crashed"):
+                print(*cell, result.ending, result.reason, flush=True)
     counts = Counter(result.ending for result in results.values())
     print(dict(counts))
     bad = counts["wrong"] + counts["crashed"]

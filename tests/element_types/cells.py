@@ -124,7 +124,7 @@ def numbers(array: Array, kind: str) -> Array:
     if dtype.kind == "u":
         real = np.abs(real)
     if dtype.kind in "iu":
-        real = np.clip(real, -100, 100)
+        real = np.clip(real, -4, 4)  # products of a dozen of them are still exact
     return real.astype(dtype)
 
 
@@ -148,8 +148,10 @@ def run(name: str, kind: str) -> Result:
     if expected is None:
         return Result("listed", "nothing else computes it")
     try:
-        for one, other in zip(found, expected, strict=True):
-            assert np.asarray(one).dtype == np.asarray(other).dtype, (one.dtype, other.dtype)
+        for one, other, stated in zip(found, expected, model.graph.output, strict=True):
+            number = stated.type.tensor_type.elem_type
+            wanted = helper.tensor_dtype_to_np_dtype(number) if number else np.asarray(other).dtype
+            assert np.asarray(one).dtype == wanted, (np.asarray(one).dtype, wanted)
             _compare(np.asarray(one), np.asarray(other), kind)
     except AssertionError as error:
         return Result("wrong", " ".join(str(error).split())[:300])

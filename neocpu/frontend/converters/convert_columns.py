@@ -8,7 +8,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
 from neocpu.passes.apart.kernel_rows import KernelRows
-from neocpu.schedules.operators.columns_to_image import ColumnsWorkload, lower_columns_to_image
+from neocpu.schedules.operators.columns import ColumnsWorkload, lower_columns_to_image
 
 
 def column_to_image(node: Node) -> relax.Expr:

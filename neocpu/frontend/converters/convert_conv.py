@@ -9,12 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 
 from tvm import relax
 
 from neocpu.frontend.checks.model_limits import MAX_PARTS
-from neocpu.frontend.converters.node import Node, depends_on_inputs, dtype_of, per_channel
+from neocpu.frontend.converters.node import (
+    Node,
+    call_kernel,
+    depends_on_inputs,
+    dtype_of,
+    per_channel,
+)
+from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.schedules.operators.columns import ColumnsWorkload, lower_image_to_columns
 
 MOST_COLUMNS = 1 << 24
 """Elements of a copy of the data with one for each tap, at most: 64 MiB."""
@@ -106,31 +113,34 @@ def _product(node: Node) -> relax.Expr:
     (batch, channels, *extents), (outs, _, *kernel) = node.shape(), node.shape(1)
     strides, dilations = node.ints("strides", [1, 1]), node.ints("dilations", [1, 1])
     pads = resolve_pads(node, kernel)
-    data = node.inputs[0]
-    if any(pads):
-        around = [0, 0, 0, 0, pads[0], pads[2], pads[1], pads[3]]
-        data = node.emit(relax.op.nn.pad(data, around))
-    rows, columns = (
+    places = tuple(
         (extents[axis] + pads[axis] + pads[2 + axis] - (kernel[axis] - 1) * dilations[axis] - 1)
         // strides[axis]
         + 1
         for axis in range(2)
     )
-    seen = []
-    for tap in product(*map(range, kernel)):
-        begins = [at * step for at, step in zip(tap, dilations, strict=True)]
-        ends = [
-            begin + (count - 1) * stride + 1
-            for begin, count, stride in zip(begins, (rows, columns), strides, strict=True)
-        ]
-        seen.append(node.emit(relax.op.strided_slice(data, [2, 3], begins, ends, strides)))
-    taps = seen[0] if len(seen) == 1 else node.emit(relax.op.concat(seen, axis=1))
-    flat = node.emit(relax.op.reshape(taps, [batch, len(seen) * channels, rows * columns]))
-    # As the taps lie: all channels of one, then those of the next.
-    order = node.emit(relax.op.permute_dims(node.inputs[1], [0, 2, 3, 1]))
-    matrix = node.emit(relax.op.reshape(order, [outs, len(seen) * channels]))
-    made = node.emit(relax.op.matmul(matrix, flat))
-    return relax.op.reshape(made, [batch, outs, rows, columns])
+    depth, data = channels * math.prod(kernel), node.inputs[0]
+    workload = ColumnsWorkload(
+        images=batch * channels,
+        image=tuple(extents),
+        block=tuple(kernel),
+        strides=tuple(strides),
+        dilations=tuple(dilations),
+        pads=tuple(pads[:2]),
+        places=places,
+        dtype=dtype_of(data),
+    )
+    if math.prod(kernel) > 1 or any(pads) or strides != [1, 1]:
+        function = lower_image_to_columns(workload)
+        given = node.emit(relax.op.reshape(data, (batch * channels, *extents)))
+        types = [relax.TensorType(workload.shape, workload.dtype)]
+        apart = KernelRows(f"{kernel} {strides} {dilations} {pads}", [([0], [0])])
+        made = call_kernel(node, "image_to_columns", function, [given], types, apart)
+        data = node.emit(made)
+    columns = node.emit(relax.op.reshape(data, [batch, depth, math.prod(places)]))
+    matrix = node.emit(relax.op.reshape(node.inputs[1], [outs, depth]))
+    made = node.emit(relax.op.matmul(matrix, columns))
+    return relax.op.reshape(made, [batch, outs, *places])
 
 
 def _conv_of_rows(node: Node) -> relax.Expr:

@@ -53,14 +53,6 @@ def _image(site: Site) -> Part:
     return _first(site)
 
 
-def _pairs(site: Site) -> Part:
-    """Take images one by one, and for each of them what lies in the same place."""
-    part = _elementwise(site)
-    if part.axis != 0 or None in site.parts:
-        raise MixedError("needs all that it reads from each row of a batch")
-    return part
-
-
 def _reduction(site: Site) -> Part:
     part, axes = site.only(), _axes(site.attrs.axis)
     site.apart(part, axes, "reduces over")

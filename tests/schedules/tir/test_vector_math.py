@@ -1,4 +1,4 @@
-"""The vectorised exponentials against float64 references over their whole range."""
+"""The vectorised functions against float64 references over their whole range."""
 
 import math
 
@@ -39,6 +39,19 @@ def test_exp_is_accurate_relative_to_its_size():
     np.testing.assert_allclose(got, np.exp(x.astype(np.float64)), rtol=5e-7)
 
 
+@pytest.mark.parametrize("name", ["atan", "asin", "acos"])
+def test_arcs(name):
+    inner = np.linspace(-1, 1, 4001)
+    x = inner if name != "atan" else np.concatenate([inner, np.linspace(-50, 50, 4001), [1e30]])
+    x = np.concatenate([x, [0.5, -0.5, 1e-8, -1e-8, 0.0, -0.0, np.inf, -np.inf, 1.5]])
+    x = x.astype(np.float32)
+    got = run(schedule_function(unary(name, x.size), HOST), [x], x.shape)
+    with np.errstate(invalid="ignore"):
+        expected = getattr(np, f"arc{name[1:]}")(x.astype(np.float64))
+    np.testing.assert_allclose(got, expected, rtol=5e-7, atol=1e-7)
+    np.testing.assert_array_equal(np.signbit(got[x == 0]), np.signbit(expected[x == 0]))
+
+
 EXTREMES = np.array([-np.inf, -1e30, -200, -88.5, 88.5, 88.7, 89, 1e30, np.inf], np.float32)
 
 
@@ -57,9 +70,9 @@ def test_extremes_go_where_the_function_goes(name, expected):
         np.testing.assert_allclose(got, expected.astype(np.float32), rtol=1e-5, atol=2e-38)
 
 
-@pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "erf"])
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "erf", "atan", "asin", "acos"])
 def test_nan_stays_nan(name):
-    x = np.array([np.nan, 1, -np.nan, 2], np.float32)
+    x = np.array([np.nan, 1, -np.nan, 0.5], np.float32)
     got = run(vectorize_calls(unary(name, x.size)), [x], x.shape)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
 

@@ -1,0 +1,230 @@
+"""Columns of what the windows of an image see: from the image, and added up to one again.
+
+The latter is ONNX's Col2Im; a convolution by weights that are data is a product of columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script.builder import ir as T
+
+from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, splat, task_loop
+
+LANES = 16
+MOST_WRITTEN = 8
+"""Taps of a row that are written out, each with bounds that are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsWorkload:
+    """Columns of windows of ``images`` images of one channel.
+
+    Attributes
+    ----------
+    image, block : tuple of int
+        Extents of an image and of a window.
+    strides, dilations, pads : tuple of int
+        Along each axis; pads are those in front.
+    places : tuple of int
+        Windows along each axis.
+    """
+
+    images: int
+    image: tuple[int, ...]
+    block: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    places: tuple[int, ...]
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the columns: ``(images, taps, *places)``."""
+        return (self.images, math.prod(self.block), *self.places)
+
+    def start(self, axis: int, tap: Any) -> Any:
+        """Return where the first window has a tap; below zero it lies in front of the image."""
+        return tap * self.dilations[axis] - self.pads[axis]
+
+    def bounds(self, tap: Any) -> tuple[Any, Any]:
+        """Return the first window along a row that has a tap in it, and how many have."""
+        known = isinstance(tap, int)
+        most, least = (max, min) if known else (T.max, T.min)
+        start, stride = self.start(-1, tap), self.strides[-1]
+        first = most(-(start // stride), 0)
+        end = least((self.image[-1] - 1 - start) // stride + 1, self.places[-1])
+        first = least(first, self.places[-1])
+        return first, most(end - first, 0)
+
+
+def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
+    """Scheduled ``PrimFunc(columns, output)``, the output ``(images, *image)``.
+
+    ::
+
+        parallel image
+          output[image] = 0
+          for tap: for row of windows, if it is in the image:
+            for vectors of the row: output[...] += columns[...]
+    """
+    w = workload
+    size = math.prod(w.image)
+    stride = w.strides[-1]
+
+    def body(columns: Any, output: Any) -> None:
+        cleared = flat(output)
+
+        def clear(image: Any, i: Any, lanes: int) -> None:
+            zeros = splat(tirx.const(0, w.dtype), lanes)
+            T.buffer_store(cleared, zeros, [span(image * size + i, lanes)])
+
+        def add(row: _Row, tap: Any, first: Any, x: Any, lanes: int) -> None:
+            there = row.pixel(w, tap, first + x, lanes)
+            value = columns[row.column(w, tap, first + x, lanes)]
+            T.buffer_store(output, output[there] + value, list(there))
+
+        with task_loop(w.images, w.images * size) as image:
+            for_vectors(size, LANES, partial(clear, image))
+            with _rows(w, image) as row, row.inside(), _taps(w) as taps:
+                for tap in taps:
+                    first, count = w.bounds(tap)
+                    _for_count(count, LANES if stride == 1 else 1, partial(add, row, tap, first))
+
+    return build_kernel(
+        (("columns", w.shape, w.dtype), ("output", (w.images, *w.image), w.dtype)), body
+    )
+
+
+def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
+    """Scheduled ``PrimFunc(data, columns)``, the data ``(images, *image)``.
+
+    ::
+
+        parallel image
+          for tap: for row of windows: for vectors of the row: columns[...] = data[...]
+          what lies outside the image is zeros
+    """
+    w = workload
+    width, stride = w.places[-1], w.strides[-1]
+
+    def body(data: Any, columns: Any) -> None:
+        def clear(row: _Row, tap: Any, first: Any, x: Any, lanes: int) -> None:
+            zeros = splat(tirx.const(0, w.dtype), lanes)
+            T.buffer_store(columns, zeros, list(row.column(w, tap, first + x, lanes)))
+
+        def copy(row: _Row, tap: Any, first: Any, x: Any, lanes: int) -> None:
+            value = data[row.pixel(w, tap, first + x, lanes)]
+            T.buffer_store(columns, value, list(row.column(w, tap, first + x, lanes)))
+
+        def whole(row: _Row) -> None:
+            with _taps(w) as taps:
+                for tap in taps:
+                    first, count = w.bounds(tap)
+                    lanes = LANES if stride == 1 else 1
+                    _for_count(first, LANES, partial(clear, row, tap, 0))
+                    _for_count(count, lanes, partial(copy, row, tap, first))
+                    end = first + count
+                    _for_count(width - end, LANES, partial(clear, row, tap, end))
+
+        with task_loop(w.images, math.prod(w.shape)) as image, _rows(w, image) as row:
+            if not row.tests:
+                whole(row)
+                return
+            with T.If(tirx.all(*row.tests)):
+                with T.Then():
+                    whole(row)
+                with T.Else(), _taps(w) as taps:
+                    for tap in taps:
+                        for_vectors(width, LANES, partial(clear, row, tap, 0))
+
+    return build_kernel(
+        (("data", (w.images, *w.image), w.dtype), ("columns", w.shape, w.dtype)), body
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of windows, and of the image: one of their taps, along all axes but the last.
+
+    Attributes
+    ----------
+    image : expression
+    taps : expression
+        Of the taps along these axes, the number.
+    places, pixels : tuple of expression
+        Where the row is among windows, and in the image.
+    tests : tuple of expression
+        Whether it is in the image.
+    """
+
+    image: Any
+    taps: Any
+    places: tuple[Any, ...]
+    pixels: tuple[Any, ...]
+    tests: tuple[Any, ...]
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Emit what is in its body where the row is in the image."""
+        with ExitStack() as nest:
+            if self.tests:
+                nest.enter_context(T.If(tirx.all(*self.tests)))
+                nest.enter_context(T.Then())
+            yield
+
+    def column(self, w: ColumnsWorkload, tap: Any, x: Any, lanes: int) -> tuple[Any, ...]:
+        """Return the index of a tap along the last axis in windows from ``x`` on."""
+        return (self.image, self.taps * w.block[-1] + tap, *self.places, span(x, lanes))
+
+    def pixel(self, w: ColumnsWorkload, tap: Any, x: Any, lanes: int) -> tuple[Any, ...]:
+        """Return the index of the same pixels in the image: of one, or of neighbours."""
+        first = x * w.strides[-1] + w.start(-1, tap)
+        return (self.image, *self.pixels, span(first, lanes))
+
+
+@contextmanager
+def _rows(w: ColumnsWorkload, image: Any) -> Iterator[_Row]:
+    """Emit what is in its body for every row of windows, and every tap but along the last axis."""
+    with ExitStack() as nest:
+        taps = [nest.enter_context(T.serial(extent)) for extent in w.block[:-1]]
+        places = [nest.enter_context(T.serial(extent)) for extent in w.places[:-1]]
+        pixels = tuple(
+            place * w.strides[axis] + w.start(axis, tap)
+            for axis, (tap, place) in enumerate(zip(taps, places, strict=True))
+        )
+        tests = [
+            test
+            for y, extent in zip(pixels, w.image, strict=False)
+            for test in (y >= 0, y < extent)
+        ]
+        number: Any = 0
+        for tap, extent in zip(taps, w.block, strict=False):
+            number = number * extent + tap
+        yield _Row(image, number, tuple(places), pixels, tuple(tests))
+
+
+@contextmanager
+def _taps(w: ColumnsWorkload) -> Iterator[Iterable[Any]]:
+    """Emit what is in its body for the taps along the last axis: written out, or in a loop."""
+    if w.block[-1] <= MOST_WRITTEN:
+        yield range(w.block[-1])
+        return
+    with T.serial(w.block[-1]) as tap:
+        yield (tap,)
+
+
+def _for_count(count: Any, lanes: int, emit: Callable[[Any, int], None]) -> None:
+    """Cover so many elements, in vectors where the number is known."""
+    if isinstance(count, int):
+        for_vectors(count, lanes, emit)
+        return
+    with T.serial(count) as x:
+        emit(x, 1)
