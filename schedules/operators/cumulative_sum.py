@@ -19,7 +19,7 @@ from neocpu.schedules.tir.builder import (
 
 NARROW = 64
 """Columns whose sums stay in registers."""
-LANES, LEAST = 16, 256
+LANES, LEAST = 16, 128
 """Columns that are added up together of more, and those of a task, at least."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -11,6 +13,7 @@ from neocpu.schedules.operators.ranking.radix_sort import variable
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     build_kernel,
+    flat,
     for_share,
     span,
     splat,
@@ -21,10 +24,10 @@ LANES = 16
 LARGEST = 255.0
 
 
-def lower_dynamic_quantise(size: int) -> Any:
+def lower_dynamic_quantise(shape: Sequence[int]) -> Any:
     """Scheduled ``PrimFunc(data, quantised, scale, zero)``.
 
-    ``data`` and ``quantised`` are ``(size,)``, float32 and uint8; ``scale`` and ``zero`` are
+    ``data`` and ``quantised`` are ``shape``, float32 and uint8; ``scale`` and ``zero`` are
     ``(1,)``, float32 and uint8. What is no number becomes 0, and data that are all 0 have a scale
     of 0.
 
@@ -34,14 +37,16 @@ def lower_dynamic_quantise(size: int) -> Any:
         scale, zero of the least and the largest of all, and of 0
         parallel part: quantised = round(data / scale) + zero, between 0 and 255
     """
+    size = math.prod(shape)
     parameters = (
-        ("data", (size,), "float32"),
-        ("quantised", (size,), "uint8"),
+        ("data", tuple(shape), "float32"),
+        ("quantised", tuple(shape), "uint8"),
         ("scale", (1,), "float32"),
         ("zero", (1,), "uint8"),
     )
 
-    def body(data: Any, quantised: Any, scale: Any, zero: Any) -> None:
+    def body(given: Any, written: Any, scale: Any, zero: Any) -> None:
+        data, quantised = flat(given), flat(written)
         extremes = [T.alloc_buffer((ENOUGH_TASKS, LANES), "float32", layout=None) for _ in range(2)]
         with task_loop(ENOUGH_TASKS, size) as task:
             for found in extremes:

@@ -70,19 +70,14 @@ def dequantize_linear(node: Node) -> relax.Expr:
 def dynamic_quantize_linear(node: Node) -> relax.Expr:
     """DynamicQuantizeLinear: uint8 numbers, their scale and zero point, of the data's range."""
     data, shape = node.inputs[0], node.shape()
-    size = math.prod(shape)
-    flat = node.emit(relax.op.reshape(data, (size,)))
     types = [
-        relax.TensorType((extent,), kind)
-        for extent, kind in ((size, "uint8"), (1, "float32"), (1, "uint8"))
+        relax.TensorType(each, kind)
+        for each, kind in ((shape, "uint8"), ((1,), "float32"), ((1,), "uint8"))
     ]
-    kernel = lower_dynamic_quantise(size)
-    found = node.bind(call_kernel(node, "dynamic_quantise", kernel, [flat], types))
-    results = [
-        node.emit(relax.op.reshape(relax.TupleGetItem(found, i), each))
-        for i, each in enumerate((shape, (), ()))
-    ]
-    return relax.Tuple(results)
+    kernel = lower_dynamic_quantise(shape)
+    found = node.bind(call_kernel(node, "dynamic_quantise", kernel, [data], types))
+    scale, zero = (node.emit(relax.op.reshape(relax.TupleGetItem(found, i), ())) for i in (1, 2))
+    return relax.Tuple([node.emit(relax.TupleGetItem(found, 0)), scale, zero])
 
 
 def conv_integer(node: Node) -> relax.Expr:

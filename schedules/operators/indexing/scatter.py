@@ -29,8 +29,8 @@ from neocpu.schedules.tir.builder import (
 
 # A task writes at least a cache line of each run of elements, that threads may not share lines.
 _LINE_ELEMENTS = 64
-# Tasks that look at all rows, and write those of a part of the data.
-_OWNERS = 4
+# Elements of the data that a task writes to, which stay in L2; and how many tasks there are.
+_OWNED, _LEAST_OWNERS = 1 << 17, 4
 
 #: What becomes of an element and its update, by ONNX's name.
 REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -156,6 +156,12 @@ class RowsWorkload:
         return max(1, min(ENOUGH_TASKS, self.inner // _LINE_ELEMENTS)) if self.is_large else 1
 
     @property
+    def owners(self) -> int:
+        """Tasks that look at all rows, and write those of a part of the data."""
+        elements = math.prod(self.extents) * self.inner
+        return max(_LEAST_OWNERS, min(ENOUGH_TASKS, elements // _OWNED))
+
+    @property
     def is_large(self) -> bool:
         """Whether what is written is worth several tasks."""
         return self.rows * self.inner >= PARALLEL_ELEMENTS
@@ -173,9 +179,9 @@ def lower_scatter_nd(workload: RowsWorkload) -> Any:
 
     or, if those are few::
 
-        parallel part: output = data
         parallel row: place[row] = row', or -1
         parallel part of the data
+          output = data
           for row:
             if place[row] is there: for element: output[row', ...] = f(output[row', ...], update)
     """
@@ -201,21 +207,24 @@ def lower_scatter_nd(workload: RowsWorkload) -> Any:
                 value = REDUCTIONS[workload.reduction](output[first + i], value)
                 T.buffer_store(output, value, [first + i])
 
-        _emit_copy(values, output)
         if parts == 1 and workload.is_large:
             rest = T.alloc_buffer((rows,), "int32", layout=None)
             with task_loop(rows, rows * inner) as row:
                 valid, there = found(row)
                 T.buffer_store(rest, tirx.Select(valid, there, tirx.const(-1, "int32")), [row])
-            with T.parallel(_OWNERS) as owner:
+            total = math.prod(extents)
+            with T.parallel(workload.owners) as owner:
                 low, high = (
-                    T.Bind(part_start(owner + i, math.prod(extents), _OWNERS)) for i in range(2)
+                    T.Bind(part_start(owner + i, total, workload.owners)) for i in range(2)
                 )
+                with T.serial(low * inner, high * inner) as i:
+                    T.buffer_store(output, values[i], [i])
                 with T.serial(rows) as row:
                     there = T.Bind(rest[row])
                     with T.If(tirx.all(there >= low, there < high)), T.Then():
                         write(row, there, 0, 1)
             return
+        _emit_copy(values, output)
         with task_loop(parts, rows * inner) as part, T.serial(rows) as row:
             valid, there = found(row)
             with T.If(valid), T.Then():

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import tvm
 from onnx import TensorProto, numpy_helper
 from tvm import relax
 
+import neocpu
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend import load_model
 from neocpu.relax_utils import dtype_of
-from tests.neocpu.frontend.differential import make_model, random, run_imported, run_onnxruntime
+from tests.neocpu.frontend.differential import (
+    make_model,
+    random,
+    relax_ops,
+    run_imported,
+    run_onnxruntime,
+)
 from tests.neocpu.frontend.quantised import RNG, WEIGHTS, assert_within_a_step, node
 
 
@@ -135,3 +144,39 @@ def test_ranges_found_at_run_time(factor):
     ]
     model = make_model(nodes, {"x": random(1, 5, 7, 6)}, {"w": WEIGHTS}, opset=13)
     assert_within_a_step(model, {"x": factor * random(1, 5, 7, 6, seed=8)}, step=1)
+
+
+@pytest.mark.parametrize("shape", [(5, 64), (2, 3, 64)])
+@pytest.mark.parametrize("zero", [None, np.int8(-7), np.arange(-8, 8).astype(np.int8)])
+def test_products_of_ranges_found_at_run_time(shape, zero):
+    """The data are multiplied as they are stored, and what the zero point adds is taken away."""
+    zeros = {} if zero is None else {"z": zero}
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q scale point"),
+        node("MatMulInteger", f"q w point {' '.join(zeros)}", "i"),
+        node("Cast", "i", "f", to=TensorProto.FLOAT),
+        node("Mul", "f scale", "y"),
+    ]
+    weights = RNG.integers(-100, 100, (64, 16)).astype(np.int8)
+    x = random(*shape) + np.float32(0.5)
+    model = make_model(nodes, {"x": x}, {"w": weights, **zeros}, opset=13)
+    (expected,) = run_onnxruntime(model, {"x": x})
+    _, module, (actual,) = run_imported(model, {"x": x})
+    step = float(np.ptp(np.append(x, 0))) / 255
+    assert np.abs(actual - expected).max() <= 110 * step
+    points = [call for call in relax_ops(module) if call == "subtract"]
+    assert len(points) == 1
+
+
+def test_products_of_rounded_data_are_of_bytes():
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q scale point"),
+        node("MatMulInteger", "q w point", "i"),
+        node("Cast", "i", "y", to=TensorProto.FLOAT),
+    ]
+    weights = RNG.integers(-100, 100, (256, 256)).astype(np.int8)
+    model = make_model(nodes, {"x": random(64, 256)}, {"w": weights}, opset=13)
+    options = {"target": "llvm -mcpu=cascadelake", "verify": False, "only_databases": True}
+    with neocpu.compile(model, threads=1, **options) as compiled:
+        ops = compiled.header.plan["ops"]
+    assert [one["name"] for one in ops if "uint8" in json.dumps(one)] == ["dense_0"]
