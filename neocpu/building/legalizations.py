@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import Call
 
 from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
-from neocpu.relax_utils import OPAQUE, constant_value, static_shape
-from neocpu.schedules.operators.quantise import dequantise, quantise
+from neocpu.relax_utils import OPAQUE, constant_value, dtype_of, static_shape
+from neocpu.schedules.operators.indexing.lookup import lower_take
+from neocpu.schedules.operators.quantised.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select
 from neocpu.schedules.operators.statistics.normalization import (
     group_norm,
@@ -24,6 +26,10 @@ _FUSING: Final = {"op_pattern": TAKES_ELEMENTWISE}
 
 _WHERE: Final = tvm.ir.Op.get("relax.where").get_attr("FLegalize")
 """How TVM computes it."""
+
+_TAKE: Final = tvm.ir.Op.get("relax.take").get_attr("FLegalize")
+_WIDE_ROWS: Final = 16
+"""Numbers of a row that are worth a kernel."""
 
 _POWER: Final = tvm.ir.Op.get("relax.power").get_attr("FLegalize")
 
@@ -109,6 +115,29 @@ def _logical_not(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     return bb.call_te(compute, call.args[0])
 
 
+def _take_rows(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
+    """Rows that indices name are copied by a kernel: TVM copies them number by number."""
+    (data, indices), axis = call.args, call.attrs.axis
+    shape, places = static_shape(data), static_shape(indices)
+    if shape is None or places is None or axis is None or str(call.attrs.mode) != "clip":
+        return _TAKE(bb, call)
+    axis = int(axis) % len(shape)
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    count = math.prod(places)
+    if inner < _WIDE_ROWS or not outer * count:
+        return _TAKE(bb, call)
+    dtype = dtype_of(data)
+    kernel = lower_take((outer, shape[axis], inner), count, dtype, dtype_of(indices))
+    function = bb.add_func(kernel.with_attr("op_pattern", OPAQUE), "take")
+    flat = [
+        bb.emit(relax.op.reshape(value, (math.prod(extents),)))
+        for value, extents in ((data, shape), (indices, places))
+    ]
+    kind = relax.TensorType((outer * count * inner,), dtype)
+    found = bb.emit(relax.call_tir(function, relax.Tuple(flat), kind))
+    return relax.op.reshape(found, (*shape[:axis], *places, *shape[axis + 1 :]))
+
+
 def _scalar(operand: relax.Expr) -> np.ndarray | None:
     """Return a constant number in floating point; None for all else."""
     value = constant_value(operand)
@@ -134,6 +163,7 @@ LEGALIZATIONS: Final[Mapping[str, Callable[[relax.BlockBuilder, Call], relax.Exp
     "relax.nn.layer_norm": _layer_norm,
     "relax.nn.softmax": _softmax,
     "relax.power": _power,
+    "relax.take": _take_rows,
     "relax.quantize": _quantise,
     "relax.where": _where,
 }

@@ -239,6 +239,8 @@ class GridSample(OpRun):  # type: ignore[misc]
         padding_mode: str | None = None,
         align_corners: int | None = None,
     ) -> tuple[Array]:
+        kind = x.dtype
+        x = x.astype(np.float64 if kind.kind in "iu" else np.promote_types(kind, np.float32))
         extents = np.array(x.shape[2:], x.dtype)
         # As compiled code has it: what is no number is -1, and nothing is farther than integers.
         limit = max(2.0, 2.0**28 / extents.max())
@@ -263,7 +265,7 @@ class GridSample(OpRun):  # type: ignore[misc]
             position = base + shifts
             weight = np.prod([weights[s][..., axis] for axis, s in enumerate(shifts)], axis=0)
             result += weight[:, None] * _pixels(x, position, padding, low, high)
-        return (result,)
+        return (result.astype(kind),)  # of integers towards zero
 
 
 _ALPHA = -0.75

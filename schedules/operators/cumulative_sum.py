@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -16,6 +15,7 @@ from neocpu.schedules.tir.builder import (
     splat,
     task_loop,
 )
+from neocpu.schedules.vocabulary.layout import ceil_div
 
 NARROW = 64
 """Columns whose sums stay in registers."""
@@ -76,27 +76,22 @@ def lower_cumulative_sum(
     def wide(data: Any, output: Any) -> None:
         with task_loop(outer * parts, outer * extent * inner) as task:
             row, part = task // parts, task % parts
-            low, high = (T.Bind(part_start(part + i, inner, parts)) for i in range(2))
+            vectors = ceil_div(inner, LANES)
+            low, high = (T.Bind(part_start(part + i, vectors, parts)) for i in range(2))
 
-            def columns(emit: Callable[[Any, int], None]) -> None:
-                count = high - low
-                with T.serial(count // LANES) as vector:
-                    emit(span(low + vector * LANES, LANES), LANES)
-                with T.serial(count % LANES) as rest:
-                    emit(low + count // LANES * LANES + rest, 1)
+            def columns(vector: Any) -> Any:
+                """Return those of a vector; the last ones are computed twice, alike."""
+                return span(T.min((low + vector) * LANES, inner - LANES), LANES)
 
-            def begin(at: Any, width: int) -> None:
-                T.buffer_store(output, start(data, (row, first, at), width), [row, first, at])
-
-            columns(begin)
+            with T.serial(high - low) as vector:
+                at = columns(vector)
+                T.buffer_store(output, start(data, (row, first, at), LANES), [row, first, at])
             with T.serial(extent - 1) as i:
                 here, before, between = added(i)
-
-                def add(at: Any, width: int) -> None:
+                with T.serial(high - low) as vector:
+                    at = columns(vector)
                     value = output[row, before, at] + data[row, between, at]
                     T.buffer_store(output, value, [row, here, at])
-
-                columns(add)
 
     body = narrow if inner <= NARROW else wide
     return build_kernel((("data", shape, dtype), ("output", shape, dtype)), body)

@@ -24,7 +24,7 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
 from neocpu.schedules.operators import reduction
 from neocpu.schedules.operators.block_accesses import Stage, read_stage
-from neocpu.schedules.operators.permutation import lower_permutation, permutation_of
+from neocpu.schedules.operators.movement.permutation import lower_permutation, permutation_of
 from neocpu.schedules.tir.bfloat16 import round_casts
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
 from neocpu.schedules.tir.infinities import begin_with_infinities

@@ -8,7 +8,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
 from neocpu.passes.apart.kernel_rows import KernelRows
-from neocpu.schedules.operators.columns import ColumnsWorkload, lower_columns_to_image
+from neocpu.schedules.operators.movement.columns import ColumnsWorkload, lower_columns_to_image
 
 
 def column_to_image(node: Node) -> relax.Expr:
@@ -21,6 +21,8 @@ def column_to_image(node: Node) -> relax.Expr:
     rank, taps = len(image), math.prod(block)
     strides, dilations = (node.ints(name, [1] * rank) for name in ("strides", "dilations"))
     pads = node.ints("pads", [0] * 2 * rank)
+    if dtype_of(data) == "bool":
+        raise ValueError("its columns are booleans, which cannot be added up")
     batch, rows, columns = node.shape()
     places = tuple(
         (extent + pads[i] + pads[rank + i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1

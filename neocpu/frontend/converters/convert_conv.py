@@ -21,7 +21,7 @@ from neocpu.frontend.converters.node import (
     per_channel,
 )
 from neocpu.passes.apart.kernel_rows import KernelRows
-from neocpu.schedules.operators.columns import ColumnsWorkload, lower_image_to_columns
+from neocpu.schedules.operators.movement.columns import ColumnsWorkload, lower_image_to_columns
 
 MOST_COLUMNS = 1 << 24
 """Elements of a copy of the data with one for each tap, at most: 64 MiB."""

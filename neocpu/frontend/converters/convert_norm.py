@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from neocpu.frontend.converters.convert_integer import as_type
 from neocpu.frontend.converters.node import Node, const, constant_value, dtype_of, scalar
 
 
@@ -12,13 +13,10 @@ def batch_norm(node: Node) -> relax.Expr:
     """BatchNormalization in inference, output 0 of ``relax.nn.batch_norm``."""
     if int(node.attrs.get("training_mode", 0)):
         raise ValueError("training_mode is not supported: export the model for inference")
-    data, gamma, beta, running_mean, running_var = node.inputs
+    data = node.inputs[0]
     result = relax.op.nn.batch_norm(
         data,
-        gamma,
-        beta,
-        running_mean,
-        running_var,
+        *(as_type(node, value, dtype_of(data)) for value in node.inputs[1:5]),
         axis=1,
         epsilon=float(node.attrs.get("epsilon", 1e-5)),
         training=False,

@@ -10,7 +10,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel
 from neocpu.relax_utils import constant_value, dtype_of, make_const, static_shape
-from neocpu.schedules.operators.dynamic_quantise import lower_dynamic_quantise
+from neocpu.schedules.operators.quantised.dynamic_quantise import lower_dynamic_quantise
 
 _EIGHT_BITS: Final = ("int8", "uint8")
 _KINDS: Final = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}

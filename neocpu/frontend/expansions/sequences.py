@@ -15,12 +15,17 @@ def reverse_sequence(w: Writer) -> None:
     time, batch = int(w.attribute("time_axis", 0)), int(w.attribute("batch_axis", 1))
     if {time, batch} != {0, 1}:
         raise ValueError(f"its time_axis {time} and batch_axis {batch} must be 0 and 1")
-    steps = w.const(_along(np.arange(shape[time]), time, len(shape)))
-    lengths = w.reshape(w.input(1), _extents(shape[batch], batch, len(shape)))
+    steps = w.const(_along(np.arange(shape[time]), time, 2))
+    lengths = w.reshape(w.input(1), _extents(shape[batch], batch, 2))
     mirrored = w.op("Sub", w.op("Sub", lengths, w.const(np.array(1))), steps)
     source = w.op("Where", w.op("Less", steps, lengths), mirrored, steps)
-    wide = w.op("Expand", source, w.const(np.array(shape)))
-    w.give(w.op("GatherElements", w.input(0), wide, axis=time))
+    # Of rows of both axes, the number of each.
+    stride = shape[1] if time == 0 else 1
+    first = _along(np.arange(shape[batch]) * (1 if time == 0 else shape[1]), batch, 2)
+    rows = w.op("Add", w.op("Mul", source, w.const(np.array(stride))), w.const(first))
+    flat = w.reshape(w.input(0), [shape[0] * shape[1], *shape[2:]])
+    taken = w.op("Gather", flat, w.reshape(rows, [shape[0] * shape[1]]), axis=0)
+    w.give(w.reshape(taken, shape))
 
 
 def tensor_scatter(w: Writer) -> None:

@@ -14,8 +14,8 @@ from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import STORED, Grid, grid_of, quantised_by
 from neocpu.relax_utils import Expr, feature_map_shape
-from neocpu.schedules.operators import quantised_pack
-from neocpu.schedules.operators.quantised_pack import lower_quantised_pack
+from neocpu.schedules.operators.quantised import quantised_pack
+from neocpu.schedules.operators.quantised.quantised_pack import lower_quantised_pack
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 

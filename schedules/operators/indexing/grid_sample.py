@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     build_kernel,
@@ -91,7 +92,9 @@ class GridSampleWorkload:
     @property
     def kind(self) -> str:
         """What is computed in."""
-        return "float64" if "float64" in (self.dtype, self.grid_dtype) else "float32"
+        kinds = (self.dtype, self.grid_dtype)
+        exact = "float64" in kinds or (bytes_of(self.dtype) >= 4 and self.dtype[0] != "f")
+        return "float64" if exact else "float32"
 
     @property
     def computes(self) -> str:
@@ -136,56 +139,71 @@ def lower_grid_sample(workload: GridSampleWorkload) -> Any:
         with task_loop(tasks, math.prod(w.shape(w.points))) as task:
             image, part = task // (blocks * parts), task % parts
             start = T.Bind(T.min(task // parts % blocks * width, w.points - width))
-            offsets = T.alloc_buffer((len(taps), width), "int32", layout=None)
-            weights = T.alloc_buffer((len(taps), width), w.kind, layout=None)
-            given = flat(grid)
-
-            def locate(i: Any, lanes: int) -> None:
-                first = (image * w.points + start + i) * rank
-                places = [T.ramp(first, rank, lanes) if lanes > 1 else first for _ in range(rank)]
-                axes = [
-                    _axis_taps(w, axis, given[place + (rank - 1 - axis)])
-                    for axis, place in enumerate(places)
-                ]
-                for number, shifts in enumerate(taps):
-                    chosen = [axes[axis][shift] for axis, shift in enumerate(shifts)]
-                    offset, weight = _joined(chosen, w)
-                    T.buffer_store(offsets, offset, [number, span(i, lanes)])
-                    T.buffer_store(weights, weight, [number, span(i, lanes)])
-
-            for_vectors(width, LANES, locate)
-
-            def pixel(number: int, point: Any, read: Callable[[Any], Any], lanes: int) -> Any:
-                offset = T.Bind(offsets[number, point])
-                is_zeros = w.padding == "zeros"
-                at = T.max(offset, 0) if is_zeros else offset
-                value = T.cast(read(at), _vector(w.kind, lanes))
-                if is_zeros:
-                    nothing = splat(tirx.const(0, w.kind), lanes)
-                    value = tirx.Select(splat(offset >= 0, lanes), value, nothing)
-                return splat(weights[number, point], lanes) * value
-
+            pixels = _Pixels(w, taps, width)
+            pixels.locate(flat(grid), image * w.points + start)
             if w.channels_last:
                 with T.serial(width) as point:
 
                     def sums(c: Any, lanes: int) -> None:
-                        total = _total(
-                            pixel(k, point, lambda at: data[image, at, span(c, lanes)], lanes)
-                            for k in range(len(taps))
+                        value = pixels.total(
+                            point, lambda at: data[image, at, span(c, lanes)], lanes
                         )
-                        place = [image, start + point, span(c, lanes)]
-                        T.buffer_store(output, T.cast(total, _vector(w.dtype, lanes)), place)
+                        T.buffer_store(output, value, [image, start + point, span(c, lanes)])
 
                     for_vectors(w.channels, LANES, sums)
-            else:
-                first, last = (tirx.floordiv((part + i) * w.channels, parts) for i in range(2))
-                with T.serial(first, last) as c, T.serial(width) as point:
-                    total = _total(
-                        pixel(k, point, lambda at: data[image, c, at], 1) for k in range(len(taps))
-                    )
-                    T.buffer_store(output, T.cast(total, w.dtype), [image, c, start + point])
+                return
+            first, last = (tirx.floordiv((part + i) * w.channels, parts) for i in range(2))
+            with T.serial(first, last) as c, T.serial(width) as point:
+                value = pixels.total(point, lambda at: data[image, c, at], 1)
+                T.buffer_store(output, value, [image, c, start + point])
 
     return build_kernel(parameters, body)
+
+
+class _Pixels:
+    """The pixels around some points, where they are in their image, and their weights."""
+
+    def __init__(
+        self, workload: GridSampleWorkload, taps: Sequence[tuple[int, ...]], width: int
+    ) -> None:
+        self._workload, self._taps, self._width = workload, taps, width
+        shape = (len(taps), width)
+        self._offsets = T.alloc_buffer(shape, "int32", layout=None)
+        self._weights = T.alloc_buffer(shape, workload.kind, layout=None)
+
+    def locate(self, grid: Any, start: Any) -> None:
+        """Emit where they are: of the points of a flat grid from ``start`` on."""
+        w, rank = self._workload, len(self._workload.extents)
+
+        def emit(i: Any, lanes: int) -> None:
+            first = (start + i) * rank
+            place = T.ramp(first, rank, lanes) if lanes > 1 else first
+            axes = [_axis_taps(w, axis, grid[place + (rank - 1 - axis)]) for axis in range(rank)]
+            for number, shifts in enumerate(self._taps):
+                chosen = [axes[axis][shift] for axis, shift in enumerate(shifts)]
+                offset, weight = _joined(chosen, w)
+                T.buffer_store(self._offsets, offset, [number, span(i, lanes)])
+                T.buffer_store(self._weights, weight, [number, span(i, lanes)])
+
+        for_vectors(self._width, LANES, emit)
+
+    def total(self, point: Any, read: Callable[[Any], Any], lanes: int) -> Any:
+        """Return the sum of a point's pixels, each of which ``read`` returns, as it is stored."""
+        w = self._workload
+        terms = [self._weighted(k, point, read, lanes) for k in range(len(self._taps))]
+        total = sum(terms[1:], terms[0])
+        if w.dtype.startswith(("int", "uint")):  # towards zero
+            total = T.cast(total, _vector("int64" if bytes_of(w.dtype) >= 4 else "int32", lanes))
+        return T.cast(total, _vector(w.dtype, lanes))
+
+    def _weighted(self, number: int, point: Any, read: Callable[[Any], Any], lanes: int) -> Any:
+        w, offset = self._workload, T.Bind(self._offsets[number, point])
+        beside = w.padding == "zeros"
+        value = T.cast(read(T.max(offset, 0) if beside else offset), _vector(w.kind, lanes))
+        if beside:
+            nothing = splat(tirx.const(0, w.kind), lanes)
+            value = tirx.Select(splat(offset >= 0, lanes), value, nothing)
+        return splat(self._weights[number, point], lanes) * value
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +213,6 @@ class _Tap:
     index: Any
     inside: Any
     weight: Any
-
-
-def _total(terms: Any) -> Any:
-    first, *others = terms
-    for each in others:
-        first = first + each
-    return first
 
 
 def _vector(kind: str, lanes: int) -> str:

@@ -18,7 +18,15 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.schedules.tir.builder import build_kernel, flat, loop_nest, span, strides_of
+from neocpu.schedules.tir.builder import (
+    build_kernel,
+    flat,
+    for_vectors,
+    loop_nest,
+    span,
+    strides_of,
+    task_loop,
+)
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 WIDE = 16
@@ -45,6 +53,40 @@ def nearest(index: Any, extent: int) -> Any:
     inside = T.max(T.min(place, last), tirx.const(0, dtype))
     _, vector, lanes = str(dtype).partition("x")
     return T.cast(inside, f"int32{vector}{lanes}")
+
+
+def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype: str) -> Any:
+    """Scheduled ``PrimFunc(data, indices, output)``: rows of ``data``, in any order.
+
+    ``data`` is ``shape``, ``(outer, extent, inner)``, ``indices`` ``(count,)`` and ``output``
+    ``(outer, count, inner)``, all flat. An index outside counts as the nearest one.
+
+    ::
+
+        parallel outer · count
+          for vectors of inner: output[outer, i] = data[outer, indices[i]]
+    """
+    outer, extent, inner = shape
+    parameters = (
+        ("data", (math.prod(shape),), dtype),
+        ("indices", (count,), index_dtype),
+        ("output", (outer * count * inner,), dtype),
+    )
+
+    def body(data: Any, indices: Any, output: Any) -> None:
+        with task_loop(outer * count, outer * count * inner) as row:
+            index = T.Bind(indices[row % count])
+            kind = index.ty.dtype
+            inside = T.max(T.min(index, tirx.const(extent - 1, kind)), tirx.const(0, kind))
+            source = T.Bind((row // count * extent + T.cast(inside, "int32")) * inner)
+            start = T.Bind(row * inner)
+
+            def copy(i: Any, lanes: int) -> None:
+                T.buffer_store(output, data[span(source + i, lanes)], [span(start + i, lanes)])
+
+            for_vectors(inner, WIDE, copy)
+
+    return build_kernel(parameters, body)
 
 
 def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype: str) -> Any:

@@ -66,13 +66,11 @@ def lower_arg_extremum(
             best.begin(at(0, width), lanes)
             with T.serial(vectors - 1) as i:
                 best.take(at((i + 1) * width, width), lanes + (i + 1) * width)
-            one = _Best(dtype, 1, largest, last)
-            one.begin_with(best.value[0], best.index[0])
-            with T.serial(width - 1) as lane:
-                one.join(best.value[lane + 1], best.index[lane + 1])
-            with T.serial(extent - vectors * width) as i:
-                one.take(at(vectors * width + i, 1), vectors * width + i)
-            T.buffer_store(results, T.cast(one.index[0], "int64"), [task])
+            if extent % width:
+                end = extent - width
+                best.take(at(end, width), lanes + end)
+            best.join()
+            T.buffer_store(results, T.cast(best.index[0], "int64"), [task])
 
     return build_kernel((("data", shape, dtype), ("indices", (outer, inner), "int64")), body)
 
@@ -88,38 +86,41 @@ class _Best:
 
     def begin(self, value: Any, index: Any) -> None:
         """Take the first elements."""
-        self.begin_with(self._number(value), index)
-
-    def begin_with(self, value: Any, index: Any) -> None:
-        """Take the first elements, which are numbers."""
         at = [span(0, self._width)]
-        T.buffer_store(self.value, value, at)
+        T.buffer_store(self.value, self._number(value), at)
         T.buffer_store(self.index, index, at)
 
     def take(self, value: Any, index: Any) -> None:
-        """Take elements whose indices are above all before, where they are better."""
-        value = T.Bind(self._number(value))
-        self._keep(self._is_better(value, orequal=self._last), value, index)
+        """Take elements where they are better; an index is above those of its lane before.
 
-    def join(self, value: Any, index: Any) -> None:
-        """Take an element, a number, with any index, where it is better."""
-        value, index = T.Bind(value), T.Bind(index)
-        own = self.index[0]
-        sooner = index > own if self._last else index < own
-        equal = T.bitwise_and(value == self.value[0], sooner)
-        self._keep(T.bitwise_or(self._is_better(value, orequal=False), equal), value, index)
+        An element that is taken twice is the same.
+        """
+        value, at = T.Bind(self._number(value)), span(0, self._width)
+        own = self.value[at]
+        if self._largest:
+            better = value >= own if self._last else value > own
+        else:
+            better = value <= own if self._last else value < own
+        self._keep(better, value, index, at)
 
-    def _keep(self, better: Any, value: Any, index: Any) -> None:
-        at = span(0, self._width)
+    def join(self) -> None:
+        """Make the best of all the first one: half by half, the odd one with the last."""
+        width = self._width
+        while width > 1:
+            half = width // 2
+            here, there = span(0, half), span(width - half, half)
+            value, index = T.Bind(self.value[there]), T.Bind(self.index[there])
+            own, place = self.value[here], self.index[here]
+            better = value > own if self._largest else value < own
+            sooner = index > place if self._last else index < place
+            equal = T.bitwise_and(value == own, sooner)
+            self._keep(T.bitwise_or(better, equal), value, index, here)
+            width -= half
+
+    def _keep(self, better: Any, value: Any, index: Any, at: Any) -> None:
         # What is better depends on the values, which change last.
         T.buffer_store(self.index, tirx.Select(better, index, self.index[at]), [at])
         T.buffer_store(self.value, tirx.Select(better, value, self.value[at]), [at])
-
-    def _is_better(self, value: Any, *, orequal: bool) -> Any:
-        own = self.value[span(0, self._width)]
-        if self._largest:
-            return value >= own if orequal else value > own
-        return value <= own if orequal else value < own
 
     def _number(self, value: Any) -> Any:
         """Return elements with the best infinity for what is no number."""

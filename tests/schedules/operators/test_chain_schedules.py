@@ -16,7 +16,7 @@ from neocpu.schedules.estimates.kernel_work import GATHER, LIBRARY, SCALAR
 from neocpu.schedules.estimates.shortcomings import shortcomings
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.operators.quantise import dequantise, quantise
+from neocpu.schedules.operators.quantised.quantise import dequantise, quantise
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 

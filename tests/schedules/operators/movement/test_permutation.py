@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from neocpu.schedules.operators.permutation import lower_permutation
+from neocpu.schedules.operators.movement.permutation import lower_permutation
 from neocpu.schedules.vocabulary.target import parse_target
 from tests.schedules.kernel_harness import HOST, build, call, unwritten
 

@@ -1,0 +1,1 @@
+"""Kernels that move elements: transposed, or into columns of windows and back."""
