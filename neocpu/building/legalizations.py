@@ -116,10 +116,15 @@ def _logical_not(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
 
 
 def _take_rows(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    """Rows that indices name are copied by a kernel: TVM copies them number by number."""
+    """Rows that computed indices name are copied by a kernel: TVM copies number by number.
+
+    Those of constant ones, as resizes write them, are better fused with what reads them.
+    """
     (data, indices), axis = call.args, call.attrs.axis
     shape, places = static_shape(data), static_shape(indices)
     if shape is None or places is None or axis is None or str(call.attrs.mode) != "clip":
+        return _TAKE(bb, call)
+    if constant_value(indices) is not None:
         return _TAKE(bb, call)
     axis = int(axis) % len(shape)
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])

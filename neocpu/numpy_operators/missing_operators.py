@@ -265,7 +265,9 @@ class GridSample(OpRun):  # type: ignore[misc]
             position = base + shifts
             weight = np.prod([weights[s][..., axis] for axis, s in enumerate(shifts)], axis=0)
             result += weight[:, None] * _pixels(x, position, padding, low, high)
-        return (result.astype(kind),)  # of integers towards zero
+        if kind.kind in "iu":  # towards zero; a cubic may be beyond its pixels
+            result = result.clip(np.iinfo(kind).min, np.iinfo(kind).max)
+        return (result.astype(kind),)
 
 
 _ALPHA = -0.75

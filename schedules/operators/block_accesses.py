@@ -27,7 +27,7 @@ _LIBRARY_CALL = "tirx.call_pure_extern"
 
 # Calls that `vector_math` writes with more names in each other than the rest: five exponentials
 # take ten seconds, six of either more than a minute.
-_NESTED_CALLS = frozenset({"tirx.exp", "tirx.erf"})
+_NESTED_CALLS = frozenset({"tirx.exp", "tirx.erf", "tirx.acos", "tirx.asin", "tirx.atan"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def erf(x: Any) -> Any:
 
 
 def atan(x: Any) -> Any:
-    """``arctan``, of what is at most tan(pi/8) in size once 1 or infinity is brought there."""
+    """``arctan``: ``|x|`` is brought below tan(pi/8), by (|x| - 1) / (|x| + 1) or by -1 / |x|."""
 
     def of(size: Any) -> Any:
         far, near = size > _f(TAN_3_PI_8), size > _f(TAN_PI_8)
@@ -138,9 +138,9 @@ def atan(x: Any) -> Any:
             square = rest * rest
             return angle + (_horner(ATAN_POLYNOMIAL, square) * square * rest + rest)
 
-        return _with_sign(_let(top / bottom, sum_of), x)
+        return _let(top / bottom, sum_of)
 
-    return _let(tirx.abs(x), of)
+    return _let(x, lambda x: _with_sign(_let(tirx.abs(x), of), x))
 
 
 def asin(x: Any) -> Any:
@@ -150,15 +150,15 @@ def asin(x: Any) -> Any:
         def whole(angle: Any) -> Any:
             return tirx.Select(size > _f(0.5), _f(PI / 2) - _f(2) * angle, angle)
 
-        return _with_sign(_let(_asin_near(size), whole), x)
+        return _let(_asin_near(size), whole)
 
-    return _let(tirx.abs(x), of)
+    return _let(x, lambda x: _with_sign(_let(tirx.abs(x), of), x))
 
 
 def acos(x: Any) -> Any:
     """``arccos``: above 1/2 in size twice the half angle; no number beyond 1."""
 
-    def of(size: Any) -> Any:
+    def of(size: Any, x: Any) -> Any:
         def choose(angle: Any) -> Any:
             double = _f(2) * angle
             far = tirx.Select(x > _f(0), double, _f(PI) - double)
@@ -167,7 +167,7 @@ def acos(x: Any) -> Any:
 
         return _let(_asin_near(size), choose)
 
-    return _let(tirx.abs(x), of)
+    return _let(x, lambda x: _let(tirx.abs(x), lambda size: of(size, x)))
 
 
 def _asin_near(size: Any) -> Any:

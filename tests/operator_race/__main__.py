@@ -109,6 +109,8 @@ def main() -> None:
         if not options.words or any(word in case.name for word in options.words):
             found[case.name] = ratio(case, options.rounds, calls)
             print(f"{found[case.name]:6.2f}  {case.name}", flush=True)
+    if not found:
+        raise SystemExit(f"no case has {' or '.join(options.words)} in its name")
     slow = sorted(name for name, fast in found.items() if fast < LEAST)
     print(f"{statistics.geometric_mean(found.values()):6.2f}  geometric mean of {len(found)}")
     print(f"{len(slow)} below {LEAST}: {'; '.join(slow)}")

@@ -365,6 +365,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "Flatten": _flatten,
     "Gather": _gather,
     "Gemm": _gemm,
+    "Col2Im": _image,
     "GridSample": _image_and_grid,
     "LayerNormalization": _layer_norm,
     "MatMul": _matmul,

@@ -23,6 +23,11 @@ def column_to_image(node: Node) -> relax.Expr:
     pads = node.ints("pads", [0] * 2 * rank)
     if dtype_of(data) == "bool":
         raise ValueError("its columns are booleans, which cannot be added up")
+    lengths = {len(block), len(strides), len(dilations), len(pads) // 2}
+    if len(node.shape()) != 3 or lengths != {rank} or min(*block, *strides, *dilations) < 1:
+        raise ValueError(
+            f"its block {list(block)}, strides, dilations or pads are not for {rank} axes"
+        )
     batch, rows, columns = node.shape()
     places = tuple(
         (extent + pads[i] + pads[rank + i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1

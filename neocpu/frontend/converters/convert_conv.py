@@ -97,10 +97,12 @@ def is_product(node: Node) -> bool:
     """Whether a convolution is a product of matrices: weights that are data no template packs."""
     data, weights = node.inputs[:2]
     kernel = node.shape(1)[2:]
-    columns = math.prod(kernel) * math.prod(node.shape())
+    around = resolve_pads(node, kernel)
+    padded = [n + sum(around[axis :: len(kernel)]) for axis, n in enumerate(node.shape()[2:])]
+    columns = math.prod((*kernel, *node.shape()[:2], *padded))
     return (
         columns <= MOST_COLUMNS
-        and min(resolve_pads(node, kernel)) >= 0
+        and min(around) >= 0
         and int(node.attrs.get("group", 1)) == 1
         and math.prod(kernel) <= MAX_PARTS
         and dtype_of(data) == "float32"

@@ -1,7 +1,7 @@
 """Operators that sample images at places that are data: GridSample and pooling of regions.
 
-TVM's kernels convert such places to integers, as many as it takes: numbers that are none, or far
-outside the image, are undefined there or would take for ever, so that they are replaced in front.
+Kernels of regions convert such places to integers, as many as it takes: numbers that are none, or
+far outside the image, are undefined there or would take for ever, and are replaced in front.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _MODES = {
 # Images of many channels are transposed for GridSample if they have no more than so many times as
 # many pixels as points.
 _OFTEN = 4
+MAX_TAPS = 64
+"""Pixels that a point is made of: as many as a cubic takes of a volume."""
 # A region reaches at most this many image extents beyond the image, on either side: where its bins
 # take as many samples as they have pixels, and else, where places need but be numbers. And as many
 # pixels as that beyond small images, of which regions may be many times as large.
@@ -50,8 +52,8 @@ def grid_sample(node: Node) -> relax.Expr:
     if padding == "reflection" and align and min(extents) < 2:
         raise ValueError("to reflect at the centres of pixels takes at least two of them")
     pixels, points, dtype = math.prod(extents), math.prod(before[1:]), dtype_of(data)
-    if dtype == "bool":
-        raise ValueError("its data are booleans, between which there is nothing")
+    if dtype in ("bool", "int64", "uint64"):
+        raise ValueError(f"its data are {dtype}; numbers of up to 32 bits and floats are supported")
     workload = GridSampleWorkload(
         images=images,
         channels=channels,
@@ -64,6 +66,8 @@ def grid_sample(node: Node) -> relax.Expr:
         dtype=dtype,
         grid_dtype=dtype_of(grid),
     )
+    if len(workload.taps) > MAX_TAPS:
+        raise ValueError(f"each of its points is made of more than {MAX_TAPS} pixels")
     flat = node.emit(relax.op.reshape(data, (images, channels, pixels)))
     if workload.channels_last:
         flat = node.emit(relax.op.permute_dims(flat, [0, 2, 1]))

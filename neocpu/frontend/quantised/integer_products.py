@@ -111,7 +111,7 @@ class _Known:
         made: list[onnx.NodeProto] = []
         operands = []
         point = optional_input(node.input, 2)
-        apart = product.real == "MatMul" and bool(point) and point not in self._constants
+        apart = bool(point) and point not in self._constants and self._is_apart(node)
         for place in (0, 1):
             name, zero = node.input[place], optional_input(node.input, place + 2)
             if place == 0 and apart:
@@ -129,14 +129,16 @@ class _Known:
         whole = f"{sums}_all{suffix}" if apart else sums
         made.append(helper.make_node(product.real, operands, [whole], name=node.name, **attributes))
         if apart:
-            made += self._without_zero(node, whole, sums)
+            made += self._without_zero(node, whole, sums, suffix)
         if not in_float:  # an algorithm that errs must not make 2 of 2.9999
             made.append(helper.make_node("Round", [sums], [f"{sums}_whole"]))
             cast = helper.make_node("Cast", [f"{sums}_whole"], [result], to=TensorProto.INT32)
             made.append(cast)
         return made
 
-    def _without_zero(self, node: onnx.NodeProto, whole: str, result: str) -> list[onnx.NodeProto]:
+    def _without_zero(
+        self, node: onnx.NodeProto, whole: str, result: str, suffix: str
+    ) -> list[onnx.NodeProto]:
         """Return what takes the data's zero point times the weights from a product of the data.
 
         So that the data are multiplied as the integers that they are, whatever it is.
@@ -144,14 +146,22 @@ class _Known:
         weights, zero = self._integers(node.input[1]), self._zero(node)
         assert weights is not None
         assert zero is not None
-        columns = (weights - zero).sum(axis=-2, keepdims=weights.ndim > 2).astype(np.float32)
-        names = [f"{result}_{kind}" for kind in ("columns", "point", "moved")]
+        columns = (weights - zero).sum(axis=-2).astype(np.float32)
+        names = [f"{result}_{kind}{suffix}" for kind in ("columns", "point", "moved")]
         self._graph.initializer.append(numpy_helper.from_array(columns, names[0]))
         return [
             helper.make_node("Cast", [node.input[2]], [names[1]], to=TensorProto.FLOAT),
             helper.make_node("Mul", [names[1], names[0]], [names[2]]),
             helper.make_node("Sub", [whole, names[2]], [result]),
         ]
+
+    def _is_apart(self, node: onnx.NodeProto) -> bool:
+        """Whether the data's zero point may be taken away from the sums, which are exact then."""
+        weights, zero = self._integers(node.input[1]), self._zero(node)
+        if INTEGER_PRODUCTS[node.op_type].real != "MatMul" or weights is None or zero is None:
+            return False
+        sums = np.abs(weights - zero).sum(axis=0)
+        return weights.ndim == 2 and int(sums.max(initial=0)) * _LARGEST < _WHOLE_BELOW
 
     def _is_read_as_real(self, node: onnx.NodeProto) -> bool:
         return self._in_float[node.output[0]] == self._readers[node.output[0]]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
+import numpy as np
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
@@ -97,9 +98,15 @@ class GridSampleWorkload:
         return "float64" if exact else "float32"
 
     @property
+    def taps(self) -> tuple[tuple[int, ...], ...]:
+        """Pixels that a point is made of, each by how far along each axis it is from the first."""
+        return tuple(product(_TAPS[self.mode], repeat=len(self.extents)))
+
+    @property
     def computes(self) -> str:
         """What it does with an image, as far as shapes do not tell."""
-        return f"{self.mode} {self.padding} {self.align_corners} {self.channels_last}"
+        how = f"{self.mode} {self.padding} {self.align_corners} {self.channels_last}"
+        return f"{how} {self.extents}"
 
     def shape(self, pixels: int) -> tuple[int, int, int]:
         """Return the shape of data, or of the output, of so many pixels."""
@@ -127,7 +134,6 @@ def lower_grid_sample(workload: GridSampleWorkload) -> Any:
     width = min(POINTS, w.points)
     blocks = ceil_div(w.points, width)
     parts = 1 if w.channels_last else min(w.channels, ceil_div(ENOUGH_TASKS, w.images * blocks))
-    taps = list(product(_TAPS[w.mode], repeat=rank))
     parameters = (
         ("data", w.shape(pixels), w.dtype),
         ("grid", (w.images, w.points, rank), w.grid_dtype),
@@ -139,7 +145,7 @@ def lower_grid_sample(workload: GridSampleWorkload) -> Any:
         with task_loop(tasks, math.prod(w.shape(w.points))) as task:
             image, part = task // (blocks * parts), task % parts
             start = T.Bind(T.min(task // parts % blocks * width, w.points - width))
-            pixels = _Pixels(w, taps, width)
+            pixels = _Pixels(w, width)
             pixels.locate(flat(grid), image * w.points + start)
             if w.channels_last:
                 with T.serial(width) as point:
@@ -163,11 +169,9 @@ def lower_grid_sample(workload: GridSampleWorkload) -> Any:
 class _Pixels:
     """The pixels around some points, where they are in their image, and their weights."""
 
-    def __init__(
-        self, workload: GridSampleWorkload, taps: Sequence[tuple[int, ...]], width: int
-    ) -> None:
-        self._workload, self._taps, self._width = workload, taps, width
-        shape = (len(taps), width)
+    def __init__(self, workload: GridSampleWorkload, width: int) -> None:
+        self._workload, self._taps, self._width = workload, workload.taps, width
+        shape = (len(self._taps), width)
         self._offsets = T.alloc_buffer(shape, "int32", layout=None)
         self._weights = T.alloc_buffer(shape, workload.kind, layout=None)
 
@@ -192,7 +196,12 @@ class _Pixels:
         w = self._workload
         terms = [self._weighted(k, point, read, lanes) for k in range(len(self._taps))]
         total = sum(terms[1:], terms[0])
-        if w.dtype.startswith(("int", "uint")):  # towards zero
+        if w.dtype.startswith(("int", "uint")):  # towards zero; a cubic may be beyond its pixels
+            limits = np.iinfo(w.dtype)
+            low, high = (
+                splat(tirx.const(float(end), w.kind), lanes) for end in (limits.min, limits.max)
+            )
+            total = T.max(T.min(total, high), low)
             total = T.cast(total, _vector("int64" if bytes_of(w.dtype) >= 4 else "int32", lanes))
         return T.cast(total, _vector(w.dtype, lanes))
 

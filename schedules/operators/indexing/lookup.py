@@ -18,6 +18,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.builder import (
     build_kernel,
     flat,
@@ -73,7 +74,8 @@ def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype:
         ("output", (outer * count * inner,), dtype),
     )
 
-    def body(data: Any, indices: Any, output: Any) -> None:
+    def body(given: Any, indices: Any, written: Any) -> None:
+        data, output = (_bits(buffer) for buffer in (given, written))
         with task_loop(outer * count, outer * count * inner) as row:
             index = T.Bind(indices[row % count])
             kind = index.ty.dtype
@@ -149,7 +151,8 @@ def lower_gather_elements(
         data, indices = data[:-1], indices[:-1]
     source, target = strides_of(data), strides_of(indices)
 
-    def body(values: Any, places: Any, output: Any) -> None:
+    def body(given: Any, places: Any, written: Any) -> None:
+        values, output = (_bits(buffer) for buffer in (given, written))
         with _vectors(indices, count) as (*at, width):
             first = sum(i * stride for i, stride in zip(at, target, strict=True))
             here = span(first, width)
@@ -159,6 +162,12 @@ def lower_gather_elements(
             T.buffer_store(output, values[offset], [here])
 
     return build_kernel(parameters, body)
+
+
+def _bits(buffer: Any) -> Any:
+    """Return a flat buffer as unsigned integers: TVM takes vectors of booleans for bits."""
+    kind = f"uint{8 * bytes_of(str(buffer.dtype))}"
+    return T.decl_buffer(buffer.shape, kind, data=buffer.data, layout=None)
 
 
 @contextmanager

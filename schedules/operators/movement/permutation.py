@@ -66,7 +66,7 @@ def lower_permutation(
             read, transpose in registers, write           # the last tiles overlap others
     """
     data, order = _merged(shape, axes)
-    if not order or order[-1] == len(data) - 1:
+    if 0 in shape or not order or order[-1] == len(data) - 1:
         return None
     across, along = order[-1], len(data) - 1
     kind = f"uint{8 * bytes_of(dtype)}"

@@ -28,8 +28,8 @@ def lower_dynamic_quantise(shape: Sequence[int]) -> Any:
     """Scheduled ``PrimFunc(data, quantised, scale, zero)``.
 
     ``data`` and ``quantised`` are ``shape``, float32 and uint8; ``scale`` and ``zero`` are
-    ``(1,)``, float32 and uint8. What is no number becomes 0, and data that are all 0 have a scale
-    of 0.
+    ``(1,)``, float32 and uint8. Data that are all 0 have a scale of 0. What is
+    no number becomes 0, and the scale none.
 
     ::
 

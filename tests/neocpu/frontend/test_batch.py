@@ -115,6 +115,10 @@ TAKEN = {
         [node("Resize", "x _ scales", mode="linear")],
         {"scales": np.array([1, 1, 2, 1.5], np.float32)},
     ),
+    "columns": (
+        [node("Reshape", "x t", "r"), node("Col2Im", "r i k")],
+        {"t": [1, 4, 36], "i": [7, 7], "k": [2, 2]},
+    ),
     "expand": ([node("Expand", "x t")], {"t": [1, 4, 6, 6]}),
     "a sequence of columns": (
         [

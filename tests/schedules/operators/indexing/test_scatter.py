@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import tirx
 
 from neocpu.numpy_operators.lookup_operators import GatherElements, ScatterElements, ScatterND
-from neocpu.schedules.operators.indexing.lookup import lower_gather_elements
+from neocpu.schedules.operators.indexing.lookup import lower_gather_elements, lower_take
 from neocpu.schedules.operators.indexing.scatter import (
     REDUCTIONS,
     ElementsWorkload,
@@ -101,3 +101,25 @@ def test_gather_elements(data, places, axis):
     kernel = lower_gather_elements(data, places, axis, "float32", "int64")
     found = run(kernel, flat(x, i), (math.prod(places),))
     np.testing.assert_array_equal(found, GatherElements._run(None, x, i, axis)[0].reshape(-1))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64", "float32"])
+@pytest.mark.parametrize("inner", [1, 15, 16, 17, 33])
+def test_rows_are_taken(inner, dtype):
+    """An index outside counts as the nearest one."""
+    x = RNG.integers(0, 2, (3, 7, inner)).astype(dtype)
+    i = np.array([6, 0, -3, 2, 99])
+    found = run(
+        lower_take((3, 7, inner), 5, dtype, "int64"), [x.reshape(-1), i], (15 * inner,), dtype
+    )
+    expected = x[:, i.clip(0, 6)]
+    np.testing.assert_array_equal(found, expected.reshape(-1))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
+@pytest.mark.parametrize("width", [9, 16, 21])
+def test_elements_of_any_type_are_gathered(width, dtype):
+    x, i = RNG.integers(0, 2, (4, width)).astype(dtype), indices((4, width), width, "int64")
+    kernel = lower_gather_elements((4, width), (4, width), 1, dtype, "int64")
+    found = run(kernel, flat(x, i), (4 * width,), dtype)
+    np.testing.assert_array_equal(found, GatherElements._run(None, x, i, 1)[0].reshape(-1))
