@@ -161,7 +161,7 @@ class _Known:
         if INTEGER_PRODUCTS[node.op_type].real != "MatMul" or weights is None or zero is None:
             return False
         sums = np.abs(weights - zero).sum(axis=0)
-        return weights.ndim == 2 and int(sums.max(initial=0)) * _LARGEST < _WHOLE_BELOW
+        return weights.ndim == 2 and _LARGEST * int(sums.max(initial=0)) < _WHOLE_BELOW
 
     def _is_read_as_real(self, node: onnx.NodeProto) -> bool:
         return self._in_float[node.output[0]] == self._readers[node.output[0]]
