@@ -47,6 +47,7 @@ from neocpu.relax_utils import (
     Array,
     Expr,
     bindings,
+    constant_value,
     consumers,
     definitions,
     dtype_of,
@@ -140,8 +141,8 @@ class _Extractor:
                 weights = folded_weights(weights)
             convolution = conv_workload(binding.value, weights)
             workload = convolution or dense_workload(binding.value, weights)
-            if workload is None:
-                continue
+            if workload is None or constant_value(binding.value.args[0]) is not None:
+                continue  # what constants come to is no feature map that could have a layout
             assert weights is not None
             if isinstance(workload, Conv2dWorkload):
                 shape: tuple[int, ...] = workload.output_shape

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import needs
+import numpy as np
 import pytest
 from onnx import helper
 
+import neocpu
 from tests.neocpu.frontend.differential import (
     DATA,
     assert_matches_onnxruntime,
@@ -13,6 +15,7 @@ from tests.neocpu.frontend.differential import (
     make_model,
     random,
     relax_ops,
+    run_onnxruntime,
 )
 
 X = DATA
@@ -135,3 +138,17 @@ def test_convolution_by_weights_that_are_inputs(kernel, attrs):
 def test_depthwise_conv():
     check("Conv", random(6, 1, 3, 3, seed=1), group=6, pads=[1, 1, 1, 1])
     check("Conv", random(12, 1, 3, 3, seed=1), group=6)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_of_constants_whose_bias_is_computed(transposed):
+    """What constants come to is no feature map, and has no layout to plan."""
+    op = "ConvTranspose" if transposed else "Conv"
+    made = helper.make_node(op, ["k", "w", "b"], ["y"])
+    constants = {"k": random(1, 4, 6, 7), "w": random(4, 4, 3, 3, seed=1)}
+    model = make_model([made], {"b": random(4, seed=2)}, constants)
+    feeds = {"b": random(4, seed=2)}
+    (expected,) = run_onnxruntime(model, feeds)
+    with neocpu.compile(model, threads=1, verify=False, only_databases=True) as compiled:
+        actual = compiled.module(1).run(feeds)["y"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
