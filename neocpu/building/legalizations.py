@@ -122,9 +122,8 @@ def _take_rows(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
     """
     (data, indices), axis = call.args, call.attrs.axis
     shape, places = static_shape(data), static_shape(indices)
-    if shape is None or places is None or axis is None or str(call.attrs.mode) != "clip":
-        return _TAKE(bb, call)
-    if constant_value(indices) is not None:
+    computed = constant_value(indices) is None and str(call.attrs.mode) == "clip"
+    if shape is None or places is None or axis is None or not computed:
         return _TAKE(bb, call)
     axis = int(axis) % len(shape)
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
@@ -168,8 +167,8 @@ LEGALIZATIONS: Final[Mapping[str, Callable[[relax.BlockBuilder, Call], relax.Exp
     "relax.nn.layer_norm": _layer_norm,
     "relax.nn.softmax": _softmax,
     "relax.power": _power,
-    "relax.take": _take_rows,
     "relax.quantize": _quantise,
+    "relax.take": _take_rows,
     "relax.where": _where,
 }
 """By operator, what computes a call of it."""

@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir as T
 
+from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -113,6 +114,13 @@ def flat(buffer: Any) -> Any:
     """Return a buffer as one axis, where it lies."""
     size = math.prod(int(extent) for extent in buffer.shape)
     return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
+
+
+def flat_bits(buffer: Any) -> Any:
+    """Return a buffer as one axis of unsigned integers: TVM takes vectors of booleans for bits."""
+    size = math.prod(int(extent) for extent in buffer.shape)
+    kind = f"uint{8 * bytes_of(str(buffer.dtype))}"
+    return T.decl_buffer((size,), kind, data=buffer.data, layout=None)
 
 
 def span(start: Any, width: int) -> Any:

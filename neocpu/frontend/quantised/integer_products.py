@@ -98,12 +98,7 @@ class _Known:
             return False  # a vector, or not of two spatial dimensions
         if zero.ndim > 1 or zero.size not in (1, weights.shape[product.axis]):
             return False
-        if self._is_read_as_real(node):
-            return True
-        spread = [1] * weights.ndim
-        spread[product.axis] = zero.size
-        sums = np.abs(weights - zero.reshape(spread)).sum(axis=product.summed)
-        return int(sums.max(initial=0)) * _LARGEST < _WHOLE_BELOW
+        return self._is_read_as_real(node) or self._is_exact(node)
 
     def expanded(self, node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
         """Return the same product of real numbers, between conversions."""
@@ -143,10 +138,7 @@ class _Known:
 
         So that the data are multiplied as the integers that they are, whatever it is.
         """
-        weights, zero = self._integers(node.input[1]), self._zero(node)
-        assert weights is not None
-        assert zero is not None
-        columns = (weights - zero).sum(axis=-2).astype(np.float32)
+        columns = self._centred(node).sum(axis=-2).astype(np.float32)
         names = [f"{result}_{kind}{suffix}" for kind in ("columns", "point", "moved")]
         self._graph.initializer.append(numpy_helper.from_array(columns, names[0]))
         return [
@@ -156,12 +148,25 @@ class _Known:
         ]
 
     def _is_apart(self, node: onnx.NodeProto) -> bool:
-        """Whether the data's zero point may be taken away from the sums, which are exact then."""
+        """Whether what the data's zero point adds may be taken from the sums, which are exact."""
+        is_matrix = INTEGER_PRODUCTS[node.op_type].real == "MatMul"
+        return is_matrix and self._centred(node).ndim == 2 and self._is_exact(node)
+
+    def _centred(self, node: onnx.NodeProto) -> NDArray[Any]:
+        """Return the weights less their zero points, all of which are constants."""
         weights, zero = self._integers(node.input[1]), self._zero(node)
-        if INTEGER_PRODUCTS[node.op_type].real != "MatMul" or weights is None or zero is None:
-            return False
-        sums = np.abs(weights - zero).sum(axis=0)
-        return weights.ndim == 2 and _LARGEST * int(sums.max(initial=0)) < _WHOLE_BELOW
+        assert weights is not None
+        assert zero is not None
+        spread = [1] * weights.ndim
+        spread[INTEGER_PRODUCTS[node.op_type].axis] = zero.size
+        centred: NDArray[Any] = weights - zero.reshape(spread)
+        return centred
+
+    def _is_exact(self, node: onnx.NodeProto) -> bool:
+        """Whether float32 holds the sums, whatever the data."""
+        summed = INTEGER_PRODUCTS[node.op_type].summed
+        sums = np.abs(self._centred(node)).sum(axis=summed)
+        return int(sums.max(initial=0)) * _LARGEST < _WHOLE_BELOW
 
     def _is_read_as_real(self, node: onnx.NodeProto) -> bool:
         return self._in_float[node.output[0]] == self._readers[node.output[0]]

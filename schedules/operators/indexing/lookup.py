@@ -18,10 +18,10 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
-from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.tir.builder import (
     build_kernel,
     flat,
+    flat_bits,
     for_vectors,
     loop_nest,
     span,
@@ -75,7 +75,7 @@ def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype:
     )
 
     def body(given: Any, indices: Any, written: Any) -> None:
-        data, output = (_bits(buffer) for buffer in (given, written))
+        data, output = (flat_bits(buffer) for buffer in (given, written))
         with task_loop(outer * count, outer * count * inner) as row:
             index = T.Bind(indices[row % count])
             kind = index.ty.dtype
@@ -152,7 +152,7 @@ def lower_gather_elements(
     source, target = strides_of(data), strides_of(indices)
 
     def body(given: Any, places: Any, written: Any) -> None:
-        values, output = (_bits(buffer) for buffer in (given, written))
+        values, output = (flat_bits(buffer) for buffer in (given, written))
         with _vectors(indices, count) as (*at, width):
             first = sum(i * stride for i, stride in zip(at, target, strict=True))
             here = span(first, width)
@@ -162,12 +162,6 @@ def lower_gather_elements(
             T.buffer_store(output, values[offset], [here])
 
     return build_kernel(parameters, body)
-
-
-def _bits(buffer: Any) -> Any:
-    """Return a flat buffer as unsigned integers: TVM takes vectors of booleans for bits."""
-    kind = f"uint{8 * bytes_of(str(buffer.dtype))}"
-    return T.decl_buffer(buffer.shape, kind, data=buffer.data, layout=None)
 
 
 @contextmanager

@@ -208,10 +208,10 @@ def lower_scatter_nd(workload: RowsWorkload) -> Any:
                 T.buffer_store(output, value, [first + i])
 
         if parts == 1 and workload.is_large:
-            rest = T.alloc_buffer((rows,), "int32", layout=None)
+            place = T.alloc_buffer((rows,), "int32", layout=None)
             with task_loop(rows, rows * inner) as row:
                 valid, there = found(row)
-                T.buffer_store(rest, tirx.Select(valid, there, tirx.const(-1, "int32")), [row])
+                T.buffer_store(place, tirx.Select(valid, there, tirx.const(-1, "int32")), [row])
             total = math.prod(extents)
             with T.parallel(workload.owners) as owner:
                 low, high = (
@@ -220,7 +220,7 @@ def lower_scatter_nd(workload: RowsWorkload) -> Any:
                 with T.serial(low * inner, high * inner) as i:
                     T.buffer_store(output, values[i], [i])
                 with T.serial(rows) as row:
-                    there = T.Bind(rest[row])
+                    there = T.Bind(place[row])
                     with T.If(tirx.all(there >= low, there < high)), T.Then():
                         write(row, there, 0, 1)
             return

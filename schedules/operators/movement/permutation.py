@@ -15,7 +15,14 @@ from tvm.ir import TensorLoad
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.schedules.tir.builder import build_kernel, digits, span, strides_of, task_loop
+from neocpu.schedules.tir.builder import (
+    build_kernel,
+    digits,
+    flat_bits,
+    span,
+    strides_of,
+    task_loop,
+)
 from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -41,12 +48,12 @@ def permutation_of(block: Any) -> tuple[int, ...] | None:
     if any(len(place) != 1 for place in places):
         return None
     axes = tuple(place[0] for place in places)
-    extents = [block_extent(store.buffer.shape[i]) for i in range(len(axes))]
-    source = [block_extent(store.value.source.shape[axis]) for axis in axes]
+    extents = [_constant(store.buffer.shape[i]) for i in range(len(axes))]
+    source = [_constant(store.value.source.shape[axis]) for axis in axes]
     return axes if None not in extents and extents == source else None
 
 
-def block_extent(extent: Any) -> int | None:
+def _constant(extent: Any) -> int | None:
     """Return a constant extent, and None for another."""
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 
@@ -84,10 +91,7 @@ def lower_permutation(
     outer = math.prod(data[axis] for axis in others)
 
     def body(given: Any, written: Any) -> None:
-        values, output = (
-            T.decl_buffer((size,), kind, data=buffer.data, layout=None)
-            for buffer in (given, written)
-        )
+        values, output = flat_bits(given), flat_bits(written)
         with task_loop(outer * ranges, size) as task:
             at = digits(task // ranges, [data[axis] for axis in others])
             first = task % ranges * per_task
