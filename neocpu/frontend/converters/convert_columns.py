@@ -29,31 +29,24 @@ def column_to_image(node: Node) -> relax.Expr:
             f"its block {list(block)}, strides, dilations or pads are not for {rank} axes"
         )
     batch, rows, columns = node.shape()
-    places = tuple(
-        (extent + pads[i] + pads[rank + i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1
-        for i, extent in enumerate(image)
+    workload = ColumnsWorkload(
+        images=batch * rows // taps,
+        image=image,
+        block=block,
+        strides=tuple(strides),
+        dilations=tuple(dilations),
+        pads=tuple(pads),
+        dtype=dtype_of(data),
     )
+    places = workload.places
     if rows % taps or math.prod(places) != columns or min(places) < 1:
         raise ValueError(
             f"its columns {list(node.shape())} do not fit an image of {list(image)} in blocks of "
             f"{list(block)}"
         )
-    channels = rows // taps
-    workload = ColumnsWorkload(
-        images=batch * channels,
-        image=image,
-        block=block,
-        strides=tuple(strides),
-        dilations=tuple(dilations),
-        pads=tuple(pads[:rank]),
-        places=places,
-        dtype=dtype_of(data),
-    )
-    form = (workload.images, taps, *places)
-    given = node.emit(relax.op.reshape(data, form))
+    given = node.emit(relax.op.reshape(data, workload.shape))
     types = [relax.TensorType((workload.images, *image), workload.dtype)]
-    computes = f"{image} {block} {strides} {dilations} {pads}"
-    apart = KernelRows(computes, [([0], [0])])
+    apart = KernelRows(workload.computes, [([0], [0])])
     kernel = lower_columns_to_image(workload)
     found = node.emit(call_kernel(node, "columns_to_image", kernel, [given], types, apart))
-    return relax.op.reshape(found, (batch, channels, *image))
+    return relax.op.reshape(found, (batch, rows // taps, *image))

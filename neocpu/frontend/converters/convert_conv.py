@@ -115,12 +115,6 @@ def _product(node: Node) -> relax.Expr:
     (batch, channels, *extents), (outs, _, *kernel) = node.shape(), node.shape(1)
     strides, dilations = node.ints("strides", [1, 1]), node.ints("dilations", [1, 1])
     pads = resolve_pads(node, kernel)
-    places = tuple(
-        (extents[axis] + pads[axis] + pads[2 + axis] - (kernel[axis] - 1) * dilations[axis] - 1)
-        // strides[axis]
-        + 1
-        for axis in range(2)
-    )
     depth, data = channels * math.prod(kernel), node.inputs[0]
     workload = ColumnsWorkload(
         images=batch * channels,
@@ -128,15 +122,15 @@ def _product(node: Node) -> relax.Expr:
         block=tuple(kernel),
         strides=tuple(strides),
         dilations=tuple(dilations),
-        pads=tuple(pads[:2]),
-        places=places,
+        pads=tuple(pads),
         dtype=dtype_of(data),
     )
+    places = workload.places
     if math.prod(kernel) > 1 or any(pads) or strides != [1, 1]:
         function = lower_image_to_columns(workload)
         given = node.emit(relax.op.reshape(data, (batch * channels, *extents)))
         types = [relax.TensorType(workload.shape, workload.dtype)]
-        apart = KernelRows(f"{kernel} {strides} {dilations} {pads}", [([0], [0])])
+        apart = KernelRows(workload.computes, [([0], [0])])
         made = call_kernel(node, "image_to_columns", function, [given], types, apart)
         data = node.emit(made)
     columns = node.emit(relax.op.reshape(data, [batch, depth, math.prod(places)]))

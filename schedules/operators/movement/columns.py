@@ -30,10 +30,10 @@ class ColumnsWorkload:
     ----------
     image, block : tuple of int
         Extents of an image and of a window.
-    strides, dilations, pads : tuple of int
-        Along each axis; pads are those in front.
-    places : tuple of int
-        Windows along each axis.
+    strides, dilations : tuple of int
+        Along each axis.
+    pads : tuple of int
+        In front along each axis, and then behind.
     """
 
     images: int
@@ -42,8 +42,22 @@ class ColumnsWorkload:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
-    places: tuple[int, ...]
     dtype: str
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Windows along each axis; none above zero where no window fits."""
+        around = zip(self.pads[: len(self.image)], self.pads[len(self.image) :], strict=True)
+        axes = zip(self.image, self.block, self.strides, self.dilations, around, strict=True)
+        return tuple(
+            (extent + sum(pads) - (taps - 1) * dilation - 1) // stride + 1
+            for extent, taps, stride, dilation, pads in axes
+        )
+
+    @property
+    def computes(self) -> str:
+        """What it does with an image, as far as shapes do not tell."""
+        return f"{self.image} {self.block} {self.strides} {self.dilations} {self.pads}"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,7 +66,7 @@ class ColumnsWorkload:
 
     def start(self, axis: int, tap: Any) -> Any:
         """Return where the first window has a tap; below zero it lies in front of the image."""
-        return tap * self.dilations[axis] - self.pads[axis]
+        return tap * self.dilations[axis] - self.pads[axis % len(self.image)]
 
     def bounds(self, tap: Any) -> tuple[Any, Any]:
         """Return the first window along a row that has a tap in it, and how many have."""
