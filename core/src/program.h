@@ -11,8 +11,4 @@
  * of tensors were checked with the header. */
 neocpu_status nc_program_prepare(nc_session *session, const char *path);
 
-/* Whether the tensor of an output may lie elsewhere than in the arena: one call writes it, and from
- * there on no call has another tensor in its place, which could be a view of it. */
-int nc_program_is_apart(const nc_session *session, size_t output);
-
 #endif

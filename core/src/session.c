@@ -6,17 +6,14 @@
 #include "error.h"
 #include "fields.h"
 #include "memory.h"
+#include "output_places.h"
 #include "program.h"
 #include "threads.h"
 
 static neocpu_status make_memory(nc_session *session) {
   const size_t count = nc_program_tensor_count(session->program);
   session->tensors = calloc(count + 1, sizeof *session->tensors);
-  session->places = calloc(session->program->output_count + 1, sizeof *session->places);
-  if (session->tensors == NULL || session->places == NULL) {
-    return nc_memory_missing(count * sizeof *session->tensors);
-  }
-  return NEOCPU_OK;
+  return session->tensors == NULL ? nc_memory_missing(count * sizeof *session->tensors) : NEOCPU_OK;
 }
 
 static nc_tensor describe(void *data, const neocpu_spec *spec) {
@@ -48,16 +45,11 @@ static void describe_memory(nc_session *session, nc_weights weights) {
 }
 
 neocpu_status nc_session_start(nc_session *session, nc_weights weights, const char *path) {
-  const nc_program *program = session->program;
   neocpu_status status = make_memory(session);
   if (status != NEOCPU_OK) return status;
   describe_memory(session, weights);
   status = nc_program_prepare(session, path);
-  for (size_t i = 0; status == NEOCPU_OK && i < program->output_count; ++i) {
-    const nc_tensor *tensor = &session->tensors[program->returns[i]];
-    session->places[i] = nc_program_is_apart(session, i) ? tensor->data : NULL;
-  }
-  return status;
+  return status == NEOCPU_OK ? nc_find_moves(session) : status;
 }
 
 static int overlap(const neocpu_input *input, const neocpu_output *output) {
@@ -85,16 +77,6 @@ static neocpu_status stage(nc_session *session, size_t index, const neocpu_input
   nc_pool_copy(session->shared->pool, buffer->data, input->data, input->bytes);
   session->tensors[index].data = buffer->data;
   return NEOCPU_OK;
-}
-
-/* Have outputs computed where the caller wants them, if kernels can write there. */
-static void place_outputs(nc_session *session, const neocpu_output *outputs) {
-  for (size_t i = 0; i < session->program->output_count; ++i) {
-    if (session->places[i] == NULL) continue;
-    const int aligned = (uintptr_t)outputs[i].data % NC_ARGUMENT_ALIGN == 0;
-    session->tensors[session->program->returns[i]].data =
-        aligned ? outputs[i].data : session->places[i];
-  }
 }
 
 static int call_kernel(const nc_call *call) {
@@ -256,7 +238,8 @@ static neocpu_status copy_outputs(const nc_session *session, neocpu_output *outp
     size_t bytes = spec->bytes;
     if (spec->bounded && bytes > 0) bytes = bytes / (size_t)spec->shape[0] * outputs[i].rows;
     const void *data = session->tensors[program->returns[i]].data;
-    if (bytes > 0 && data != outputs[i].data) memcpy(outputs[i].data, data, bytes);
+    if (bytes == 0 || data == outputs[i].data) continue;
+    nc_pool_copy(session->shared->pool, outputs[i].data, data, bytes);
   }
   return NEOCPU_OK;
 }
@@ -269,7 +252,7 @@ static neocpu_status run(nc_session *session, const neocpu_input *inputs, neocpu
     const neocpu_status status = stage(session, i, &inputs[i]);
     if (status != NEOCPU_OK) return status;
   }
-  place_outputs(session, outputs);
+  nc_place_outputs(session, outputs);
   const neocpu_status status = make_calls(session, 0, session->program->call_count, 0);
   return status == NEOCPU_OK ? copy_outputs(session, outputs) : status;
 }
@@ -286,7 +269,7 @@ neocpu_status nc_session_run(nc_session *session, const neocpu_input *inputs,
 }
 
 void nc_session_free(nc_session *session) {
-  free(session->places);
+  free(session->moves);
   free(session->tensors);
   free(session->calls);
   free(session->arguments);

@@ -47,6 +47,13 @@ typedef struct nc_shared {
   nc_staging *staging; /* of each input */
 } nc_shared;
 
+/* A tensor that moves with an output to where the caller wants that. */
+typedef struct nc_move {
+  uint32_t tensor;
+  size_t output, offset; /* in bytes, from the output's start */
+  void *place;           /* in the arena */
+} nc_move;
+
 typedef struct nc_session {
   const nc_program *program;
   nc_shared *shared;
@@ -55,7 +62,8 @@ typedef struct nc_session {
   nc_call *calls;
   nc_value *arguments; /* of all calls */
   uint32_t *tasks;     /* of all calls */
-  void **places;       /* of each output that may lie elsewhere: its place in the arena, else null */
+  nc_move *moves;      /* what is computed at the caller's */
+  size_t move_count;
   int shares_loops;    /* whether there is a loop of several tasks */
 } nc_session;
 

@@ -69,11 +69,18 @@ BUGS = (
         ("tests/neocpu/bundle/test_native_threads.py",),
     ),
     Bug(
-        "C: an output is computed where a view of it is read",
-        "core/src/program.c",
-        "      if (shares_place(program, tensor, program->calls[i].tensors[j])) return 0;",
-        "      if (shares_place(program, tensor, tensor)) return 0;",
-        ("tests/neocpu/bundle/test_native_run.py",),
+        "C: a tensor moves with an output that has had its place for something else",
+        "core/src/output_places.c",
+        "if (s->early[inner] || (j < results && !is_written(s, bytes))) return 0;",
+        "if (j < results && !is_written(s, bytes)) return 0;",
+        ("tests/neocpu/runtime/test_output_moves.py",),
+    ),
+    Bug(
+        "C: an output moves although what is read in its place was written before",
+        "core/src/output_places.c",
+        "if (s->early[inner] || (j < results && !is_written(s, bytes))) return 0;",
+        "if (s->early[inner]) return 0;",
+        ("tests/neocpu/runtime/test_output_moves.py",),
     ),
     Bug(
         "C: weights overlap",

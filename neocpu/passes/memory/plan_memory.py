@@ -22,7 +22,7 @@ from neocpu.passes.memory.tensor_uses import Loop, Uses, read_uses, rebound, rep
 from neocpu.passes.values.held_values import HeldPlace
 from neocpu.planning.arena import Span, place
 from neocpu.planning.guards import Guard
-from neocpu.relax_utils import Expr, bindings, dtype_of, static_shape
+from neocpu.relax_utils import Expr, bindings, dtype_of, static_shape, used_vars
 from neocpu.runtime.header_parts import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.format import Format
@@ -184,13 +184,17 @@ class _Emitter:
         self.loops: list[LoopCalls] = []
         self._made: list[int] = []  # by binding: how many calls up to it
         self._builder = relax.BlockBuilder(mod)
-        self._params: dict[Placement, Var] = {}
+        # What is returned, and lies in that, has parameters of its own: a run may then compute it
+        # at the caller's, whatever else has had its place before.
+        result = layout.uses.resolve(mod["main"].body.body)
+        self._returned = {self._outermost(var) for var in used_vars(result)}
+        self._params: dict[tuple[Placement, bool], Var] = {}
         self._copies: dict[tuple[tuple[int, ...], str], GlobalVar] = {}
 
     @property
     def placements(self) -> tuple[Placement, ...]:
         """Where the tensors after the new parameters lie."""
-        return tuple(self._params)
+        return tuple(placement for placement, _ in self._params)
 
     def run(self) -> tvm.IRModule:
         """Return the new module."""
@@ -267,28 +271,36 @@ class _Emitter:
     def _param(self, var: Var) -> Var:
         """Return the parameter that holds the tensor ``var``, or ``var`` if it is not placed."""
         root = self._uses.root(var)
-        return var if root is None else self._view(var, self._start(root))
+        if root is None:
+            return var
+        return self._view(var, self._start(root), self._outermost(var) in self._returned)
 
     def _start(self, root: Var) -> int:
         """Return where in the arena a tensor begins that is placed."""
         outermost, offset = self._joins.outermost(root)
         return self._starts[outermost] + offset
 
-    def _view(self, var: Var, offset: int) -> Var:
+    def _outermost(self, var: Var) -> Var | None:
+        """Return what a tensor lies in that is placed; None if it is not."""
+        root = self._uses.root(var)
+        return None if root is None else self._joins.outermost(root)[0]
+
+    def _view(self, var: Var, offset: int, returned: bool) -> Var:
         shape, dtype = static_shape(var), dtype_of(var)
         assert shape is not None
-        placement = Placement(offset, dtype, shape)
-        if placement not in self._params:
+        key = Placement(offset, dtype, shape), returned
+        if key not in self._params:
             name = f"activation_{len(self._params)}"
-            self._params[placement] = Var(name, relax.TensorType(shape, dtype))
-        return self._params[placement]
+            self._params[key] = Var(name, relax.TensorType(shape, dtype))
+        return self._params[key]
 
     def _copy_parts(self, join: Join) -> Iterator[Any]:
         """Yield the calls that copy what is not made in its place."""
-        start = self._start(join.output)
+        start, returned = self._start(join.output), self._outermost(join.output) in self._returned
         for part in join.copied:
             if self._is_made(part.guards):
-                arguments = [self._param(part.var), self._view(part.var, start + part.offset)]
+                copied = self._view(part.var, start + part.offset, returned)
+                arguments = [self._param(part.var), copied]
                 call = Call(self._copy_kernel(part.var), arguments)
                 yield relax.VarBinding(Var("_", relax.TupleType([])), call)
 
