@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
@@ -25,9 +25,13 @@ _PURE = 1
 # Pure or not: a library's function takes one element at a time.
 _LIBRARY_CALL = "tirx.call_pure_extern"
 
-# Calls that `vector_math` writes with more names in each other than the rest: five exponentials
-# take ten seconds, six of either more than a minute.
-_NESTED_CALLS = frozenset({"tirx.exp", "tirx.erf", "tirx.acos", "tirx.asin", "tirx.atan"})
+# As how many calls those count that `vector_math` writes with more names in each other than the
+# rest: five exponentials take ten seconds, as four logarithms or two sines would.
+_NESTED_CALLS: Final = {
+    **dict.fromkeys(("tirx.exp", "tirx.erf"), 2),
+    **dict.fromkeys(("tirx.log", "tirx.acos", "tirx.asin", "tirx.atan"), 3),
+    **dict.fromkeys(("tirx.sin", "tirx.cos"), 7),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,9 @@ class Stage:
     leaves : int
         Loads and constants in the value.
     nesting : int
-        Calls, maxima and minima in the value that code generation gives names to, exponentials and
-        error functions twice: TVM's analysis of what they are names of takes 2.5 times as long for
-        each one within another.
+        Calls, maxima and minima in the value that code generation gives names to, some of them as
+        several: TVM's analysis of what they are names of takes 2.5 times as long for each one
+        within another.
     """
 
     name: str
@@ -289,7 +293,7 @@ class _Scan:
         self.opaque = self.opaque or _is_opaque(call.op)
         self.expensive = self.expensive or name not in CHEAP_CALLS
         if name not in CHEAP_CALLS:
-            self.nesting += 2 if name in _NESTED_CALLS else 1
+            self.nesting += _NESTED_CALLS.get(name, 1)
         if name != IF_THEN_ELSE:
             return None
         condition, *values = call.args

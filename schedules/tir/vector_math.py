@@ -1,19 +1,23 @@
-"""Exponentials and arcs that vectorise: polynomials in place of a library call per element.
+"""Functions of float32 that vectorise: polynomials in place of a library call per element.
 
 LLVM lowers ``exp`` of a vector to a scalar ``expf`` per lane. The replacements below are arithmetic
-alone, so they run at full vector width, within a few units in the last place (``exp``, arcs), or
-1e-6 (``tanh``) and 3e-7 (``erf``) absolute. ``exp`` overflows to infinity where the library's does,
-and is zero where that is denormal. All of them propagate NaN.
+alone, so they run at full vector width, within a few units in the last place, or 1e-6 (``tanh``)
+and 3e-7 (``erf``) absolute. ``exp`` overflows to infinity where the library's does, and is zero
+where that is denormal. All of them propagate NaN.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
+
+from neocpu.schedules.tir.vector_circular import cos, sin
+from neocpu.schedules.tir.vector_terms import Names, horner, let, number
 
 # exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2)/2, from Cephes' expf.
 EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
@@ -38,6 +42,13 @@ ERF_NUMERATOR = (2.09059895e-6, 2.87595876e-4, 3.7622858e-3, 5.27469526e-2, 1.89
 ERF_DENOMINATOR = (3.86513064e-5, 1.16692258e-3, 1.49598924e-2, 1.13979109e-1, 5.01685375e-1,
                    1.0)  # fmt: skip
 
+# log(1 + f) = f - f^2 / 2 + f^3 P(f) from sqrt(1/2) to sqrt(2), from Cephes' logf.
+LOG_POLYNOMIAL = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1,
+                  1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1,
+                  3.3333331174e-1)  # fmt: skip
+# Bits of sqrt(1/2), of the smallest normal float32, of all below the exponent, and below the sign.
+ROOT_BITS, NORMAL_BITS, FRACTION_BITS, SIZE_BITS = 0x3F3504F3, 0x800000, 0x7FFFFF, 0x7FFFFFFF
+
 # arctan(x) = x + x^3 P(x^2) for |x| <= tan(pi/8), and arcsin for |x| <= 1/2: Cephes' atanf, asinf.
 PI, TAN_PI_8, TAN_3_PI_8 = 3.14159265358979324, 0.4142135623730950, 2.414213562373095
 ATAN_POLYNOMIAL = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
@@ -61,25 +72,49 @@ def exp(x: Any) -> Any:
 
     def scaled(clamped: Any) -> Any:
         def remainder(n: Any) -> Any:
-            r = clamped - n * _f(LN2_HIGH) - n * _f(LN2_LOW)
+            r = clamped - n * number(LN2_HIGH) - n * number(LN2_LOW)
             bits = (tirx.Cast("int32", n) + tirx.const(127, "int32")) << tirx.const(23, "int32")
             power = tirx.reinterpret("float32", bits)
-            return _let(r, lambda r: power * (_horner(EXP_POLYNOMIAL, r) * r * r + r + _f(1)))
+            return let(r, lambda r: power * (horner(EXP_POLYNOMIAL, r) * r * r + r + number(1)))
 
-        power = tirx.floor(clamped * _f(LOG2_E) + _f(0.5))
-        return _let(tirx.min(power, _f(LARGEST_POWER)), remainder)
+        power = tirx.floor(clamped * number(LOG2_E) + number(0.5))
+        return let(tirx.min(power, number(LARGEST_POWER)), remainder)
 
-    return _let(tirx.max(x, _f(EXP_LOW)), scaled)
+    return let(tirx.max(x, number(EXP_LOW)), scaled)
+
+
+def log(x: Any) -> Any:
+    """``log(x)``: the exponent's, and that of what is left, from sqrt(1/2) to sqrt(2).
+
+    A denormal number is its bits times 2^-149, whether or not the processor takes it for zero.
+    """
+    names = Names()
+    x = names.give(x)
+    bits = names.give(tirx.reinterpret("int32", x))
+    is_small = bits < _whole(NORMAL_BITS)
+    scaled = tirx.Select(is_small, tirx.reinterpret("int32", tirx.Cast("float32", bits)), bits)
+    shifted = names.give(scaled - _whole(ROOT_BITS))
+    lost = tirx.Select(is_small, number(-149), number(0))
+    power = names.give(tirx.Cast("float32", shifted >> _whole(23)) + lost)
+    mantissa = tirx.bitwise_and(shifted, _whole(FRACTION_BITS)) + _whole(ROOT_BITS)
+    f = names.give(tirx.reinterpret("float32", mantissa) - number(1))
+    square = names.give(f * f)
+    rest = horner(LOG_POLYNOMIAL, f) * f * square + power * number(LN2_LOW)
+    finite = rest - number(0.5) * square + f + power * number(LN2_HIGH)
+    is_zero = tirx.bitwise_and(bits, _whole(SIZE_BITS)) == _whole(0)
+    other = tirx.Select(is_zero, number(-math.inf), number(math.nan))
+    value = tirx.Select(bits > _whole(0), finite, other)
+    return names.around(tirx.Select(x < number(math.inf), value, x))
 
 
 def sigmoid(x: Any) -> Any:
     """``1 / (1 + exp(-x))``."""
-    return _one_over_one_plus_power(x * _f(-LOG2_E))
+    return _one_over_one_plus_power(x * number(-LOG2_E))
 
 
 def tanh(x: Any) -> Any:
     """``1 - 2 / (1 + exp(2 x))``."""
-    return _f(1) - _f(2) * _one_over_one_plus_power(x * _f(2 * LOG2_E))
+    return number(1) - number(2) * _one_over_one_plus_power(x * number(2 * LOG2_E))
 
 
 def power_of_two(x: Any) -> Any:
@@ -88,7 +123,7 @@ def power_of_two(x: Any) -> Any:
     Added to `MAGIC`, ``x`` is rounded to an integer, which lies in the sum's last bits, increased
     by a float's bias: they are the power of two's exponent.
     """
-    return _let(tirx.max(x, _f(POWER_LOW - 1)), _power)
+    return let(tirx.max(x, number(POWER_LOW - 1)), _power)
 
 
 def _power(x: Any) -> Any:
@@ -96,16 +131,16 @@ def _power(x: Any) -> Any:
 
     def power(shifted: Any) -> Any:
         bits = tirx.reinterpret("int32", shifted) << tirx.const(23, "int32")
-        fraction = _horner(POWER_POLYNOMIAL, x - (shifted - _f(MAGIC)))
+        fraction = horner(POWER_POLYNOMIAL, x - (shifted - number(MAGIC)))
         return tirx.reinterpret("float32", bits) * fraction
 
-    return _let(x + _f(MAGIC), power)
+    return let(x + number(MAGIC), power)
 
 
 def _one_over_one_plus_power(x: Any) -> Any:
     """``1 / (1 + 2^x)``: two thirds of the time that `exp` takes it."""
-    within = tirx.min(tirx.max(x, _f(POWER_LOW)), _f(POWER_HIGH))
-    return _let(within, lambda x: _f(1) / (_f(1) + _power(x)))
+    within = tirx.min(tirx.max(x, number(POWER_LOW)), number(POWER_HIGH))
+    return let(within, lambda x: number(1) / (number(1) + _power(x)))
 
 
 def erf(x: Any) -> Any:
@@ -116,31 +151,31 @@ def erf(x: Any) -> Any:
     """
 
     def ratio(x: Any, square: Any) -> Any:
-        return x * _horner(ERF_NUMERATOR, square) / _horner(ERF_DENOMINATOR, square)
+        return x * horner(ERF_NUMERATOR, square) / horner(ERF_DENOMINATOR, square)
 
     def within(x: Any) -> Any:
-        value = _let(x * x, lambda square: ratio(x, square))
-        return tirx.min(tirx.max(value, _f(-1)), _f(1))
+        value = let(x * x, lambda square: ratio(x, square))
+        return tirx.min(tirx.max(value, number(-1)), number(1))
 
-    return _let(tirx.min(tirx.max(x, _f(-ERF_LIMIT)), _f(ERF_LIMIT)), within)
+    return let(tirx.min(tirx.max(x, number(-ERF_LIMIT)), number(ERF_LIMIT)), within)
 
 
 def atan(x: Any) -> Any:
     """``arctan``: ``|x|`` is brought below tan(pi/8), by (|x| - 1) / (|x| + 1) or by -1 / |x|."""
 
     def of(size: Any) -> Any:
-        far, near = size > _f(TAN_3_PI_8), size > _f(TAN_PI_8)
-        top = tirx.Select(far, _f(-1), tirx.Select(near, size - _f(1), size))
-        bottom = tirx.Select(far, size, tirx.Select(near, size + _f(1), _f(1)))
-        angle = tirx.Select(far, _f(PI / 2), tirx.Select(near, _f(PI / 4), _f(0)))
+        far, near = size > number(TAN_3_PI_8), size > number(TAN_PI_8)
+        top = tirx.Select(far, number(-1), tirx.Select(near, size - number(1), size))
+        bottom = tirx.Select(far, size, tirx.Select(near, size + number(1), number(1)))
+        angle = tirx.Select(far, number(PI / 2), tirx.Select(near, number(PI / 4), number(0)))
 
         def sum_of(rest: Any) -> Any:
             square = rest * rest
-            return angle + (_horner(ATAN_POLYNOMIAL, square) * square * rest + rest)
+            return angle + (horner(ATAN_POLYNOMIAL, square) * square * rest + rest)
 
-        return _let(top / bottom, sum_of)
+        return let(top / bottom, sum_of)
 
-    return _let(x, lambda x: _with_sign(_let(tirx.abs(x), of), x))
+    return let(x, lambda x: _with_sign(let(tirx.abs(x), of), x))
 
 
 def asin(x: Any) -> Any:
@@ -148,11 +183,11 @@ def asin(x: Any) -> Any:
 
     def of(size: Any) -> Any:
         def whole(angle: Any) -> Any:
-            return tirx.Select(size > _f(0.5), _f(PI / 2) - _f(2) * angle, angle)
+            return tirx.Select(size > number(0.5), number(PI / 2) - number(2) * angle, angle)
 
-        return _let(_asin_near(size), whole)
+        return let(_asin_near(size), whole)
 
-    return _let(x, lambda x: _with_sign(_let(tirx.abs(x), of), x))
+    return let(x, lambda x: _with_sign(let(tirx.abs(x), of), x))
 
 
 def acos(x: Any) -> Any:
@@ -160,26 +195,26 @@ def acos(x: Any) -> Any:
 
     def of(size: Any, x: Any) -> Any:
         def choose(angle: Any) -> Any:
-            double = _f(2) * angle
-            far = tirx.Select(x > _f(0), double, _f(PI) - double)
-            near = _f(PI / 2) - _with_sign(angle, x)
-            return tirx.Select(size > _f(0.5), far, near)
+            double = number(2) * angle
+            far = tirx.Select(x > number(0), double, number(PI) - double)
+            near = number(PI / 2) - _with_sign(angle, x)
+            return tirx.Select(size > number(0.5), far, near)
 
-        return _let(_asin_near(size), choose)
+        return let(_asin_near(size), choose)
 
-    return _let(x, lambda x: _let(tirx.abs(x), lambda size: of(size, x)))
+    return let(x, lambda x: let(tirx.abs(x), lambda size: of(size, x)))
 
 
 def _asin_near(size: Any) -> Any:
     """``arcsin(s)``, of what is at most 1/2; above that with ``sqrt((1 - s) / 2)`` in its place."""
-    far = size > _f(0.5)
-    square = tirx.Select(far, (_f(1) - size) * _f(0.5), size * size)
+    far = size > number(0.5)
+    square = tirx.Select(far, (number(1) - size) * number(0.5), size * size)
 
     def of(square: Any) -> Any:
         root = tirx.Select(far, tirx.sqrt(square), size)
-        return _let(root, lambda r: _horner(ASIN_POLYNOMIAL, square) * square * r + r)
+        return let(root, lambda r: horner(ASIN_POLYNOMIAL, square) * square * r + r)
 
-    return _let(square, of)
+    return let(square, of)
 
 
 def _with_sign(value: Any, x: Any) -> Any:
@@ -191,6 +226,9 @@ def _with_sign(value: Any, x: Any) -> Any:
 
 EXPANSIONS: dict[str, Callable[[Any], Any]] = {
     "tirx.exp": exp,
+    "tirx.log": log,
+    "tirx.sin": sin,
+    "tirx.cos": cos,
     "tirx.sigmoid": sigmoid,
     "tirx.tanh": tanh,
     "tirx.erf": erf,
@@ -200,17 +238,5 @@ EXPANSIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _f(value: float) -> Any:
-    return tirx.const(value, "float32")
-
-
-def _let(value: Any, body: Callable[[Any], Any]) -> Any:
-    var = tirx.Var("t", "float32")
-    return tirx.Let(var, value, body(var))
-
-
-def _horner(coefficients: tuple[float, ...], x: Any) -> Any:
-    result = _f(coefficients[0])
-    for coefficient in coefficients[1:]:
-        result = result * x + _f(coefficient)
-    return result
+def _whole(value: int) -> Any:
+    return tirx.const(value, "int32")

@@ -52,6 +52,24 @@ def test_arcs(name):
     np.testing.assert_array_equal(np.signbit(got[x == 0]), np.signbit(expected[x == 0]))
 
 
+@pytest.mark.parametrize("name", ["sin", "cos", "log"])
+def test_of_all_numbers(name):
+    """Of random bits: denormal, far beyond what one turn's digits reach, infinite, none."""
+    data = np.random.default_rng(0)
+    x = np.concatenate([
+        data.integers(0, 2**32, 1 << 17, dtype=np.uint32).view(np.float32),
+        data.normal(0, 10, 1 << 14).astype(np.float32),
+        np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 2.0**50, 2.0**127], np.float32),
+        np.arange(-400, 400).astype(np.float32) * np.float32(np.pi / 4),
+    ])  # fmt: skip
+    got = run(schedule_function(unary(name, x.size), HOST), [x], x.shape)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_array_max_ulp(got[np.isfinite(expected)], expected[np.isfinite(expected)], 2)
+    np.testing.assert_array_equal(got[~np.isfinite(expected)], expected[~np.isfinite(expected)])
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))
+
+
 EXTREMES = np.array([-np.inf, -1e30, -200, -88.5, 88.5, 88.7, 89, 1e30, np.inf], np.float32)
 
 
@@ -70,7 +88,9 @@ def test_extremes_go_where_the_function_goes(name, expected):
         np.testing.assert_allclose(got, expected.astype(np.float32), rtol=1e-5, atol=2e-38)
 
 
-@pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "erf", "atan", "asin", "acos"])
+@pytest.mark.parametrize(
+    "name", ["exp", "log", "sigmoid", "tanh", "erf", "sin", "cos", "atan", "asin", "acos"]
+)
 def test_nan_stays_nan(name):
     x = np.array([np.nan, 1, -np.nan, 0.5], np.float32)
     got = run(vectorize_calls(unary(name, x.size)), [x], x.shape)

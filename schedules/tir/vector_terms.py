@@ -1,0 +1,45 @@
+"""What expressions of vector functions are put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+
+def number(value: float) -> Any:
+    return tirx.const(value, "float32")
+
+
+def let(value: Any, body: Callable[[Any], Any]) -> Any:
+    """Return ``body`` of a name for ``value``, which is computed once."""
+    var = tirx.Var("t", value.ty.dtype)
+    return tirx.Let(var, value, body(var))
+
+
+def horner(coefficients: tuple[float, ...], x: Any) -> Any:
+    """Return a polynomial of float32, the highest power's coefficient first."""
+    result = number(coefficients[0])
+    for coefficient in coefficients[1:]:
+        result = result * x + number(coefficient)
+    return result
+
+
+class Names:
+    """Names for values, each computed once, in turn."""
+
+    def __init__(self) -> None:
+        self._given: dict[Any, Any] = {}
+
+    def give(self, value: Any) -> Any:
+        """Return a name for a value."""
+        var = tirx.Var("t", value.ty.dtype)
+        self._given[var] = value
+        return var
+
+    def around(self, body: Any) -> Any:
+        """Return ``body`` with all names that were given."""
+        for var, value in reversed(self._given.items()):
+            body = tirx.Let(var, value, body)
+        return body
