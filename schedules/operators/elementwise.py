@@ -24,6 +24,7 @@ from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.schedules.estimates.shortcomings import UNSCHEDULED
 from neocpu.schedules.operators import reduction
 from neocpu.schedules.operators.block_accesses import Stage, read_stage
+from neocpu.schedules.operators.merged_axes import merge_axes
 from neocpu.schedules.operators.movement.permutation import lower_permutation, permutation_of
 from neocpu.schedules.tir.bfloat16 import round_casts
 from neocpu.schedules.tir.builder import ENOUGH_TASKS, PARALLEL_ELEMENTS
@@ -119,6 +120,11 @@ def _stages(sch: Schedule) -> list[Stage] | None:
 
 def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
     _inline_producers(sch)
+    stages = _stages(sch) or []
+    if len(stages) == 1:
+        sch = _attempt(
+            sch, lambda trial: merge_axes(trial, stages[0], target.lanes(stages[0].dtype))
+        )
     sch = _attempt(sch, lambda trial: _split_rows(trial, target))
     names = [stage.name for stage in _stages(sch) or []]
     shared, sch = _share_rows(sch)
@@ -312,7 +318,9 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
             sch.vectorize(inner)
         _parallel_outer(sch, outer, stage.extents, parallel)
         return
-    width = reduction.vector_factor(extent, lanes)
+    full = [count * lanes for count in range(1, reduction.VECTORS + 1)]
+    width = max((each for each in full if extent % each == 0), default=0)
+    width = width or reduction.vector_factor(extent, lanes)
     vectors, vector = sch.split(inner, [None, max(width, lanes)])
     sch.vectorize(vector)
     if width == 1:

@@ -2,8 +2,8 @@
 
 Each is a model of one operator, or of a few that belong together, on random data, run in turns with
 ONNX Runtime on two threads. What is told is how many times as fast neocpu is, by medians, without
-what a call takes of a model that does nothing; then the geometric mean, and which are below 0.8.
-With words, only those whose names have one of them.
+what a call takes of a model that does nothing with as many inputs; then the geometric mean, and
+which are below 0.8. With words, only those whose names have one of them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tests.operator_race.cases import Array, Case, cases, node
 THREADS = 2
 TURN, FEWEST = 0.004, 3
 """Seconds, and calls, of a turn at least."""
+REST = 0.005
+"""Seconds before a turn: until then the other's threads may wait busily for its next call."""
 NEGLIGIBLE = 2e-6
 """What an operator takes at least: less is not to be told from what calls take."""
 LEAST = 0.8
@@ -63,8 +65,9 @@ def aligned(array: Array) -> Array:
 
 def seconds(call: Call, least: float) -> float:
     """Return the median time of calls, of all that ``least`` seconds are enough for."""
-    times, end = [], time.perf_counter() + least
+    time.sleep(REST)
     call()
+    times, end = [], time.perf_counter() + least
     while len(times) < FEWEST or time.perf_counter() < end:
         begun = time.perf_counter()
         call()
@@ -72,9 +75,11 @@ def seconds(call: Call, least: float) -> float:
     return statistics.median(times)
 
 
-def idle(rounds: int) -> list[float]:
-    """Return what calls of a model take that does nothing."""
-    return times_of(Case("nothing", [node("Identity", "x")], {"x": np.zeros(1, "f")}), rounds)
+def idle(inputs: int, rounds: int) -> list[float]:
+    """Return what calls take of a model that does nothing with so many inputs."""
+    names = [f"x{number}" for number in range(inputs)]
+    feeds = {name: np.zeros(1, "f") for name in names}
+    return times_of(Case("nothing", [node("Identity", names[0])], feeds), rounds)
 
 
 def times_of(case: Case, rounds: int) -> list[float]:
@@ -103,11 +108,16 @@ def main() -> None:
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--rounds", type=int, default=7, metavar="N")
     options = parser.parse_args()
-    found, calls = {}, idle(options.rounds)
-    print(f"a call takes {1e6 * calls[0]:.1f} us here, {1e6 * calls[1]:.1f} us there")
+    found: dict[str, float] = {}
+    calls: dict[int, list[float]] = {}
     for case in cases():
         if not options.words or any(word in case.name for word in options.words):
-            found[case.name] = ratio(case, options.rounds, calls)
+            inputs = len(case.feeds)
+            if inputs not in calls:
+                calls[inputs] = idle(inputs, options.rounds)
+                here, there = (1e6 * each for each in calls[inputs])
+                print(f"a call with {inputs} inputs takes {here:.1f} us here, {there:.1f} us there")
+            found[case.name] = ratio(case, options.rounds, calls[inputs])
             print(f"{found[case.name]:6.2f}  {case.name}", flush=True)
     if not found:
         raise SystemExit(f"no case has {' or '.join(options.words)} in its name")

@@ -1,0 +1,84 @@
+"""Neighbouring axes as one, where a kernel walks through all its tensors along them in order.
+
+A row of 56 elements is no whole number of vectors, and those of the next row begin within a vector
+of memory; a map of 56 by 56 is one. To fuse the loops would not do: split again, TVM does not see
+that the pieces of their quotients and remainders are consecutive.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm_ffi
+from tvm.ir import TensorLoad
+from tvm.s_tir import Schedule
+from tvm.tirx import IndexMap
+
+from neocpu.schedules.operators.block_accesses import Stage
+
+
+def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
+    """Make one axis of a stage's last ones, in every tensor that has them, if that fills vectors.
+
+    Raises
+    ------
+    tvm.s_tir.schedule.ScheduleError
+        If TVM refuses it.
+    """
+    start = _first_merged(stage, lanes)
+    if start is None:
+        return
+    block = sch.get_sblock(stage.name)
+    node = sch.get(block)
+    merged = [var for var in stage.variables[start:] if var is not None]
+    places = _places(node, merged[0])
+    for kind, regions in (("read", node.reads), ("write", node.writes)):
+        for number, region in enumerate(regions):
+            if (place := places.get(region.source)) is not None:
+                shape = tuple(map(int, region.source.shape))
+                sch.transform_layout(block, (kind, number), _flattened(shape, place))
+    extents = tuple(int(each.dom.extent) for each in node.iter_vars)
+    first = next(i for i, each in enumerate(node.iter_vars) if each.var.same_as(merged[0]))
+    sch.transform_block_layout(block, _flattened(extents, first))
+
+
+def _first_merged(stage: Stage, lanes: int) -> int | None:
+    """Return the loop from which on all become one; None if that is not worth it."""
+    last = max((i for i, extent in enumerate(stage.extents) if extent > 1), default=0)
+    if stage.is_reduction or stage.extents[last] % lanes == 0:
+        return None
+    for start in range(last - 1, -1, -1):
+        if not stage.contiguous_from(start):
+            return None
+        if stage.extents[start] > 1 and math.prod(stage.extents[start:]) % lanes == 0:
+            return start
+    return None
+
+
+def _places(node: Any, first: Any) -> dict[Any, int]:
+    """Return, of each buffer that is walked through, the dimension that ``first`` walks."""
+    places = {}
+
+    def visit(access: Any) -> None:
+        for place, index in enumerate(access.indices):
+            if index.same_as(first):
+                places[access.source] = place
+
+    tvm_ffi.structural_walk(node.body.value, (TensorLoad, visit))
+    for place, index in enumerate(node.body.indices):
+        if index.same_as(first):
+            places[node.body.buffer] = place
+    return places
+
+
+def _flattened(shape: tuple[int, ...], first: int) -> IndexMap:
+    """Return the map of indices that makes one of all from ``first`` on."""
+
+    def flattened(*indices: Any) -> list[Any]:
+        flat: Any = 0
+        for index, extent in zip(indices[first:], shape[first:], strict=True):
+            flat = flat * extent + index
+        return [*indices[:first], flat]
+
+    return IndexMap.from_func(flattened, ndim=len(shape))
