@@ -12,6 +12,7 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 
 # Independent sums in flight: four vectors hide the latency of an addition.
 VECTORS = 4
+LEAST_LANES = 4
 
 
 def vector_factor(extent: int, lanes: int) -> int:
@@ -29,7 +30,10 @@ def partial_lanes(extent: int, lanes: int) -> int:
     wide = VECTORS * lanes
     if extent >= 16 * wide and extent % wide == 0:
         return wide
-    return max(d for d in range(1, lanes + 1) if extent % d == 0)
+    divisors = [d for d in range(1, lanes + 1) if extent % d == 0]
+    # Vectors of 14 are loaded in three pieces.
+    powers = [d for d in divisors if d & (d - 1) == 0]
+    return max(powers) if max(powers) >= LEAST_LANES else max(divisors)
 
 
 def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
@@ -48,7 +52,7 @@ def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
         return
     # The innermost loop alone: indices into a fused loop that is split again are not consecutive.
     factor = partial_lanes(stage.extents[-1], lanes)
-    if factor < 4:
+    if factor < LEAST_LANES:
         return
     block = sch.get_sblock(stage.name)
     _, lane = sch.split(sch.get_loops(block)[-1], [None, factor])
