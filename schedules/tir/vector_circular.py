@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from tvm import tirx
 
-from neocpu.schedules.tir.vector_terms import Names, horner, number
+from neocpu.schedules.tir.vector_terms import Names, horner, number, to_even
 
 SCALES: Final = (
     (0, 42722829, 388440586, 4.038449470223213e-18),
@@ -66,7 +66,7 @@ def _in_quarters(names: Names, size: Any) -> tuple[Any, Any, Any]:
         Those of the angle behind the quarters, from -pi / 4 to pi / 4.
     """
     turn = _turn(names, names.give(size))
-    rounded = names.give(tirx.nearbyint(turn * _wide(4)))
+    rounded = names.give(to_even(turn * _wide(4)))
     angle = (turn - rounded * _wide(0.25)) * _wide(2 * math.pi)
     x = names.give(tirx.Cast("float32", angle))
     square = names.give(x * x)
@@ -112,7 +112,7 @@ def _steps(scale: tuple[int, int, int, float]) -> tuple[int, ...]:
 
 def _fraction(names: Names, value: Any) -> Any:
     value = names.give(value)
-    return names.give(value - tirx.nearbyint(value))
+    return names.give(value - to_even(value))
 
 
 def _either(quarter: Any, even: Any, odd: Any) -> Any:

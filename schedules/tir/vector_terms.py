@@ -12,6 +12,12 @@ def number(value: float) -> Any:
     return tirx.const(value, "float32")
 
 
+def to_even(value: Any) -> Any:
+    """Return an expression of floats rounded to integers, half to even."""
+    # TVM's own nearbyint is not vectorised.
+    return tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.nearbyint", value)
+
+
 def let(value: Any, body: Callable[[Any], Any]) -> Any:
     """Return ``body`` of a name for ``value``, which is computed once."""
     var = tirx.Var("t", value.ty.dtype)

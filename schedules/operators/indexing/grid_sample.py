@@ -23,6 +23,7 @@ from neocpu.schedules.tir.builder import (
     strides_of,
     task_loop,
 )
+from neocpu.schedules.tir.vector_terms import to_even
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 POINTS = 64
@@ -249,7 +250,7 @@ def _axis_taps(w: GridSampleWorkload, axis: int, given: Any) -> dict[int, _Tap]:
         at = ((value + number(1)) * number(extent) - number(1)) / number(2)
         borders = -0.5, extent - 0.5
     if w.mode == "nearest":
-        at = tirx.call_llvm_pure_intrin(kind, "llvm.nearbyint", at)
+        at = to_even(at)
     # Of a cubic's taps each is moved into the image, of others the position.
     if w.padding == "border" and w.mode != "cubic":
         at = T.max(T.min(at, number(extent - 1)), number(0))

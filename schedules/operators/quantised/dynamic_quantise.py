@@ -19,6 +19,7 @@ from neocpu.schedules.tir.builder import (
     splat,
     task_loop,
 )
+from neocpu.schedules.tir.vector_terms import to_even
 
 LANES = 16
 LARGEST = 255.0
@@ -65,14 +66,14 @@ def lower_dynamic_quantise(shape: Sequence[int]) -> Any:
         step = T.Bind((high[0] - low[0]) / _float(LARGEST))
         # Of data that are all zero any scale is right.
         divisor = T.Bind(tirx.Select(step > _float(0.0), step, _float(1.0)))
-        point = T.Bind(_rounded(_bounded(_float(0.0) - low[0] / divisor, 1)))
+        point = T.Bind(to_even(_bounded(_float(0.0) - low[0] / divisor, 1)))
         T.buffer_store(scale, step, [0])
         T.buffer_store(zero, T.cast(T.cast(point, "int32"), "uint8"), [0])
         with task_loop(ENOUGH_TASKS, size) as task:
 
             def write(i: Any, lanes: int) -> None:
                 vector = f"x{lanes}" if lanes > 1 else ""
-                moved = _rounded(data[span(i, lanes)] / splat(divisor, lanes)) + splat(point, lanes)
+                moved = to_even(data[span(i, lanes)] / splat(divisor, lanes)) + splat(point, lanes)
                 whole = T.cast(_bounded(moved, lanes), f"int32{vector}")
                 T.buffer_store(quantised, T.cast(whole, f"uint8{vector}"), [span(i, lanes)])
 
@@ -83,10 +84,6 @@ def lower_dynamic_quantise(shape: Sequence[int]) -> Any:
 
 def _float(value: float) -> Any:
     return tirx.const(value, "float32")
-
-
-def _rounded(value: Any) -> Any:
-    return tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.nearbyint", value)
 
 
 def _bounded(value: Any, lanes: int) -> Any:

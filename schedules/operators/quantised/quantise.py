@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from neocpu.schedules.tir.vector_terms import to_even
+
 
 def quantise(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> te.Tensor:
     """Return ``saturate(round(data / scale) + zero)``, halves to even.
@@ -25,8 +27,7 @@ def quantise(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> t
 
     def element(*place: Any) -> Any:
         scaled = data[place] / _along(scale, place[axis : axis + 1])
-        # TVM's own nearbyint is not vectorised.
-        whole = tirx.call_llvm_pure_intrin("float32", "llvm.nearbyint", scaled)
+        whole = to_even(scaled)
         moved = whole + _along(zero, place[axis : axis + 1]).astype("float32")
         return tirx.max(tirx.min(moved, high), low).astype(dtype)
 

@@ -13,6 +13,7 @@ from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.operators.layout_transform import Tile, emit_tiles
 from neocpu.schedules.tir.builder import build_kernel, span, splat
+from neocpu.schedules.tir.vector_terms import to_even
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -73,7 +74,7 @@ def _stored(real: Any, scale: float, zero: int, lanes: int) -> Any:
     def every(value: float) -> Any:
         return splat(tirx.const(value, "float32"), lanes)
 
-    whole = tirx.call_llvm_pure_intrin(kind, "llvm.nearbyint", real / every(scale))
+    whole = to_even(real / every(scale))
     moved = whole + every(float(zero))
     stored = tirx.max(tirx.min(moved, every(_LARGEST)), every(0.0)).astype(
         kind.replace("float32", "int32")

@@ -34,7 +34,7 @@ def test_matches_float64(name):
 
 
 def test_exp_is_accurate_relative_to_its_size():
-    x = np.linspace(-87, 88, 20001).astype(np.float32)
+    x = np.linspace(-86.9, 88, 20001).astype(np.float32)
     got = run(vectorize_calls(unary("exp", x.size)), [x], x.shape)
     np.testing.assert_allclose(got, np.exp(x.astype(np.float64)), rtol=5e-7)
 
