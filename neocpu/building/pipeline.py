@@ -22,6 +22,7 @@ from neocpu.building.program import Program, program_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.machines import MACHINES
+from neocpu.passes.join_reshapes import join_reshapes
 from neocpu.passes.lift_constants import lift_constants
 from neocpu.passes.memory.launching import launch_together
 from neocpu.passes.memory.plan_memory import Steps, plan_memory
@@ -110,6 +111,7 @@ def lower(
         mod = tvm.transform.Sequential(
             [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()]
         )(mod)
+        mod = join_reshapes(mod)
     dump.module("fused", mod)
     # 2. Every function knows what of the model it computes.
     functions: dict[Any, Any] = {

@@ -32,15 +32,15 @@ def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
     block = sch.get_sblock(stage.name)
     node = sch.get(block)
     merged = [var for var in stage.variables[start:] if var is not None]
-    places = _places(node, merged[0])
+    places, dtype = _places(node, merged[0]), str(merged[0].ty.dtype)
     for kind, regions in (("read", node.reads), ("write", node.writes)):
         for number, region in enumerate(regions):
             if (place := places.get(region.source)) is not None:
                 shape = tuple(map(int, region.source.shape))
-                sch.transform_layout(block, (kind, number), _flattened(shape, place))
+                sch.transform_layout(block, (kind, number), _flattened(shape, place, dtype))
     extents = tuple(int(each.dom.extent) for each in node.iter_vars)
     first = next(i for i, each in enumerate(node.iter_vars) if each.var.same_as(merged[0]))
-    sch.transform_block_layout(block, _flattened(extents, first))
+    sch.transform_block_layout(block, _flattened(extents, first, dtype))
 
 
 def _first_merged(stage: Stage, lanes: int) -> int | None:
@@ -72,7 +72,7 @@ def _places(node: Any, first: Any) -> dict[Any, int]:
     return places
 
 
-def _flattened(shape: tuple[int, ...], first: int) -> IndexMap:
+def _flattened(shape: tuple[int, ...], first: int, dtype: str) -> IndexMap:
     """Return the map of indices that makes one of all from ``first`` on."""
 
     def flattened(*indices: Any) -> list[Any]:
@@ -81,4 +81,4 @@ def _flattened(shape: tuple[int, ...], first: int) -> IndexMap:
             flat = flat * extent + index
         return [*indices[:first], flat]
 
-    return IndexMap.from_func(flattened, ndim=len(shape))
+    return IndexMap.from_func(flattened, ndim=len(shape), index_dtype=dtype)

@@ -32,7 +32,7 @@ def summed(shape, other, dtype):
 
 
 def ranks(func):
-    return [len(func.buffer_map[param].shape) for param in func.params]
+    return [len(param.ty.shape) for param in func.params]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])

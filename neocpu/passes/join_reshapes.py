@@ -1,0 +1,41 @@
+"""Make one reshape of those that fusion has put one behind another.
+
+``RewriteDataflowReshape`` makes a view of a kernel that is one reshape. It sees none in two, and
+the kernel copies a whole tensor to the shape that it is in already.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import tvm
+from tvm import relax, tirx
+from tvm.s_tir import Schedule
+
+_STAGE: Final = "T_reshape"
+"""What TVM calls the stages of a reshape, with a number behind it."""
+
+
+def join_reshapes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module in which functions of nothing but reshapes have one stage."""
+    return tvm.IRModule(
+        {
+            var: _joined(func) if isinstance(func, tirx.PrimFunc) else func
+            for var, func in mod.functions_items()
+        },
+        attrs=mod.attrs,
+    )
+
+
+def _joined(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    if not isinstance(func.body, tvm.s_tir.SBlockRealize):
+        return func
+    schedule = Schedule(tvm.IRModule({"main": func}))
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    names = [str(schedule.get(block).name_hint) for block in blocks]
+    if len(blocks) < 2 or not all(name.startswith(_STAGE) for name in names):
+        return func
+    for block in blocks[:-1]:
+        schedule.compute_inline(block)
+    joined = schedule.mod["main"]
+    return joined if relax.analysis.has_reshape_pattern(joined) else func
