@@ -2,21 +2,30 @@
 
 Of the outputs ``q * stride + r``, those of one remainder ``r`` are a convolution with the taps
 ``r, r + stride, ...`` (Shi et al., CVPR 2016). All remainders together are one convolution with
-that many times the channels, which the layout search knows how to compute fast. With a stride of 1
-it is a convolution with its taps reversed, whatever the dilation; with both, taps are zero between.
+that many times the channels, which the layout search knows how to compute fast. It computes some
+outputs beyond the borders: where these are many, of small images, each remainder is a convolution
+with pads of its own. With a stride of 1 it is a convolution with its taps reversed, whatever the
+dilation; with both, taps are zero between.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.convert_conv import add_bias, conv, dimensions_of, split_evenly
 from neocpu.frontend.converters.node import Node, const, constant_value, dtype_of, per_channel
+
+_NEEDLESS: Final = 1.08
+"""From how many times as many outputs on as are needed each remainder is computed alone."""
+_CHANNELS: Final = 16
+"""Of which it must have a multiple: what fills vectors together does not do so alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,18 @@ class _Axis:
         """Outputs of the convolution."""
         return self.extent + sum(self.border) - (self.taps - 1) * self.step
 
+    @property
+    def remainders(self) -> list[tuple[int, int, int]]:
+        """Of each remainder that outputs have, in their order, what it is in the convolution's.
+
+        With it the zeros in front of the data and behind it, if its outputs are computed alone.
+        """
+        reach, count, found = (self.taps - 1) * self.step, self.output // self.stride, []
+        for first in range(self.stride):
+            place, remainder = divmod(self.begin + first, self.stride)
+            found.append((remainder, reach - place, place + count - self.extent))
+        return found
+
 
 def conv_transpose(node: Node) -> relax.Expr:
     """ConvTranspose, with ``auto_pad`` and ``output_shape`` turned into pads."""
@@ -84,24 +105,64 @@ def conv_transpose(node: Node) -> relax.Expr:
     axes = _axes(node)
     data, outs = node.shape(), node.shape(1)[1]
     kernels = _by_remainder(node, node.inputs[1], axes, groups)
-    borders = [axis.border for axis in axes]
-    attrs = {
-        "pads": [first for first, _ in borders] + [last for _, last in borders],
-        "dilations": [axis.step for axis in axes],
-        "group": groups,
-    }
-    forward = replace(node, inputs=[node.inputs[0], kernels], attrs=attrs)
-    result = node.emit(conv(forward))
-    strides, rows = [axis.stride for axis in axes], [axis.rows for axis in axes]
     bias = node.optional(2)
     values = None if bias is None else constant_value(bias)
-    if values is not None:  # beside the convolution, of which it becomes a part
-        each = np.tile(values.reshape(groups, 1, outs), (1, math.prod(strides), 1)).reshape(-1)
-        result = node.emit(relax.op.add(result, per_channel(const(each), 2 + rank)))
+
+    def convolved(kernels: relax.Expr, borders: Sequence[tuple[int, int]]) -> relax.Expr:
+        """Return the outputs of some remainders, one after the other."""
+        attrs = {
+            "pads": [first for first, _ in borders] + [last for _, last in borders],
+            "dilations": [axis.step for axis in axes],
+            "group": groups,
+        }
+        result = node.emit(conv(replace(node, inputs=[node.inputs[0], kernels], attrs=attrs)))
+        if values is None:
+            return result
+        # Beside the convolution, of which it becomes a part.
+        count = int(kernels.ty.shape[0]) // (groups * outs)
+        each = np.tile(values.reshape(groups, 1, outs), (1, count, 1)).reshape(-1)
+        return node.emit(relax.op.add(result, per_channel(const(each), 2 + rank)))
+
+    strides, rows = [axis.stride for axis in axes], [axis.rows for axis in axes]
+    is_apart = groups == 1 and _are_better_apart(axes, outs)
+    if is_apart:
+        result = _each_alone(node, kernels, axes, convolved)
+        rows = [axis.output // axis.stride for axis in axes]
+    else:
+        result = convolved(kernels, [axis.border for axis in axes])
     if math.prod(strides) > 1:
         result = _shuffled(node, result, (data[0], groups, outs), strides, rows)
-    result = _cropped(node, result, axes)
+    if not is_apart:
+        result = _cropped(node, result, axes)
     return result if bias is None or values is not None else add_bias(node, result)
+
+
+def _are_better_apart(axes: Sequence[_Axis], outs: int) -> bool:
+    """Whether remainders are convolutions of their own: then nothing beyond borders is computed."""
+    if outs % _CHANNELS or any(axis.output % axis.stride for axis in axes):
+        return False
+    if any(min(zeros) < 0 for axis in axes for _, *zeros in axis.remainders):
+        return False
+    computed = math.prod(axis.rows * axis.stride for axis in axes)
+    return computed > _NEEDLESS * math.prod(axis.output for axis in axes)
+
+
+def _each_alone(
+    node: Node,
+    kernels: relax.Expr,
+    axes: Sequence[_Axis],
+    convolved: Callable[[relax.Expr, Sequence[tuple[int, int]]], relax.Expr],
+) -> relax.Expr:
+    """Return the outputs of all remainders, in the order of the outputs."""
+    outs, found = node.shape(1)[1], []
+    for each in itertools.product(*(axis.remainders for axis in axes)):
+        number = 0
+        for axis, (remainder, _, _) in zip(axes, each, strict=True):
+            number = number * axis.stride + remainder
+        start = number * outs
+        own = node.emit(relax.op.strided_slice(kernels, [0], [start], [start + outs]))
+        found.append(convolved(own, [(first, last) for _, first, last in each]))
+    return node.emit(relax.op.concat(found, axis=1))
 
 
 def _of_rows(node: Node) -> relax.Expr:
@@ -135,7 +196,9 @@ def _axes(node: Node) -> list[_Axis]:
         output = whole - pads[axis] - pads[rank + axis] + extra[axis]
         if pads[axis] < 0:
             raise ValueError("output_shape is larger than the convolution's full output")
-        found.append(_Axis(extent, output, kernel, strides[axis], dilations[axis], pads[axis]))
+        # Of one element the stride does not matter: with the largest, no tap meets a border.
+        stride = kernel if extent == dilations[axis] == 1 else strides[axis]
+        found.append(_Axis(extent, output, kernel, stride, dilations[axis], pads[axis]))
     return found
 
 

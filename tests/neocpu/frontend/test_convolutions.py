@@ -84,6 +84,36 @@ def test_conv_transpose_kernels(kernel, strides, pads):
 
 
 @pytest.mark.parametrize(
+    ("extents", "kernel", "attrs", "convolutions"),
+    [
+        ((4, 4), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}, 4),
+        ((3, 5), (4, 3), {"strides": [2, 1], "pads": [1, 1, 1, 1]}, 2),
+        ((3, 4), (6, 6), {"strides": [3, 2], "pads": [1, 2, 2, 2]}, 6),
+        ((4, 4), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}, 1),  # 7 is not two times 3.5
+        ((4, 4), (2, 2), {"strides": [2, 2]}, 1),  # nothing beyond the borders
+        ((40, 40), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}, 1),  # too little
+        ((4, 4), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1], "group": 2}, 1),
+    ],
+)
+def test_remainders_of_small_images_are_convolved_apart(extents, kernel, attrs, convolutions):
+    x, weight = random(2, 6, *extents), random(6, 16, *kernel, seed=1)
+    bias = random(16 * attrs.get("group", 1), seed=2)
+    ops = check("ConvTranspose", weight, bias, x=x, **attrs)
+    assert ops.count("nn.conv2d") == convolutions
+    assert convolutions == 1 or ops[-1] == "reshape"  # and nothing is cropped
+
+
+@pytest.mark.parametrize("outs", [5, 16])
+@pytest.mark.parametrize(
+    "attrs", [{}, {"pads": [1, 0, 2, 1]}, {"strides": [2, 2]}, {"output_padding": [1, 0]}]
+)
+def test_conv_transpose_of_one_pixel_computes_no_more_than_its_taps(outs, attrs):
+    attrs = {"strides": [2, 3], **attrs}
+    ops = check("ConvTranspose", random(6, outs, 4, 3, seed=1), x=random(2, 6, 1, 1), **attrs)
+    assert ops.count("nn.conv2d") == 1
+
+
+@pytest.mark.parametrize(
     ("kernel", "attrs"),
     [
         ((2, 2, 2), {"strides": [2, 2, 2]}),
