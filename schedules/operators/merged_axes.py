@@ -45,8 +45,8 @@ def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
 
 def _first_merged(stage: Stage, lanes: int) -> int | None:
     """Return the loop from which on all become one; None if that is not worth it."""
-    last = max((i for i, extent in enumerate(stage.extents) if extent > 1), default=0)
-    if stage.is_reduction or stage.extents[last] % lanes == 0:
+    last = max((i for i, extent in enumerate(stage.extents) if extent > 1), default=None)
+    if last is None or stage.is_reduction or stage.extents[last] % lanes == 0:
         return None
     for start in range(last - 1, -1, -1):
         if not stage.contiguous_from(start):

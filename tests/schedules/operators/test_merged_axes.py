@@ -37,7 +37,9 @@ def ranks(func):
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
 @pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("shape", [(1, 16, 56, 56), (2, 3, 28, 28), (3, 7, 4, 8), (1, 5, 7, 9)])
+@pytest.mark.parametrize(
+    "shape", [(1, 16, 56, 56), (2, 3, 28, 28), (3, 7, 4, 8), (1, 5, 7, 9), (1, 1, 1, 1)]
+)
 def test_sums(shape, other, dtype):
     data = np.random.default_rng(0)
     x, z = (data.integers(-50, 50, each).astype(dtype) for each in (shape, OTHERS[other](shape)))
@@ -68,3 +70,9 @@ def test_a_buffer_that_is_read_twice_alike_is_merged_once():
     func = schedule_function(te.create_prim_func([x, squares]), HOST)
     data = np.random.default_rng(0).random((1, 16, 56, 56), np.float32)
     np.testing.assert_allclose(run(func, [data], data.shape), data * np.exp(data), rtol=1e-5)
+
+
+def test_a_number():
+    x = te.placeholder((), name="x")
+    func = schedule_function(te.create_prim_func([x, te.compute((), lambda: x[()] + 1)]), HOST)
+    assert run(func, [np.float32(2)], ()) == 3
