@@ -183,6 +183,13 @@ def _freeze_outputs(
             raise UnsupportedError(why_unknown(simplified, value.name))
         if not is_element_type(value.type.tensor_type.elem_type):
             raise UnsupportedError(f"output '{value.name}' has no known element type")
+        computed = inferred[value.name].type.tensor_type.elem_type
+        if is_element_type(computed) and computed != value.type.tensor_type.elem_type:
+            told, found = (tensor_spec(each).dtype for each in (value, inferred[value.name]))
+            raise ModelError(
+                f"output '{value.name}' is declared as {told}, and is computed as {found}: correct "
+                "its type in the model"
+            )
         set_dims(value, shape)
         outputs.append(replace(tensor_spec(value), bounded=value.name in counts))
         if value.name in counts:

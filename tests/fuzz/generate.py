@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from neocpu.frontend.shapes import fix_inputs
 from neocpu.passes.rules.table import RULES
 from tests.fuzz import (
     recipes_blocks,
@@ -57,6 +58,8 @@ def _families() -> list[tuple[int, Mapping[str, Recipe]]]:
 
 
 FAMILIES: Final = _families()
+_FIXED: Final = 0.15
+"""How often some of a graph's inputs are constants."""
 
 
 def generate(rng: Choices) -> Case:
@@ -102,13 +105,25 @@ def finish(builder: GraphBuilder) -> Case:
         ir_version=min(10, helper.find_min_ir_version_for([helper.make_opsetid("", 22)])),
     )
     _forget_types(builder, model)
+    feeds = {name: np.asarray(array) for name, array in builder.feeds.items()}
+    constants = _constants(builder, model)
+    fix_inputs(model.graph, {name: feeds.pop(name) for name in constants})
     return Case(
         model,
-        {name: np.asarray(array) for name, array in builder.feeds.items()},
+        feeds,
         "random graph",
         _options(builder.rng),
         extreme=builder.chance(0.2),
     )
+
+
+def _constants(builder: GraphBuilder, model: onnx.ModelProto) -> list[str]:
+    """Return inputs to be constants, at times: all but one at most, and none that is an output."""
+    if not builder.chance(_FIXED):
+        return []
+    outputs = {value.name for value in model.graph.output}
+    names = [value.name for value in model.graph.input if value.name not in outputs]
+    return [name for name in names[1:] if builder.chance(0.6)]
 
 
 def _options(rng: Choices) -> dict[str, object]:

@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 import neocpu
-from neocpu.foundation.errors import AccuracyError, NeoCPUError
+from neocpu.foundation.errors import AccuracyError, ArtifactError, NeoCPUError
 from neocpu.frontend.number_formats import widen_halves
 from neocpu.reference.comparison import compare
 from neocpu.reference.runner import run_reference
@@ -54,7 +54,9 @@ def _settings(case: Case) -> dict[str, Any]:
 
 def _refused(case: Case, error: NeoCPUError, stage: Callable[[str], None]) -> Outcome:
     message = str(error)
-    if "please report" in message or "\n" in message or not message:
+    # A compiler that cannot load what it wrote is no refusal.
+    is_own_fault = isinstance(error, ArtifactError) or "please report" in message
+    if is_own_fault or "\n" in message or not message:
         return Outcome("traceback", f"{type(error).__name__}: {message!r}", "compile")
     stage("peer")
     accepted = not isinstance(run_peer(case.model, case.feeds), str)

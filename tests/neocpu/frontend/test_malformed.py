@@ -334,3 +334,13 @@ def test_a_weight_named_by_a_space():
     proto = model(weight)
     proto.graph.node[0].input[0] = " "
     assert "main" in {var.name_hint for var in import_relax(load_model(proto)).get_global_vars()}
+
+
+def test_an_output_declared_as_another_type_than_what_is_folded_to_it():
+    """A constant takes the place of Shape before types are compared."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Shape", ["x"], ["y"])], "shape", [x], [y])
+    said = "output 'y' is declared as float32, and is computed as int64: correct its type"
+    with pytest.raises(ModelError, match=said):
+        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
