@@ -87,7 +87,7 @@ def load_model(
     refuse_unknown_operators(original)
     refuse_own_operators(original)
     _check(original, where)
-    _refuse_repeated_outputs(original.graph, where)
+    _refuse_outputs(original.graph, where)
     _refuse_zeros(original.graph, where)
     widen_halves(original)
     of_one = freeze_shapes(original.graph, given)
@@ -138,7 +138,11 @@ def _simplified(original: onnx.ModelProto, *, counted: bool) -> onnx.ModelProto:
     return simplified
 
 
-def _refuse_repeated_outputs(graph: onnx.GraphProto, where: str) -> None:
+def _refuse_outputs(graph: onnx.GraphProto, where: str) -> None:
+    if not graph.output:
+        raise ModelError(
+            f"{where} has no output: add what it should compute to its graph's outputs"
+        )
     for name, count in Counter(value.name for value in graph.output).items():
         if count > 1:
             raise UnsupportedError(f"{where} lists output '{name}' twice; remove one of them")

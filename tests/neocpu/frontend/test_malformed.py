@@ -344,3 +344,23 @@ def test_an_output_declared_as_another_type_than_what_is_folded_to_it():
     said = "output 'y' is declared as float32, and is computed as int64: correct its type"
     with pytest.raises(ModelError, match=said):
         load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+def test_a_model_without_outputs():
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "nothing", [x], [])
+    with pytest.raises(ModelError, match="has no output: add what it should compute"):
+        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+@pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_reductions_of_losses_that_there_are_not(loss):
+    """They are functions, of which ONNX writes some body or other."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2])
+    target = helper.make_tensor_value_info("t", TensorProto.INT64, [3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node(loss, ["x", "t"], ["y"], reduction="wrap")
+    graph = helper.make_graph([node], "loss", [x, target], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(UnsupportedError, match="its reduction 'wrap' is none of none, sum, mean"):
+        load_model(model)
