@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from neocpu.frontend.converters.convert_sampling import numbers, region_arguments
+from neocpu.frontend.converters.convert_sampling import aligned_regions, numbers
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
 from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.resized_peaks import (
@@ -21,7 +21,6 @@ from neocpu.schedules.operators.indexing.resized_peaks import (
     PeaksWorkload,
     lower_resized_peaks,
 )
-from neocpu.schedules.operators.indexing.roi_align import lower_roi_align
 from neocpu.schedules.operators.ranking.compact import lower_compact
 from neocpu.schedules.operators.ranking.non_max_suppression import (
     NonMaxSuppressionWorkload,
@@ -138,10 +137,7 @@ def top_k(node: Node) -> relax.Expr:
 
 def roi_align(node: Node) -> relax.Expr:
     """RoiAlign of those regions that count: its fourth input; zeros for the others."""
-    workload, args = region_arguments(node, counted=True)
-    types = [relax.TensorType(workload.output, "float32")]
-    args = [*args, node.inputs[3]]
-    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+    return aligned_regions(node, [node.inputs[3]])
 
 
 def resized_peaks(node: Node) -> relax.Expr:

@@ -7,6 +7,7 @@ far outside the image, are undefined there or would take for ever, and are repla
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from tvm import relax
@@ -19,6 +20,7 @@ from neocpu.schedules.operators.indexing.grid_sample import (
     GridSampleWorkload,
     lower_grid_sample,
 )
+from neocpu.schedules.operators.indexing.roi_align import LANES as REGION_LANES
 from neocpu.schedules.operators.indexing.roi_align import RoiAlignWorkload, lower_roi_align
 
 _MODES = {
@@ -83,14 +85,23 @@ def grid_sample(node: Node) -> relax.Expr:
 
 def roi_align(node: Node) -> relax.Expr:
     """RoiAlign; images and corners outside are moved to the nearest, NaN to 0."""
-    workload, args = region_arguments(node)
+    return aligned_regions(node, [])
+
+
+def aligned_regions(node: Node, count: list[relax.Expr]) -> relax.Expr:
+    """Return a RoiAlign's regions; of those that do not count, if it is said, zeros."""
+    workload, (data, *others) = _region_arguments(node, counted=bool(count))
+    if workload.channels_last:
+        data = node.emit(relax.op.permute_dims(data, [0, 2, 3, 1]))
     types = [relax.TensorType(workload.output, "float32")]
-    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+    args = [data, *others, *count]
+    found = call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
+    if not workload.channels_last:
+        return found
+    return relax.op.permute_dims(node.emit(found), [0, 3, 1, 2])
 
 
-def region_arguments(
-    node: Node, *, counted: bool = False
-) -> tuple[RoiAlignWorkload, list[relax.Expr]]:
+def _region_arguments(node: Node, *, counted: bool) -> tuple[RoiAlignWorkload, list[relax.Expr]]:
     """Return what a RoiAlign computes, and its kernel's arguments: data, corners and images."""
     data, regions, images = node.inputs[:3]
     if {dtype_of(data), dtype_of(regions)} != {"float32"}:
@@ -111,6 +122,10 @@ def region_arguments(
         counted=counted,
         largest=node.string("mode", "avg").lower() == "max",
     )
+    if len(workload.data) == 4 and workload.data[1] >= REGION_LANES:
+        pixels = workload.data[0] * math.prod(workload.data[2:])
+        often = pixels <= _OFTEN * workload.regions * math.prod(workload.bins)
+        workload = replace(workload, channels_last=often)
     if len(workload.data) != 4 or node.shape(1) != (workload.regions, 4):
         raise ValueError(f"its regions {list(node.shape(1))} do not fit its data")
     if node.shape(2) != (workload.regions,):

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.operators.ranking.compact import clipped
-from neocpu.schedules.operators.ranking.radix_sort import add, variable
-from neocpu.schedules.tir.builder import build_kernel, task_loop
+from neocpu.schedules.tir.builder import (
+    ENOUGH_TASKS,
+    build_kernel,
+    for_vectors,
+    span,
+    splat,
+    task_loop,
+)
+from neocpu.schedules.vocabulary.layout import ceil_div
 
 Extents = tuple[int, int]
+
+LANES: Final = 16
+"""Channels that are computed together, where they lie together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,8 @@ class RoiAlignWorkload:
     largest : bool
         Whether a bin is the largest of what its samples' pixels are, each with its weight, and not
         the mean of the samples.
+    channels_last : bool
+        Whether the kernel takes data as NHWC, and writes bins before channels.
     """
 
     data: tuple[int, ...]
@@ -47,11 +61,21 @@ class RoiAlignWorkload:
     least: float | None
     counted: bool = False
     largest: bool = False
+    channels_last: bool = False
 
     @property
     def output(self) -> tuple[int, ...]:
-        """The output's shape."""
-        return (self.regions, self.data[1], *self.bins)
+        """The shape of what the kernel writes."""
+        return self._ordered(self.regions, self.bins)
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The shape of the data that the kernel takes."""
+        return self._ordered(self.data[0], (self.data[2], self.data[3]))
+
+    def _ordered(self, count: int, extents: Extents) -> tuple[int, ...]:
+        channels = self.data[1]
+        return (count, *extents, channels) if self.channels_last else (count, channels, *extents)
 
 
 def lower_roi_align(workload: RoiAlignWorkload) -> Any:
@@ -63,11 +87,14 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
 
     ::
 
-        parallel region · channel
-          for bin: for row of samples: for sample: sum += interpolated pixel, or the larger
+        parallel region · part of the channels
+          for bin: for row of samples: for sample:
+            for vectors of channels: sum += interpolated pixel, or the larger
     """
+    channels = workload.data[1]
+    parts = min(ceil_div(channels, LANES), ceil_div(ENOUGH_TASKS, workload.regions))
     parameters = (
-        ("data", workload.data, "float32"),
+        ("data", workload.given, "float32"),
         ("corners", (workload.regions, 4), "float32"),
         ("images", (workload.regions,), "int32"),
         *([("count", (1,), "int64")] if workload.counted else []),
@@ -76,46 +103,96 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
 
     def body(data: Any, corners: Any, images: Any, *others: Any) -> None:
         *count, output = others
-        regions, channels, height, width = workload.output
-        number = clipped(count[0], regions) if count else None
-        with task_loop(regions * channels, regions * channels * height * width) as task:
-            region, channel = task // channels, task % channels
+        number = clipped(count[0], workload.regions) if count else None
+        with task_loop(workload.regions * parts, math.prod(workload.output)) as task:
+            region = task // parts
+            # The last ones may be done twice, alike.
+            width = min(channels, ceil_div(channels, parts * LANES) * LANES)
+            first = T.Bind(T.min(task % parts * width, channels - width))
+            share = _Share(workload, region, first, width)
             if number is None:
-                _emit_region(workload, (data, corners, images), (region, channel), output)
+                _emit_region(share, (data, corners, images), output)
             else:
                 with T.If(region < number):
                     with T.Then():
-                        _emit_region(workload, (data, corners, images), (region, channel), output)
-                    with T.Else():
-                        with T.serial(height) as y, T.serial(width) as x:
-                            T.buffer_store(output, _float(0.0), [region, channel, y, x])
+                        _emit_region(share, (data, corners, images), output)
+                    with T.Else(), T.serial(workload.bins[0]) as y, T.serial(workload.bins[1]) as x:
+                        share.store(output, (y, x), lambda _, lanes: splat(_float(0.0), lanes))
 
     return build_kernel(parameters, body)
 
 
-def _emit_region(
-    workload: RoiAlignWorkload, inputs: tuple[Any, Any, Any], place: tuple[Any, Any], output: Any
-) -> None:
-    """Write the bins of one channel of one region."""
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Some channels of a region, from ``first`` on."""
+
+    workload: RoiAlignWorkload
+    region: Any
+    first: Any
+    width: int
+
+    @property
+    def lanes(self) -> int:
+        """Channels that lie together."""
+        return LANES if self.workload.channels_last else 1
+
+    def at(self, number: Any, place: tuple[Any, Any], channel: Any, lanes: int) -> tuple[Any, ...]:
+        """Return where channels of a pixel lie, of an image or a region."""
+        here = span(self.first + channel, lanes)
+        return (number, *place, here) if self.workload.channels_last else (number, here, *place)
+
+    def store(self, output: Any, place: tuple[Any, Any], value: Callable[[Any, int], Any]) -> None:
+        """Emit the stores of a bin."""
+
+        def emit(channel: Any, lanes: int) -> None:
+            at = self.at(self.region, place, channel, lanes)
+            T.buffer_store(output, value(channel, lanes), list(at))
+
+        for_vectors(self.width, self.lanes, emit)
+
+
+def _emit_region(share: _Share, inputs: tuple[Any, Any, Any], output: Any) -> None:
+    """Write the bins of a region."""
+    workload = share.workload
     data, corners, images = inputs
-    region, channel = place
-    plane = T.Bind(images[region]), channel
-    rows, columns = (_emit_grid(workload, corners, region, axis) for axis in (0, 1))
+    image = T.Bind(images[share.region])
+    rows, columns = (_emit_grid(workload, corners, share.region, axis) for axis in (0, 1))
+    totals = T.alloc_buffer((share.width,), "float32", layout=None)
+    combined = _largest if workload.largest else _interpolated
+
+    def pixel(row: _Sample, column: _Sample, channel: Any, lanes: int) -> Any:
+        def read(y: Any, x: Any) -> Any:
+            return data[share.at(image, (y, x), channel, lanes)]
+
+        value = combined(read, row, column, lanes)
+        inside = tirx.all(row.inside, column.inside)
+        return tirx.Select(splat(inside, lanes), value, splat(_float(0.0), lanes))
+
     with T.serial(workload.bins[0]) as y, T.serial(workload.bins[1]) as x:
-        total = variable("float32", _float(0.0))
+
+        def begin(channel: Any, lanes: int) -> None:
+            T.buffer_store(totals, splat(_float(0.0), lanes), [span(channel, lanes)])
+
+        for_vectors(share.width, share.lanes, begin)
         with T.serial(rows.samples) as i:
             row = _emit_sample(rows, y, i, workload.data[2])
             with T.serial(columns.samples) as j:
                 column = _emit_sample(columns, x, j, workload.data[3])
-                if workload.largest:
-                    pixel = T.Bind(_largest(data, plane, row, column))
-                    is_first = tirx.all(i == 0, j == 0)
-                    larger = tirx.Select(total[0] > pixel, total[0], pixel)
-                    T.buffer_store(total, tirx.Select(is_first, pixel, larger), [0])
-                else:
-                    add(total, _interpolated(data, plane, row, column))
+
+                def join(channel: Any, lanes: int) -> None:
+                    here = span(channel, lanes)
+                    value, total = pixel(row, column, channel, lanes), totals[here]
+                    if workload.largest:
+                        value = T.Bind(value)
+                        is_kept = tirx.all(tirx.any(i > 0, j > 0), total > value)
+                        T.buffer_store(totals, tirx.Select(is_kept, total, value), [here])
+                    else:
+                        T.buffer_store(totals, total + value, [here])
+
+                for_vectors(share.width, share.lanes, join)
         count = 1 if workload.largest else T.max(rows.samples * columns.samples, 1)
-        T.buffer_store(output, total[0] / T.cast(count, "float32"), [region, channel, y, x])
+        divisor = T.Bind(T.cast(count, "float32"))
+        share.store(output, (y, x), lambda c, lanes: totals[span(c, lanes)] / splat(divisor, lanes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,24 +239,29 @@ def _emit_sample(grid: _Grid, place: Any, number: Any, extent: int) -> _Sample:
     inside = T.Bind(tirx.all(at >= _float(-1.0), at <= _float(extent)))
     clipped = T.Bind(T.max(T.min(at, _float(extent - 1)), _float(0.0)))
     low = T.Bind(T.cast(clipped, "int32"))
-    return _Sample(inside, low, T.min(low + 1, extent - 1), clipped - T.cast(low, "float32"))
+    high = T.Bind(T.min(low + 1, extent - 1))
+    return _Sample(inside, low, high, T.Bind(clipped - T.cast(low, "float32")))
 
 
-def _interpolated(data: Any, plane: tuple[Any, Any], row: _Sample, column: _Sample) -> Any:
-    def along(y: Any) -> Any:
-        left, right = data[(*plane, y, column.low)], data[(*plane, y, column.high)]
-        return left * (_float(1.0) - column.weight) + right * column.weight
+def _interpolated(
+    read: Callable[[Any, Any], Any], row: _Sample, column: _Sample, lanes: int
+) -> Any:
+    def between(low: Any, high: Any, weight: Any) -> Any:
+        rest = splat(_float(1.0) - weight, lanes)
+        return low * rest + high * splat(weight, lanes)
 
-    value = along(row.low) * (_float(1.0) - row.weight) + along(row.high) * row.weight
-    return tirx.Select(tirx.all(row.inside, column.inside), value, _float(0.0))
+    upper, lower = (
+        between(read(y, column.low), read(y, column.high), column.weight)
+        for y in (row.low, row.high)
+    )
+    return between(upper, lower, row.weight)
 
 
-def _largest(data: Any, plane: tuple[Any, Any], row: _Sample, column: _Sample) -> Any:
+def _largest(read: Callable[[Any, Any], Any], row: _Sample, column: _Sample, lanes: int) -> Any:
     """Return the largest of four pixels, each times its weight."""
     weighted = [
-        data[(*plane, y, x)] * (down * across)
+        read(y, x) * splat(down * across, lanes)
         for y, down in ((row.low, _float(1.0) - row.weight), (row.high, row.weight))
         for x, across in ((column.low, _float(1.0) - column.weight), (column.high, column.weight))
     ]
-    value = T.max(T.max(weighted[0], weighted[1]), T.max(weighted[2], weighted[3]))
-    return tirx.Select(tirx.all(row.inside, column.inside), value, _float(0.0))
+    return T.max(T.max(weighted[0], weighted[1]), T.max(weighted[2], weighted[3]))
