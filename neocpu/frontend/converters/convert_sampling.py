@@ -95,10 +95,7 @@ def aligned_regions(node: Node, count: list[relax.Expr]) -> relax.Expr:
         data = node.emit(relax.op.permute_dims(data, [0, 2, 3, 1]))
     types = [relax.TensorType(workload.output, "float32")]
     args = [data, *others, *count]
-    found = call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
-    if not workload.channels_last:
-        return found
-    return relax.op.permute_dims(node.emit(found), [0, 3, 1, 2])
+    return call_kernel(node, "roi_align", lower_roi_align(workload), args, types)
 
 
 def _region_arguments(node: Node, *, counted: bool) -> tuple[RoiAlignWorkload, list[relax.Expr]]:

@@ -14,17 +14,23 @@ from neocpu.schedules.operators.ranking.compact import clipped
 from neocpu.schedules.tir.builder import (
     ENOUGH_TASKS,
     build_kernel,
+    flat,
     for_vectors,
     span,
     splat,
     task_loop,
 )
+from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 Extents = tuple[int, int]
 
 LANES: Final = 16
 """Channels that are computed together, where they lie together."""
+EDGE: Final = 8
+"""Bins, and channels, that are transposed in registers."""
+SUMS: Final = 8192
+"""Of a task, about: they stay in L1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class RoiAlignWorkload:
         Whether a bin is the largest of what its samples' pixels are, each with its weight, and not
         the mean of the samples.
     channels_last : bool
-        Whether the kernel takes data as NHWC, and writes bins before channels.
+        Whether the kernel takes data as NHWC.
     """
 
     data: tuple[int, ...]
@@ -65,17 +71,14 @@ class RoiAlignWorkload:
 
     @property
     def output(self) -> tuple[int, ...]:
-        """The shape of what the kernel writes."""
-        return self._ordered(self.regions, self.bins)
+        """The output's shape."""
+        return (self.regions, self.data[1], *self.bins)
 
     @property
     def given(self) -> tuple[int, ...]:
         """The shape of the data that the kernel takes."""
-        return self._ordered(self.data[0], (self.data[2], self.data[3]))
-
-    def _ordered(self, count: int, extents: Extents) -> tuple[int, ...]:
-        channels = self.data[1]
-        return (count, *extents, channels) if self.channels_last else (count, channels, *extents)
+        images, channels, *extents = self.data
+        return (images, *extents, channels) if self.channels_last else self.data
 
 
 def lower_roi_align(workload: RoiAlignWorkload) -> Any:
@@ -89,10 +92,12 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
 
         parallel region · part of the channels
           for bin: for row of samples: for sample:
-            for vectors of channels: sum += interpolated pixel, or the larger
+            for vectors of channels: sum[bin] += interpolated pixel, or the larger
+          write the sums, transposed
     """
-    channels = workload.data[1]
-    parts = min(ceil_div(channels, LANES), ceil_div(ENOUGH_TASKS, workload.regions))
+    channels, bins = workload.data[1], math.prod(workload.bins)
+    parts = max(ceil_div(ENOUGH_TASKS, workload.regions), ceil_div(channels * bins, SUMS))
+    parts = min(ceil_div(channels, LANES), parts)
     parameters = (
         ("data", workload.given, "float32"),
         ("corners", (workload.regions, 4), "float32"),
@@ -116,8 +121,14 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
                 with T.If(region < number):
                     with T.Then():
                         _emit_region(share, (data, corners, images), output)
-                    with T.Else(), T.serial(workload.bins[0]) as y, T.serial(workload.bins[1]) as x:
-                        share.store(output, (y, x), lambda _, lanes: splat(_float(0.0), lanes))
+                    with T.Else():
+                        begin = T.Bind((region * channels + first) * bins)
+
+                        def clear(i: Any, lanes: int) -> None:
+                            nothing = splat(_float(0.0), lanes)
+                            T.buffer_store(flat(output), nothing, [span(begin + i, lanes)])
+
+                        for_vectors(width * bins, LANES, clear)
 
     return build_kernel(parameters, body)
 
@@ -136,19 +147,11 @@ class _Share:
         """Channels that lie together."""
         return LANES if self.workload.channels_last else 1
 
-    def at(self, number: Any, place: tuple[Any, Any], channel: Any, lanes: int) -> tuple[Any, ...]:
-        """Return where channels of a pixel lie, of an image or a region."""
+    def pixel(self, data: Any, place: tuple[Any, Any, Any], channel: Any, lanes: int) -> Any:
+        """Return channels of a pixel, of an image, a row and a column."""
+        image, *pixel = place
         here = span(self.first + channel, lanes)
-        return (number, *place, here) if self.workload.channels_last else (number, here, *place)
-
-    def store(self, output: Any, place: tuple[Any, Any], value: Callable[[Any, int], Any]) -> None:
-        """Emit the stores of a bin."""
-
-        def emit(channel: Any, lanes: int) -> None:
-            at = self.at(self.region, place, channel, lanes)
-            T.buffer_store(output, value(channel, lanes), list(at))
-
-        for_vectors(self.width, self.lanes, emit)
+        return data[(image, *pixel, here) if self.workload.channels_last else (image, here, *pixel)]
 
 
 def _emit_region(share: _Share, inputs: tuple[Any, Any, Any], output: Any) -> None:
@@ -157,30 +160,32 @@ def _emit_region(share: _Share, inputs: tuple[Any, Any, Any], output: Any) -> No
     data, corners, images = inputs
     image = T.Bind(images[share.region])
     rows, columns = (_emit_grid(workload, corners, share.region, axis) for axis in (0, 1))
-    totals = T.alloc_buffer((share.width,), "float32", layout=None)
+    bins = math.prod(workload.bins)
+    totals = T.alloc_buffer((bins * share.width,), "float32", layout=None)
     combined = _largest if workload.largest else _interpolated
 
     def pixel(row: _Sample, column: _Sample, channel: Any, lanes: int) -> Any:
         def read(y: Any, x: Any) -> Any:
-            return data[share.at(image, (y, x), channel, lanes)]
+            return share.pixel(data, (image, y, x), channel, lanes)
 
         value = combined(read, row, column, lanes)
         inside = tirx.all(row.inside, column.inside)
         return tirx.Select(splat(inside, lanes), value, splat(_float(0.0), lanes))
 
     with T.serial(workload.bins[0]) as y, T.serial(workload.bins[1]) as x:
+        begin = T.Bind((y * workload.bins[1] + x) * share.width)
 
-        def begin(channel: Any, lanes: int) -> None:
-            T.buffer_store(totals, splat(_float(0.0), lanes), [span(channel, lanes)])
+        def clear(channel: Any, lanes: int) -> None:
+            T.buffer_store(totals, splat(_float(0.0), lanes), [span(begin + channel, lanes)])
 
-        for_vectors(share.width, share.lanes, begin)
+        for_vectors(share.width, share.lanes, clear)
         with T.serial(rows.samples) as i:
             row = _emit_sample(rows, y, i, workload.data[2])
             with T.serial(columns.samples) as j:
                 column = _emit_sample(columns, x, j, workload.data[3])
 
                 def join(channel: Any, lanes: int) -> None:
-                    here = span(channel, lanes)
+                    here = span(begin + channel, lanes)
                     value, total = pixel(row, column, channel, lanes), totals[here]
                     if workload.largest:
                         value = T.Bind(value)
@@ -190,9 +195,25 @@ def _emit_region(share: _Share, inputs: tuple[Any, Any, Any], output: Any) -> No
                         T.buffer_store(totals, total + value, [here])
 
                 for_vectors(share.width, share.lanes, join)
-        count = 1 if workload.largest else T.max(rows.samples * columns.samples, 1)
-        divisor = T.Bind(T.cast(count, "float32"))
-        share.store(output, (y, x), lambda c, lanes: totals[span(c, lanes)] / splat(divisor, lanes))
+    count = 1 if workload.largest else T.max(rows.samples * columns.samples, 1)
+    _write_transposed(share, totals, T.Bind(T.cast(count, "float32")), output)
+
+
+def _write_transposed(share: _Share, totals: Any, divisor: Any, output: Any) -> None:
+    """Write bins of channels as channels of bins, each divided."""
+    bins, width = math.prod(share.workload.bins), share.width
+    written = flat(output)
+    begin = T.Bind((share.region * share.workload.data[1] + share.first) * bins)
+    edge = min(EDGE, 1 << (min(bins, width).bit_length() - 1))
+    with T.serial(ceil_div(width, edge)) as column, T.serial(ceil_div(bins, edge)) as step:
+        channel = T.Bind(T.min(column * edge, width - edge))
+        place = T.Bind(T.min(step * edge, bins - edge))
+        rows = [
+            T.Bind(totals[span((place + k) * width + channel, edge)] / splat(divisor, edge))
+            for k in range(edge)
+        ]
+        for k, row in enumerate(transpose(rows) if edge > 1 else rows):
+            T.buffer_store(written, row, [span(begin + (channel + k) * bins + place, edge)])
 
 
 @dataclass(frozen=True, slots=True)
