@@ -189,8 +189,9 @@ def _emit_region(share: _Share, inputs: tuple[Any, Any, Any], output: Any) -> No
                     value, total = pixel(row, column, channel, lanes), totals[here]
                     if workload.largest:
                         value = T.Bind(value)
-                        is_kept = tirx.all(tirx.any(i > 0, j > 0), total > value)
-                        T.buffer_store(totals, tirx.Select(is_kept, total, value), [here])
+                        is_first = splat(tirx.all(i == 0, j == 0), lanes)
+                        larger = tirx.Select(total > value, total, value)
+                        T.buffer_store(totals, tirx.Select(is_first, value, larger), [here])
                     else:
                         T.buffer_store(totals, total + value, [here])
 

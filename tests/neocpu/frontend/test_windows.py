@@ -308,14 +308,16 @@ def test_pads_and_the_last_window_of_ceil_mode():
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("channels", [3, 16, 37])
+@pytest.mark.parametrize("bins", [(3, 2), (1, 1), (5, 7)])
 @pytest.mark.parametrize("samples", [0, 1, 3])
-def test_regions(mode, samples):
+def test_regions(mode, samples, bins, channels):
     corners = [[0, 0, 5, 5], [1, 2, 7, 6], [-3, -3, 20, 20], [2, 2, 2, 2], [5, 5, 3, 3]]
-    feeds = {"x": random(2, 3, 8, 8), "r": np.array(corners, np.float32)}
+    feeds = {"x": random(2, channels, 8, 8), "r": np.array(corners, np.float32)}
     node = helper.make_node(
         *("RoiAlign", ["x", "r", "i"], ["y"]),
-        output_height=3,
-        output_width=2,
+        output_height=bins[0],
+        output_width=bins[1],
         mode=mode,
         sampling_ratio=samples,
         spatial_scale=0.7,
