@@ -8,7 +8,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
 from neocpu.passes.apart.kernel_rows import KernelRows
-from neocpu.schedules.operators.cumulative_sum import lower_cumulative_sum
+from neocpu.schedules.operators.statistics.cumulative_sum import lower_cumulative_sum
 
 
 def cumulative_sum(node: Node) -> relax.Expr:

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from neocpu.schedules.operators.cumulative_sum import lower_cumulative_sum
+from neocpu.schedules.operators.statistics.cumulative_sum import lower_cumulative_sum
 from tests.schedules.kernel_harness import run
 
 
