@@ -20,7 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from neocpu.custom_operators.lowering import attributes_of, call_operator
 from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
 from neocpu.frontend.control_flow.flatten import REWRITTEN
 from neocpu.frontend.converters.convert_rows import ROW_CONVERTERS
 from neocpu.frontend.converters.node import Node
@@ -41,6 +41,7 @@ from neocpu.frontend.unsupported import (
 )
 from neocpu.frontend.words import refuse_unknown_words
 from neocpu.passes.values.held_values import RENAMED
+from neocpu.tensor_spec import TensorSpec
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, which a
 # statically planned module cannot hold.
@@ -90,6 +91,7 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
         raise
     main = module["main"]
     _require_static_outputs(main, graph)
+    _require_inferred_outputs(main, model.outputs)
     renamed = {**importer.renamed, **_renamed_result(main, graph)}
     if renamed:
         module["main"] = main.with_attr(RENAMED, renamed)
@@ -139,6 +141,21 @@ def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) ->
             raise UnsupportedError(
                 f"the shape of output '{value.name}' depends on the data; "
                 "only static shapes are supported"
+            )
+
+
+def _require_inferred_outputs(function: relax.Function, outputs: Sequence[TensorSpec]) -> None:
+    """Raise where ONNX infers another shape: of attributes that no check has found to be wrong."""
+    result = function.ret_ty
+    fields = result.fields if isinstance(result, relax.TupleType) else [result]
+    for spec, field in zip(outputs, fields, strict=False):  # counts of rows come after them
+        shape = tuple(map(int, field.shape))
+        if shape != spec.shape and not spec.bounded:
+            inferred, computed = ("x".join(map(str, each)) for each in (spec.shape, shape))
+            raise ModelError(
+                f"output '{spec.name}' has shape {inferred or 'of a scalar'} by ONNX's inference, "
+                f"and {computed or 'that of a scalar'} by the nodes that compute it: correct their "
+                "attributes"
             )
 
 

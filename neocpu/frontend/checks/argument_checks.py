@@ -85,6 +85,14 @@ def _constant(node: _Node) -> str:
     return "" if count == 1 else f"has {count} values; a constant has one"
 
 
+def _concat(node: _Node) -> str:
+    """Return what is wrong with a concatenation: of one tensor, nothing else would look at it."""
+    axis, shape = attributes_of(node.proto).get("axis"), node.shapes.get(0)
+    if axis is None or not shape or -len(shape) <= axis < len(shape):
+        return ""
+    return f"has the axis {axis}; its inputs have {len(shape)} dimensions"
+
+
 def _one_hot(node: _Node) -> str:
     depth = node.constants.get(1)
     if depth is None or (depth.size == 1 and depth.item() >= 1):
@@ -180,6 +188,7 @@ def _misfit(equation: str, ranks: Sequence[int | None]) -> str:
 
 _CHECKS: Final[Mapping[str, Callable[[_Node], str]]] = MappingProxyType(
     {
+        "Concat": _concat,
         "Constant": _constant,
         "Einsum": _einsum,
         "OneHot": _one_hot,

@@ -80,6 +80,11 @@ def split(node: Node) -> relax.Expr:
         extent = node.shape()[axis]
         chunk = -(-extent // count)
         sizes = np.minimum(np.full(count, chunk), extent - chunk * np.arange(count))
+    if sum(sizes) != node.shape()[axis]:
+        told = " + ".join(str(int(size)) for size in sizes)
+        raise ValueError(
+            f"it splits {node.shape()[axis]} elements into {told}, which are {int(sum(sizes))}"
+        )
     if min(sizes) < 1:
         raise ValueError(
             f"it splits {node.shape()[axis]} elements into {len(sizes)} parts, some empty"

@@ -364,3 +364,25 @@ def test_reductions_of_losses_that_there_are_not(loss):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     with pytest.raises(UnsupportedError, match="its reduction 'wrap' is none of none, sum, mean"):
         load_model(model)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "a, b = Split <axis = 1> (x, parts) y = Add (a, b)",
+            "splits 8 elements into 1 [+] 3, which",
+        ),
+        ("y = DepthToSpace <blocksize = -2> (x)", "shape"),
+        ("y = Concat <axis = 64> (x)", "has the axis 64; its inputs have 4 dimensions"),
+    ],
+)
+def test_attributes_whose_shapes_only_the_importer_knows(text, said):
+    """Inference keeps what is declared where it cannot tell."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        f"g (float[2,8,4,4] x) => (float[2,2,8,8] y) <int64[2] parts = {{1, 3}}> {{ {text} }}"
+    )
+    with pytest.raises(NeoCPUError, match=said) as raised:
+        import_relax(load_model(model))
+    assert "header" not in str(raised.value)
