@@ -25,14 +25,11 @@ WORDS_OF_ALL: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """By attribute, whatever the operator."""
 
-_MEANS: Final = ("none", "sum", "mean")
-
 WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("BitShift", "direction"): ("LEFT", "RIGHT"),
     ("DepthToSpace", "mode"): ("DCR", "CRD"),
     **{(op, "direction"): tuple(DIRECTIONS) for op in GATES},
     ("GridSample", "mode"): ("nearest", "linear", "cubic", "bilinear", "bicubic"),
-    ("NegativeLogLikelihoodLoss", "reduction"): _MEANS,
     ("Pad", "mode"): ("constant", *PAD_MODES),
     ("Resize", "mode"): ("nearest", "linear", "cubic"),
     ("Resize", "coordinate_transformation_mode"): COORDINATES,
@@ -41,7 +38,6 @@ WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("RoiAlign", "coordinate_transformation_mode"): ("half_pixel", "output_half_pixel"),
     ("ScatterElements", "reduction"): (*REDUCTIONS, ""),
     ("ScatterND", "reduction"): (*REDUCTIONS, ""),
-    ("SoftmaxCrossEntropyLoss", "reduction"): _MEANS,
     ("SpaceToDepth", "mode"): ("DCR", "CRD"),
 }
 """By operator and attribute."""

@@ -27,6 +27,7 @@ from neocpu.runtime.header import MAX_RANK
 _SHOWN: Final = 40
 """Characters of an equation that a message repeats."""
 _ELLIPSIS: Final = "..."
+_REDUCTIONS: Final = ("none", "sum", "mean")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,15 @@ def _concat(node: _Node) -> str:
     if axis is None or not shape or -len(shape) <= axis < len(shape):
         return ""
     return f"has the axis {axis}; its inputs have {len(shape)} dimensions"
+
+
+def _loss(node: _Node) -> str:
+    """Return what is wrong with a loss: of any reduction ONNX would write some body or other."""
+    given = attributes_of(node.proto).get("reduction", b"mean")
+    word = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
+    if word in _REDUCTIONS:
+        return ""
+    return f"has the reduction {plain(word)!r}, which is none of {', '.join(_REDUCTIONS)}"
 
 
 def _one_hot(node: _Node) -> str:
@@ -191,9 +201,11 @@ _CHECKS: Final[Mapping[str, Callable[[_Node], str]]] = MappingProxyType(
         "Concat": _concat,
         "Constant": _constant,
         "Einsum": _einsum,
+        "NegativeLogLikelihoodLoss": _loss,
         "OneHot": _one_hot,
         "Range": _range,
         "Resize": _resize,
+        "SoftmaxCrossEntropyLoss": _loss,
         "Upsample": _resize,
     }
 )

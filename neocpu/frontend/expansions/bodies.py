@@ -6,14 +6,11 @@ from typing import Final
 
 import onnx
 import onnx.inliner
-from onnx import helper
 
-from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.expansions.writer import Graph
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.frontend.weightless_model import strip_weights
-from neocpu.frontend.words import refuse_unknown_words
 
 BODIES: Final = frozenset(
     {
@@ -59,11 +56,6 @@ def inline_bodies(model: onnx.ModelProto, known: Graph) -> onnx.ModelProto:
     for number, node in enumerate(light.graph.node):
         if not has_body(node):
             continue
-        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-        try:
-            refuse_unknown_words(node.op_type, attributes)
-        except ValueError as error:
-            raise UnsupportedError(f"{describe(node)}: {error}") from None
         with named(f"write out {describe(node)}"):
             body = _body(node, known, versions)
         _set_defaults(node, versions)

@@ -362,7 +362,7 @@ def test_reductions_of_losses_that_there_are_not(loss):
     node = helper.make_node(loss, ["x", "t"], ["y"], reduction="wrap")
     graph = helper.make_graph([node], "loss", [x, target], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    with pytest.raises(UnsupportedError, match="its reduction 'wrap' is none of none, sum, mean"):
+    with pytest.raises(ModelError, match="the reduction 'wrap', which is none of none, sum, mean"):
         load_model(model)
 
 
