@@ -62,7 +62,7 @@ def extremes(dtype: np.dtype) -> NDArray:
 def feeds(inputs: Sequence[neocpu.TensorSpec]) -> Iterator[list[NDArray]]:
     """Yield each extreme value in all places, then several mixtures."""
     rng = np.random.default_rng(0)
-    longest = max(extremes(np.dtype(spec.dtype)).size for spec in inputs)
+    longest = max((extremes(np.dtype(spec.dtype)).size for spec in inputs), default=1)
     for turn in range(longest):
         yield [
             np.full(spec.shape, np.take(extremes(np.dtype(spec.dtype)), turn, mode="wrap"))
