@@ -132,10 +132,13 @@ def _supports(node: onnx.NodeProto, known: set[str]) -> bool:
     return find_operator(node.domain, node.op_type) is not None
 
 
-def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) -> None:
+def _results(function: relax.Function) -> Sequence[relax.Type]:
     result = function.ret_ty
-    fields = result.fields if isinstance(result, relax.TupleType) else [result]
-    for value, field in zip(graph.output, fields, strict=True):
+    return result.fields if isinstance(result, relax.TupleType) else [result]
+
+
+def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) -> None:
+    for value, field in zip(graph.output, _results(function), strict=True):
         shape = getattr(field, "shape", None)
         if shape is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):
             raise UnsupportedError(
@@ -146,9 +149,7 @@ def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) ->
 
 def _require_inferred_outputs(function: relax.Function, outputs: Sequence[TensorSpec]) -> None:
     """Raise where ONNX infers another shape: of attributes that no check has found to be wrong."""
-    result = function.ret_ty
-    fields = result.fields if isinstance(result, relax.TupleType) else [result]
-    for spec, field in zip(outputs, fields, strict=False):  # counts of rows come after them
+    for spec, field in zip(outputs, _results(function), strict=False):  # then counts of rows
         shape = tuple(map(int, field.shape))
         if shape != spec.shape and not spec.bounded:
             inferred, computed = ("x".join(map(str, each)) for each in (spec.shape, shape))

@@ -10,7 +10,9 @@ from typing import Final
 
 import tvm
 from tvm import relax, tirx
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlockRealize, Schedule
+
+from neocpu.schedules.operators.elementwise import SCHEDULED
 
 _STAGE: Final = "T_reshape"
 """What TVM calls the stages of a reshape, with a number behind it."""
@@ -28,7 +30,8 @@ def join_reshapes(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _joined(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    if not isinstance(func.body, tvm.s_tir.SBlockRealize):
+    is_scheduled = func.attrs is not None and func.attrs.get(SCHEDULED, False)
+    if is_scheduled or not isinstance(func.body, SBlockRealize):
         return func
     schedule = Schedule(tvm.IRModule({"main": func}))
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))

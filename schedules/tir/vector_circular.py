@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from tvm import tirx
 
-from neocpu.schedules.tir.vector_terms import Names, horner, number, to_even
+from neocpu.schedules.tir.vector_terms import Names, horner, number, to_even, whole
 
 SCALES: Final = (
     (0, 42722829, 388440586, 4.038449470223213e-18),
@@ -43,7 +43,7 @@ def sin(x: Any) -> Any:
     names = Names()
     x = names.give(x)
     quarter, sine, cosine = _in_quarters(names, tirx.abs(x))
-    sign = tirx.bitwise_and(_bits(x), _whole(-(1 << 31)))
+    sign = tirx.bitwise_and(_bits(x), whole(-(1 << 31)))
     bits = tirx.bitwise_xor(_either(quarter, sine, cosine), sign)
     return names.around(_negative_of_half(bits, quarter))
 
@@ -53,7 +53,7 @@ def cos(x: Any) -> Any:
     names = Names()
     quarter, sine, cosine = _in_quarters(names, tirx.abs(x))
     bits = _either(quarter, cosine, sine)
-    return names.around(_negative_of_half(bits, quarter + _whole(1)))
+    return names.around(_negative_of_half(bits, quarter + whole(1)))
 
 
 def _in_quarters(names: Names, size: Any) -> tuple[Any, Any, Any]:
@@ -80,13 +80,13 @@ def _turn(names: Names, size: Any) -> Any:
     """Return the part of a turn, in float64, from -1/2 to 1/2."""
     bits = names.give(_bits(size))
     steps = [_steps(scale) for scale in SCALES]
-    power, *parts = (_whole(step, width) for step, width in zip(steps[0], WIDTHS, strict=True))
+    power, *parts = (whole(step, width) for step, width in zip(steps[0], WIDTHS, strict=True))
     for before, (one, other) in zip(SCALES, itertools.pairwise(steps), strict=False):
         limit = _stored(2.0 ** (before[0] + BITS), 32)
-        far = names.give((_whole(limit - 1) - bits) >> _whole(31))  # from the limit on all bits
+        far = names.give((whole(limit - 1) - bits) >> whole(31))  # from the limit on all bits
         wide = names.give(tirx.Cast("int64", far))
         changes = (
-            tirx.bitwise_and(mask, _whole(a ^ b, width))
+            tirx.bitwise_and(mask, whole(a ^ b, width))
             for mask, a, b, width in zip((far, wide, wide, wide), one, other, WIDTHS, strict=True)
         )
         power, *parts = (
@@ -117,14 +117,14 @@ def _fraction(names: Names, value: Any) -> Any:
 
 def _either(quarter: Any, even: Any, odd: Any) -> Any:
     """Return the bits of the number for even quarters, or for odd ones."""
-    is_odd = -tirx.bitwise_and(quarter, _whole(1))
+    is_odd = -tirx.bitwise_and(quarter, whole(1))
     differing = tirx.bitwise_xor(_bits(even), _bits(odd))
     return tirx.bitwise_xor(_bits(even), tirx.bitwise_and(is_odd, differing))
 
 
 def _negative_of_half(bits: Any, quarter: Any) -> Any:
     """Return a number of bits, its sign changed in the third and the fourth quarter."""
-    sign = tirx.bitwise_and(quarter, _whole(2)) << _whole(30)
+    sign = tirx.bitwise_and(quarter, whole(2)) << whole(30)
     return tirx.reinterpret("float32", tirx.bitwise_xor(bits, sign))
 
 
@@ -134,10 +134,6 @@ def _bits(value: Any) -> Any:
 
 def _stored(value: float, width: int) -> int:
     return int(np.array(value, f"float{width}").view(f"int{width}"))
-
-
-def _whole(value: int, width: int = 32) -> Any:
-    return tirx.const(value, f"int{width}")
 
 
 def _wide(value: float) -> Any:

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from neocpu.schedules.tir.vector_circular import cos, sin
-from neocpu.schedules.tir.vector_terms import Names, horner, let, number, to_even
+from neocpu.schedules.tir.vector_terms import Names, horner, let, number, to_even, whole
 
 # exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2)/2, within 3.1e-9 of it: a fit of least squares,
 # reweighted until its largest errors were alike.
@@ -75,7 +75,7 @@ def exp(x: Any) -> Any:
     def scaled(x: Any) -> Any:
         def power(shifted: Any) -> Any:
             n = shifted - number(MAGIC - 1)
-            half = tirx.reinterpret("int32", shifted) << tirx.const(23, "int32")
+            half = tirx.reinterpret("int32", shifted) << whole(23)
             r = x - n * number(LN2_HIGH) - n * number(LN2_LOW)
             twice = tuple(2 * each for each in (*EXP_POLYNOMIAL, 1, 1))
             return tirx.reinterpret("float32", half) * let(r, lambda r: horner(twice, r))
@@ -93,19 +93,19 @@ def log(x: Any) -> Any:
     names = Names()
     x = names.give(x)
     bits = names.give(tirx.reinterpret("int32", x))
-    is_small = bits < _whole(NORMAL_BITS)
+    is_small = bits < whole(NORMAL_BITS)
     scaled = tirx.Select(is_small, tirx.reinterpret("int32", tirx.Cast("float32", bits)), bits)
-    shifted = names.give(scaled - _whole(ROOT_BITS))
+    shifted = names.give(scaled - whole(ROOT_BITS))
     lost = tirx.Select(is_small, number(-149), number(0))
-    power = names.give(tirx.Cast("float32", shifted >> _whole(23)) + lost)
-    mantissa = tirx.bitwise_and(shifted, _whole(FRACTION_BITS)) + _whole(ROOT_BITS)
+    power = names.give(tirx.Cast("float32", shifted >> whole(23)) + lost)
+    mantissa = tirx.bitwise_and(shifted, whole(FRACTION_BITS)) + whole(ROOT_BITS)
     f = names.give(tirx.reinterpret("float32", mantissa) - number(1))
     square = names.give(f * f)
     rest = horner(LOG_POLYNOMIAL, f) * f * square + power * number(LN2_LOW)
     finite = rest - number(0.5) * square + f + power * number(LN2_HIGH)
-    is_zero = tirx.bitwise_and(bits, _whole(SIZE_BITS)) == _whole(0)
+    is_zero = tirx.bitwise_and(bits, whole(SIZE_BITS)) == whole(0)
     other = tirx.Select(is_zero, number(-math.inf), number(math.nan))
-    value = tirx.Select(bits > _whole(0), finite, other)
+    value = tirx.Select(bits > whole(0), finite, other)
     return names.around(tirx.Select(x < number(math.inf), value, x))
 
 
@@ -132,7 +132,7 @@ def _power(x: Any) -> Any:
     """``2^x`` from `POWER_LOW` - 1 to `POWER_HIGH`."""
 
     def power(shifted: Any) -> Any:
-        bits = tirx.reinterpret("int32", shifted) << tirx.const(23, "int32")
+        bits = tirx.reinterpret("int32", shifted) << whole(23)
         fraction = horner(POWER_POLYNOMIAL, x - (shifted - number(MAGIC)))
         return tirx.reinterpret("float32", bits) * fraction
 
@@ -221,8 +221,7 @@ def _asin_near(size: Any) -> Any:
 
 def _with_sign(value: Any, x: Any) -> Any:
     """Return a value, not below zero, with the sign of ``x``."""
-    sign = tirx.const(-(1 << 31), "int32")
-    bits = tirx.bitwise_and(tirx.reinterpret("int32", x), sign)
+    bits = tirx.bitwise_and(tirx.reinterpret("int32", x), whole(-(1 << 31)))
     return tirx.reinterpret("float32", tirx.bitwise_or(tirx.reinterpret("int32", value), bits))
 
 
@@ -239,7 +238,3 @@ EXPANSIONS: dict[str, Callable[[Any], Any]] = {
     "tirx.asin": asin,
     "tirx.acos": acos,
 }
-
-
-def _whole(value: int) -> Any:
-    return tirx.const(value, "int32")

@@ -12,6 +12,10 @@ def number(value: float) -> Any:
     return tirx.const(value, "float32")
 
 
+def whole(value: int, bits: int = 32) -> Any:
+    return tirx.const(value, f"int{bits}")
+
+
 def to_even(value: Any) -> Any:
     """Return an expression of floats rounded to integers, half to even."""
     # TVM's own nearbyint is not vectorised.

@@ -119,14 +119,13 @@ def _region_arguments(node: Node, *, counted: bool) -> tuple[RoiAlignWorkload, l
         counted=counted,
         largest=node.string("mode", "avg").lower() == "max",
     )
-    if len(workload.data) == 4 and workload.data[1] >= REGION_LANES:
-        pixels = workload.data[0] * math.prod(workload.data[2:])
-        often = pixels <= _OFTEN * workload.regions * math.prod(workload.bins)
-        workload = replace(workload, channels_last=often)
     if len(workload.data) != 4 or node.shape(1) != (workload.regions, 4):
         raise ValueError(f"its regions {list(node.shape(1))} do not fit its data")
     if node.shape(2) != (workload.regions,):
         raise ValueError(f"its batch_indices {list(node.shape(2))} do not fit its regions")
+    count, channels, *extents = workload.data
+    often = count * math.prod(extents) <= _OFTEN * workload.regions * math.prod(workload.bins)
+    workload = replace(workload, channels_last=often and channels >= REGION_LANES)
     margin = _FAR_MARGIN if samples else _MARGIN
     corners = _corners(node, numbers(node, regions, 0.0), scale, margin)
     return workload, [data, corners, within(node, images, workload.data[0])]
