@@ -87,7 +87,7 @@ format: $(VENV)/.test ## format the sources
 
 docs: $(VENV)/.test ## write docs/cli.md and docs/passes.md
 	$(BIN)/python -m tests.neocpu.cli.help_page
-	$(BIN)/python -m tests.neocpu.passes.rules.rules_page
+	$(BIN)/python -m tests.neocpu.graph.rules.rules_page
 
 pages: $(VENV)/.test ## write docs/pages and docs/page.png, the pages that documents link to: minutes on a quiet machine
 	$(BIN)/python -m tests.pages

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from neocpu.building.fat_file import combine
-    from neocpu.compiled_module import CompiledModule
-    from neocpu.compiler import compile, tune
-    from neocpu.custom_operators.custom_operator import CustomOperator
-    from neocpu.custom_operators.registry import register_operator
-    from neocpu.fat_compilation import compile_fat
+    from neocpu.compilation.compile_fat import compile_fat
+    from neocpu.compilation.compiled_module import CompiledModule
+    from neocpu.compilation.compiler import compile, tune
     from neocpu.foundation.errors import *
-    from neocpu.processing import Processing
+    from neocpu.frontend.processing.processing import Processing
+    from neocpu.ir.custom_operators.custom_operator import CustomOperator
+    from neocpu.ir.custom_operators.registry import register_operator
     from neocpu.quantiser.compile_calibrated import compile_calibrated
     from neocpu.quantiser.quantise import quantize
     from neocpu.quantiser.quantise_options import QuantiseOptions
@@ -76,16 +76,16 @@ __all__ = [
 
 # Imported on first use: running a compiled model must not import the compiler.
 _HOMES = {
-    "CompiledModule": "neocpu.compiled_module",
+    "CompiledModule": "neocpu.compilation.compiled_module",
     "combine": "neocpu.building.fat_file",
-    "compile": "neocpu.compiler",
-    "tune": "neocpu.compiler",
-    "compile_fat": "neocpu.fat_compilation",
+    "compile": "neocpu.compilation.compiler",
+    "tune": "neocpu.compilation.compiler",
+    "compile_fat": "neocpu.compilation.compile_fat",
     "compile_calibrated": "neocpu.quantiser.compile_calibrated",
-    "CustomOperator": "neocpu.custom_operators.custom_operator",
-    "register_operator": "neocpu.custom_operators.registry",
+    "CustomOperator": "neocpu.ir.custom_operators.custom_operator",
+    "register_operator": "neocpu.ir.custom_operators.registry",
     "quantize": "neocpu.quantiser.quantise",
-    "Processing": "neocpu.processing",
+    "Processing": "neocpu.frontend.processing.processing",
     "QuantiseOptions": "neocpu.quantiser.quantise_options",
     "Module": "neocpu.runtime.module",
     "ThreadPool": "neocpu.runtime.thread_pool",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from neocpu.relax_utils import bindings, op_name
+from neocpu.ir.expressions import op_name
+from neocpu.ir.uses import bindings
 
 
 def op_counts(mod: tvm.IRModule) -> dict[str, int]:

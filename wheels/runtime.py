@@ -40,7 +40,7 @@ FOLDERS: Final[Mapping[str, Path]] = {
     for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()
 }
 
-WHOLE: Final = ("neocpu.runtime", "neocpu.batch", "neocpu.serving", "neocpu.bundle")
+WHOLE: Final = ("neocpu.runtime", "neocpu.batch", "neocpu.serving", "neocpu.runtime.bundle")
 """Packages of which every module is shipped."""
 COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor", "completion")
 """Commands of ``neocpu`` that need no compiler."""

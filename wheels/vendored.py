@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-FOLDER: Final = Path(__file__).parents[1] / "neocpu/report_pages/assets/vendor"
+FOLDER: Final = Path(__file__).parents[1] / "neocpu/plan/pages/assets/vendor"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import numpy as np
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import from_bits, holds
 from neocpu.foundation.errors import MissingPackageError, UsageError, did_you_mean
-from neocpu.pictures.picture_files import decode_picture, fit_pixels
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.inputs import describe
-from neocpu.tensor_spec import TensorSpec
+from neocpu.runtime.pictures.picture_files import decode_picture, fit_pixels
 
 Column: TypeAlias = np.ndarray[Any, Any]
 """One element, or one array, for each row."""

@@ -12,13 +12,13 @@ import numpy as np
 
 from neocpu.batch.columns import Column, InputColumn, OutputColumn
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_names, describe
 from neocpu.runtime.module import load
 from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.runtime.unpicklable import Unpicklable
-from neocpu.tensor_spec import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import Call
 
-from neocpu.planning.operators.norm_calls import TAKES_ELEMENTWISE
-from neocpu.relax_utils import OPAQUE, constant_value, dtype_of, static_shape
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import OPAQUE, dtype_of, static_shape
+from neocpu.ir.norm_calls import TAKES_ELEMENTWISE
 from neocpu.schedules.operators.indexing.lookup import lower_take
 from neocpu.schedules.operators.quantised.quantise import dequantise, quantise
 from neocpu.schedules.operators.select import SELECT, select

@@ -29,7 +29,7 @@ from tvm.ir import Var
 from tvm.target import codegen
 
 from neocpu.foundation.file_cache import FileCache
-from neocpu.passes.recipes import RECIPE
+from neocpu.lowering.recipes import RECIPE
 from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
 from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -51,9 +51,11 @@ _GENERATING: Final = (
     "neocpu.foundation",
     "neocpu.schedules",
     "neocpu.tuning_db",
-    "neocpu.network_tuning",
+    "neocpu.compilation.network_tuning",
+    "neocpu.ir",
     "neocpu.planning",
-    "neocpu.passes",
+    "neocpu.graph",
+    "neocpu.lowering",
     "neocpu.building",
 )
 """Packages and modules whose sources decide what code a kernel becomes, and what is known of it."""

@@ -22,15 +22,16 @@ from neocpu.building.program import Program, program_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
 from neocpu.foundation.machines import MACHINES
-from neocpu.passes.join_reshapes import join_reshapes
-from neocpu.passes.lift_constants import lift_constants
-from neocpu.passes.memory.launching import launch_together
-from neocpu.passes.memory.plan_memory import Steps, plan_memory
-from neocpu.passes.settle_loops import settle_loops
-from neocpu.passes.values.fused_names import with_names
-from neocpu.passes.values.held_values import HeldPlace
-from neocpu.passes.view_results import view_results
-from neocpu.relax_utils import bindings, is_op
+from neocpu.ir.expressions import is_op
+from neocpu.ir.uses import bindings
+from neocpu.lowering.hoist_loops import settle_loops
+from neocpu.lowering.lift_constants import lift_constants
+from neocpu.lowering.memory.launching import launch_together
+from neocpu.lowering.memory.plan_memory import Steps, plan_memory
+from neocpu.lowering.merge_fused_reshapes import join_reshapes
+from neocpu.lowering.values.fused_names import with_names
+from neocpu.lowering.values.held_values import HeldPlace
+from neocpu.lowering.view_results import view_results
 from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS, piece_of, worthwhile_tasks

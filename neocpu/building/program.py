@@ -13,8 +13,9 @@ from tvm.ir import Call, GlobalVar, Var
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.passes.memory.plan_memory import PlannedModule
-from neocpu.relax_utils import Expr, bindings, is_op
+from neocpu.ir.expressions import Expr, is_op
+from neocpu.ir.uses import bindings
+from neocpu.lowering.memory.plan_memory import PlannedModule
 from neocpu.runtime.header import MAX_REPEATS
 from neocpu.runtime.header_parts import Launch, Repeat, times_of_calls
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
-from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
-    from neocpu.bundle.write_bundle import Bundle
+    from neocpu.runtime.bundle.write_bundle import Bundle
 
 EPILOG = """\b
 Examples:
@@ -40,7 +40,7 @@ Examples:
 @options.common
 def command(terminal: Terminal, artifact: Path, folder: Path, static: bool, force: bool) -> None:
     """Write ARTIFACT with C source and a header that run it without Python."""
-    from neocpu.bundle.write_bundle import write_bundle
+    from neocpu.runtime.bundle.write_bundle import write_bundle
 
     bundle = write_bundle(artifact, folder, static=static, replace=force)
     document = {

@@ -9,12 +9,12 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.cli.plans.page_file import check_page_file, write_page_file
-from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely
-from neocpu.input_shapes import Given
+from neocpu.foundation.terminal import Terminal
+from neocpu.frontend.shapes.input_shapes import Given
+from neocpu.plan.text.page_file import check_page_file, write_page_file
 
 EPILOG = """\b
 Examples:
@@ -64,11 +64,15 @@ def command(
     check_page_file(html, (model, artifact, inputs))
     import_tvm()
     from neocpu.cli.array_files.arrays import read_archive
-    from neocpu.cli.plans.divergence_text import show_divergence
-    from neocpu.divergence.compare import ComparisonInputs, compare_artifacts, compare_with_model
-    from neocpu.divergence.reference_tensors import is_artifact
-    from neocpu.input_shapes import InputShapes
+    from neocpu.frontend.shapes.input_shapes import InputShapes
+    from neocpu.plan.text.divergence_text import show_divergence
     from neocpu.runtime.artifact import read_header
+    from neocpu.verification.divergence.compare import (
+        ComparisonInputs,
+        compare_artifacts,
+        compare_with_model,
+    )
+    from neocpu.verification.divergence.reference_tensors import is_artifact
 
     if is_artifact(model) and not is_artifact(artifact) and artifact.suffix == ".onnx":
         raise UsageError(f"the model comes first: neocpu compare {artifact} {model}")
@@ -92,7 +96,7 @@ def command(
             )
     document = found.to_json()
     if html is not None:
-        from neocpu.result_pages.divergence_page import divergence_page
+        from neocpu.plan.result_pages.divergence_page import divergence_page
 
         write_page_file(terminal, html, divergence_page(document))
     every = terminal.verbose > 0

@@ -14,12 +14,22 @@ from click.core import ParameterSource
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.parsing import shape_options
+from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.cli.plans import shape_options
-from neocpu.cli.plans.accuracy_option import accuracy
-from neocpu.cli.plans.artifact_text import computes_in, precision_text
-from neocpu.cli.plans.fat_table import show_shapes, show_variants
-from neocpu.cli.plans.plan_text import (
+from neocpu.cli.parsing.rule_options import rules
+from neocpu.cli.processing import processing_options
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import peak_memory
+from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVERS
+from neocpu.foundation.own_process import collect_rarely, wait_idly
+from neocpu.foundation.terminal import Terminal, echo, print_fields
+from neocpu.foundation.units import duration, plural, size
+from neocpu.plan.text.artifact_text import computes_in, precision_text
+from neocpu.plan.text.choice_fields import processing_fields
+from neocpu.plan.text.fat_table import show_shapes, show_variants
+from neocpu.plan.text.plan_text import (
     accuracy_text,
     calibration_fields,
     cost_sources,
@@ -29,25 +39,15 @@ from neocpu.cli.plans.plan_text import (
     sources_text,
     weights_text,
 )
-from neocpu.cli.plans.rule_options import rules
-from neocpu.cli.plans.tuning_summary import (
+from neocpu.plan.text.tuning_summary import (
     bfloat16_hint,
     show_summary,
     tuning_document,
     weights_hint,
 )
-from neocpu.cli.processing import processing_options
-from neocpu.cli.processing.processing_options import processing_fields
-from neocpu.cli.terminal import Terminal, echo, print_fields
-from neocpu.foundation.errors import UsageError
-from neocpu.foundation.host import peak_memory
-from neocpu.foundation.import_tvm import import_tvm
-from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVERS
-from neocpu.foundation.own_process import collect_rarely, wait_idly
-from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
-    from neocpu.compiled_module import CompiledModule
+    from neocpu.compilation.compiled_module import CompiledModule
     from neocpu.runtime.header import ArtifactHeader
 
 

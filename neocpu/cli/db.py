@@ -15,11 +15,11 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
 from neocpu.cli.parsing.groups import Group
-from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import DatabaseError
 from neocpu.foundation.files import refuse_overwriting
+from neocpu.foundation.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import plural, size
-from neocpu.input_shapes import InputShapes
+from neocpu.frontend.shapes.input_shapes import InputShapes
 
 if TYPE_CHECKING:
     from neocpu.tuning_db.merge import MergedFile
@@ -336,7 +336,7 @@ def _print_records(records: Sequence[Record]) -> None:
 def _workloads(
     models: Sequence[str], shapes: InputShapes, records: Iterable[Record]
 ) -> frozenset[Workload]:
-    from neocpu.read_model import workloads
+    from neocpu.compilation.read_model import workloads
     from neocpu.tuning_db.nearest import cpu_target
 
     # A network's feature maps have other layouts where vectors are wider.

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plans.artifact_text import packing_fields
-from neocpu.cli.plans.launch_table import with_launches
-from neocpu.cli.plans.plan_comparison import explain_change
-from neocpu.cli.plans.plan_page import write_page
-from neocpu.cli.plans.plan_screen import show_plan, showing_plan_of
-from neocpu.cli.plans.plan_text import call_fields
-from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.terminal import Terminal
+from neocpu.plan.text.artifact_text import packing_fields
+from neocpu.plan.text.launch_table import with_launches
+from neocpu.plan.text.plan_comparison import explain_change
+from neocpu.plan.text.plan_page import write_page
+from neocpu.plan.text.plan_screen import show_plan, showing_plan_of
+from neocpu.plan.text.plan_text import call_fields
 
 if TYPE_CHECKING:
-    from neocpu.input_shapes import Given
+    from neocpu.frontend.shapes.input_shapes import Given
 
 EPILOG = """\b
 Examples:

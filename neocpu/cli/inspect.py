@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
-from neocpu.cli.plans.artifact_text import (
+from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.units import size
+from neocpu.plan.text.artifact_text import (
     computes_in,
     packing_fields,
     precision_text,
     signature_text,
 )
-from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
-from neocpu.foundation.progress import Progress, ProgressCallback
-from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
     from neocpu.runtime.artifact import ArtifactFile, Variant

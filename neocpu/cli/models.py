@@ -13,11 +13,11 @@ import click
 from neocpu.cli import options
 from neocpu.cli.parsing.groups import Group
 from neocpu.cli.parsing.model_arguments import complete_network
-from neocpu.cli.terminal import Terminal, echo, print_table
+from neocpu.foundation.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import size
 
 if TYPE_CHECKING:
-    from neocpu.models import ModelInfo
+    from neocpu.frontend.models import ModelInfo
 
 EPILOG = """\b
 Examples:
@@ -52,7 +52,7 @@ def command() -> None:
 @options.common
 def list_models(terminal: Terminal) -> None:
     """Show the built-in networks and the suites they are in."""
-    from neocpu.models import MODELS, SUITES
+    from neocpu.frontend.models import MODELS, SUITES
 
     infos = tuple(MODELS.values())
     document = {
@@ -103,8 +103,8 @@ def export(
     image: tuple[int, int] | None,
 ) -> None:
     """Write the built-in network NAME as an ONNX model."""
-    from neocpu import models
     from neocpu.foundation.files import replacing
+    from neocpu.frontend import models
 
     path = output if output is not None else Path(f"{name}.onnx")
     model = models.build(name, batch=batch, seed=seed, image=image)

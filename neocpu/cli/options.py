@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import did_you_mean
+from neocpu.foundation.terminal import Terminal
 from neocpu.foundation.units import parse_duration, parse_size
-from neocpu.input_shapes import Given, parse_given
+from neocpu.frontend.shapes.input_shapes import Given, parse_given
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

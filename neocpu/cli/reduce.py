@@ -11,13 +11,13 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName, operators
-from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely, wait_idly
+from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
-    from neocpu.input_shapes import Given
+    from neocpu.frontend.shapes.input_shapes import Given
 
 EPILOG = """\b
 Examples:
@@ -90,12 +90,12 @@ def command(
     from neocpu.cli.reduction.reduced_files import ReducedFiles
     from neocpu.foundation.files import check_destination
     from neocpu.foundation.progress import Progress
-    from neocpu.frontend.shapes import real_inputs, tensor_spec
-    from neocpu.reduction.checks import parse_check
-    from neocpu.reduction.reduce_model import reduce_model
-    from neocpu.reduction.static_model import static_model
-    from neocpu.reduction.whole_graph import WholeGraph
-    from neocpu.tensor_spec import random_inputs
+    from neocpu.foundation.tensor_spec import random_inputs
+    from neocpu.frontend.shapes.static_shapes import real_inputs, tensor_spec
+    from neocpu.verification.reduction.checks import parse_check
+    from neocpu.verification.reduction.reduce_model import reduce_model
+    from neocpu.verification.reduction.static_model import static_model
+    from neocpu.verification.reduction.whole_graph import WholeGraph
 
     asked = parse_check(check, write_archive)
     files = ReducedFiles(output or Path(f"{Path(model).stem}.reduced.onnx"))

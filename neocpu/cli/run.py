@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import duration
 
 if TYPE_CHECKING:
     from neocpu.cli.array_files.arrays import AnyArray
-    from neocpu.input_shapes import Given
+    from neocpu.foundation.tensor_spec import TensorSpec
+    from neocpu.frontend.shapes.input_shapes import Given
     from neocpu.runtime.module import Module
     from neocpu.runtime.thread_pool import Threads
-    from neocpu.tensor_spec import TensorSpec
 
 TOP = 5
 
@@ -81,9 +81,9 @@ def command(
     from neocpu.cli.array_files.arrays import write_archive
     from neocpu.cli.array_files.chosen_inputs import chosen_inputs, read_inputs
     from neocpu.foundation.files import check_destination
+    from neocpu.foundation.tensor_spec import random_inputs
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
-    from neocpu.tensor_spec import random_inputs
 
     choices = chosen_inputs(read_header(artifact), shapes)
     read = (artifact, inputs, *named, *(text.partition("=")[2] for text in named))

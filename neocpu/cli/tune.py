@@ -12,17 +12,17 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.parsing.networks import with_suite
-from neocpu.cli.plans.accuracy_option import accuracy
-from neocpu.cli.plans.page_file import check_page_file, write_page_file
-from neocpu.cli.plans.plan_text import scheme_text
-from neocpu.cli.plans.tuning_summary import show_summary, tuning_document
-from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely
+from neocpu.foundation.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import plural
+from neocpu.plan.text.page_file import check_page_file, write_page_file
+from neocpu.plan.text.plan_text import scheme_text
+from neocpu.plan.text.tuning_summary import show_summary, tuning_document
 
 if TYPE_CHECKING:
     from neocpu.foundation.option_words import AccuracyName, StrategyName
@@ -191,7 +191,7 @@ def _page_if_interrupted(
 def _write_page(
     terminal: Terminal, html: Path | None, title: str, report: Mapping[str, Any]
 ) -> None:
-    from neocpu.result_pages.tuning_page import tuning_page
+    from neocpu.plan.result_pages.tuning_page import tuning_page
 
     if html is not None:
         write_page_file(terminal, html, tuning_page(title, report, scheme_text))

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx import helper
 from onnxscript.optimizer._constant_folding import FoldConstantsPass, Replacement
 
-from neocpu.numpy_operators.table import evaluator_of_nodes
+from neocpu.frontend.numpy_operators.table import evaluator_of_nodes
 
 _UNLIMITED = 2**62
 

@@ -17,10 +17,9 @@ from tvm import relax
 from tvm.error import InternalError
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from neocpu.custom_operators.lowering import attributes_of, call_operator
-from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.control_flow.flatten import REWRITTEN
 from neocpu.frontend.converters.convert_rows import ROW_CONVERTERS
 from neocpu.frontend.converters.node import Node
@@ -29,7 +28,7 @@ from neocpu.frontend.expansions.expand import WRITTEN_OUT
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN
-from neocpu.frontend.shapes import static_dims
+from neocpu.frontend.shapes.static_shapes import static_dims
 from neocpu.frontend.source import first_line
 from neocpu.frontend.subgraphs import all_nodes
 from neocpu.frontend.unsupported import (
@@ -40,8 +39,9 @@ from neocpu.frontend.unsupported import (
     refuse_unsupported,
 )
 from neocpu.frontend.words import refuse_unknown_words
-from neocpu.passes.values.held_values import RENAMED
-from neocpu.tensor_spec import TensorSpec
+from neocpu.ir.custom_operators.lowering import attributes_of, call_operator
+from neocpu.ir.custom_operators.registry import find_operator
+from neocpu.ir.model_names import RENAMED
 
 # TVM's importer knows these, but what they compute has a shape only the data decides, which a
 # statically planned module cannot hold.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import onnx
 
-from neocpu.processing import NO_PROCESSING, Processing
-from neocpu.tensor_spec import TensorSpec, group_rows
+from neocpu.foundation.tensor_spec import TensorSpec, group_rows
+from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import onnx
 
-from neocpu.array_digests import elements_digest
 from neocpu.frontend.checks.tensor_check import all_tensors
 from neocpu.frontend.subgraphs import model_nodes
+from neocpu.ir.array_digests import elements_digest
 
 MADE_OF: Final = "neocpu.made_of"
 """The key of a model's metadata under which it names the models that it was made of."""

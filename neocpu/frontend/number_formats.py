@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.checks.tensor_check import all_tensors
-from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.shapes.static_shapes import real_inputs
 from neocpu.frontend.subgraphs import all_names, all_nodes
 
 _HALVES: Final = (TensorProto.FLOAT16, TensorProto.BFLOAT16)

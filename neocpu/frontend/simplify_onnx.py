@@ -1,7 +1,7 @@
 """Raise the opset, inline functions, fold constants and drop what has no effect.
 
 Folding, dead code, identities and common subexpressions are onnxscript's and onnx_ir's, ONNX's own
-optimizer: they never copy weights. Values are those of `neocpu.numpy_operators`. (onnxslim
+optimizer: they never copy weights. Values are those of `neocpu.frontend.numpy_operators`. (onnxslim
 folds through ONNX Runtime, which is no dependency of ours, and silently folds nothing without it.)
 """
 
@@ -25,16 +25,16 @@ from neocpu.frontend.checks.model_limits import FoldingBudget
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
-from neocpu.frontend.custom_shapes import declare, infer_custom
 from neocpu.frontend.expansions.expand import expand_operators
-from neocpu.frontend.extents import known_shapes, refuse_kernels
 from neocpu.frontend.foldable import is_foldable
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset, without_functions
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.rewrites import absorb_pads, state_resized
 from neocpu.frontend.rows.replace_loops import replace_loops
-from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.shapes.custom_shapes import declare, infer_custom
+from neocpu.frontend.shapes.extents import known_shapes, refuse_kernels
+from neocpu.frontend.shapes.static_shapes import real_inputs
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, refuse_missing_inputs
 from neocpu.frontend.weightless_model import Skeleton, strip_weights

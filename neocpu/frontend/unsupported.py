@@ -7,11 +7,11 @@ from itertools import zip_longest
 
 import onnx
 
-from neocpu.custom_operators.registry import find_operator
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain
 from neocpu.frontend.operator_hints import hint
 from neocpu.frontend.subgraphs import called_operators
+from neocpu.ir.custom_operators.registry import find_operator
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 #: Of nodes that are put into a model after it was read, and that no file may have; as are those of

@@ -10,9 +10,9 @@ import onnx
 from onnx.backend.base import Backend
 
 from neocpu.foundation.errors import UsageError
-from neocpu.frontend.shapes import fix_inputs
+from neocpu.frontend.shapes.static_shapes import fix_inputs
+from neocpu.frontend.shapes.structural_inputs import structural_inputs
 from neocpu.frontend.source import read_model
-from neocpu.frontend.structural_inputs import structural_inputs
 from neocpu.onnx_backend.prepared_model import PreparedModel
 from neocpu.onnx_backend.specialise import AnyArray
 

@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
+from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 from neocpu.frontend.weightless_model import strip_weights
 from neocpu.onnx_backend.specialise import AnyArray

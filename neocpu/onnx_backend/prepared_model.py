@@ -9,10 +9,10 @@ from typing import Any, Final
 import onnx
 from onnx.backend.base import BackendRep
 
-from neocpu.compiler import compile as compile_model
+from neocpu.compilation.compiler import compile as compile_model
 from neocpu.foundation.errors import NeoCPUError, UsageError
-from neocpu.frontend.shapes import real_inputs
-from neocpu.frontend.structural_inputs import structural_inputs
+from neocpu.frontend.shapes.static_shapes import real_inputs
+from neocpu.frontend.shapes.structural_inputs import structural_inputs
 from neocpu.onnx_backend.narrow_numbers import as_bits, from_bits, hold_as_bits
 from neocpu.onnx_backend.sequences import give_tensors, has_lists, put_together, take_apart
 from neocpu.onnx_backend.specialise import AnyArray, empty_outputs, specialise, take_outputs

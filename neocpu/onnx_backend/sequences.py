@@ -15,7 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from neocpu.foundation.errors import UsageError
-from neocpu.frontend.shapes import real_inputs, set_dims, static_dims
+from neocpu.frontend.shapes.static_shapes import real_inputs, set_dims, static_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.onnx_backend.specialise import AnyArray
 

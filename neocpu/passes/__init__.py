@@ -1,1 +1,1 @@
-"""Relax passes, one per file. `neocpu.passes.simplify_relax` runs the target-independent ones."""
+"""Relax passes, one per file. `neocpu.graph.simplify` runs the target-independent ones."""

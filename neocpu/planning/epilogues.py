@@ -13,9 +13,10 @@ from typing import Any
 
 from tvm.ir import Var
 
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import Expr, dtype_of, is_op, op_name, static_shape
 from neocpu.planning.quantised.grids import Grid, grid_of, quantised_by
 from neocpu.planning.quantised.quantised_steps import Step
-from neocpu.relax_utils import Expr, constant_value, dtype_of, is_op, op_name, static_shape
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL, STEP_KINDS, TENSOR, find_kind
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 

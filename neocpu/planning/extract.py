@@ -12,6 +12,15 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Var
 
+from neocpu.ir.constants import Array, constant_value
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op, static_shape
+from neocpu.ir.frame_calls import (
+    CONVOLUTION,
+    folded_stored_weights,
+    folded_weights,
+)
+from neocpu.ir.stored_weights import StoredWeights, stored_weights, weight_values
+from neocpu.ir.uses import bindings, consumers, definitions, used_vars
 from neocpu.planning.epilogues import Epilogue, match_epilogue
 from neocpu.planning.network import Network
 from neocpu.planning.operators.attention.channel_gate_op import with_channel_gates
@@ -22,11 +31,6 @@ from neocpu.planning.operators.dense_op import (
     StoredRows,
     dense_workload,
     with_stored_weights,
-)
-from neocpu.planning.operators.frame_calls import (
-    CONVOLUTION,
-    folded_stored_weights,
-    folded_weights,
 )
 from neocpu.planning.operators.gate_op import with_gates
 from neocpu.planning.operators.kinds import KINDS
@@ -41,21 +45,7 @@ from neocpu.planning.quantised.quantised_steps import (
     split,
     stored_form,
 )
-from neocpu.planning.stored_weights import StoredWeights, stored_weights, weight_values
 from neocpu.planning.tokens import find_tokens
-from neocpu.relax_utils import (
-    Array,
-    Expr,
-    bindings,
-    constant_value,
-    consumers,
-    definitions,
-    dtype_of,
-    feature_map_shape,
-    is_op,
-    static_shape,
-    used_vars,
-)
 from neocpu.schedules.operators.dense import DenseWorkload
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
@@ -66,7 +56,7 @@ def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
     Parameters
     ----------
     mod : tvm.IRModule
-        As `neocpu.passes.simplify_relax.simplify` returns it.
+        As `neocpu.graph.simplify.simplify` returns it.
     prologues : bool
         Whether 1x1 convolutions may take elementwise operators in front of them.
     """

@@ -13,8 +13,8 @@ from typing import Any
 
 from tvm.ir import Var
 
+from neocpu.ir.expressions import Expr, is_op, static_shape
 from neocpu.planning.epilogues import MAX_STEPS, match_step
-from neocpu.relax_utils import Expr, is_op, static_shape
 from neocpu.schedules.vocabulary.steps import STEP_KINDS
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 

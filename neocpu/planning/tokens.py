@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from tvm.ir import Var
 
-from neocpu.planning.operators.layout_op import Function, Shape4
-from neocpu.planning.views import read_within, seen
-from neocpu.relax_utils import Expr, feature_map_shape, static_shape
+from neocpu.ir.expressions import Expr, feature_map_shape, static_shape
+from neocpu.ir.views import seen
+from neocpu.planning.operators.layout_op import Function, Shape4, read_within
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.strided_view import StridedView

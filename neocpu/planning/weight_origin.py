@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from neocpu.array_digests import ArrayDigests
+from neocpu.ir.array_digests import ArrayDigests
 from neocpu.schedules.convolutions.weight_kernels import PackedWeights
 from neocpu.schedules.vocabulary.layout import KernelLayout, WeightLayout
 

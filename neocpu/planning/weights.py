@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import Expr
+from neocpu.ir.stored_weights import stored_weights
+from neocpu.ir.uses import bindings
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_op import DenseOp
-from neocpu.planning.stored_weights import stored_weights
-from neocpu.relax_utils import Expr, bindings, constant_value
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL

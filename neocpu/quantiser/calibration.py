@@ -17,11 +17,11 @@ from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.foundation.errors import MissingFileError, UsageError
 from neocpu.foundation.foreign_code import foreign_code, told
 from neocpu.foundation.plain_text import shortened
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.observation import Feeds, require_finite
 from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
 from neocpu.quantiser.stored_arrays import StoredArray, StoredArrays
-from neocpu.tensor_spec import TensorSpec
 
 Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
 """A path as the command line takes it, an array of samples, arrays by input, or samples."""

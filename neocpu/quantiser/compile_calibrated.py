@@ -11,16 +11,19 @@ from typing import Any, Final, Unpack
 
 import onnx
 
-from neocpu.compile_each import compile_each, tune_together
-from neocpu.compile_options import CompileOptions, CompileSettings, Member
-from neocpu.compiled_module import CompiledModule
+from neocpu.compilation.compile_each import compile_each, tune_together
+from neocpu.compilation.compile_options import CompileOptions, CompileSettings, Member
+from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.read_model import ModelLike, load_for_import
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.option_words import PrecisionName
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
-from neocpu.input_shapes import NO_SHAPES
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend.processing.processing import Processing
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES
+from neocpu.plan.reports.calibration_report import CalibrationReport, IntegerLayer
 from neocpu.planning.precision import Precision
-from neocpu.processing import Processing
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
 from neocpu.quantiser.comparison import Comparison, compare_models
@@ -35,10 +38,7 @@ from neocpu.quantiser.mixed_precision import (
 from neocpu.quantiser.observation import Samples, VisibleModel, visible
 from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.quantise_options import QuantiseOptions
-from neocpu.read_model import ModelLike, load_for_import
-from neocpu.reports.calibration_report import CalibrationReport, IntegerLayer
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
-from neocpu.tensor_spec import random_inputs
 
 DEFAULT_MAX_ERROR: Final = 0.1
 """Norm-wise, of outputs: 20 dB. Classifiers then agree with float32 on 98 to 99 of 100 pictures."""

@@ -25,17 +25,17 @@ from onnxscript.rewriter.rules.common import (
 )
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_identity import remember
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.opsets.opset_raising import named
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.rows.bound_rows import row_values
-from neocpu.frontend.shapes import static_dims
+from neocpu.frontend.shapes.static_shapes import static_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import OWN_DOMAIN
 from neocpu.quantiser.histogram import Array
-from neocpu.tensor_spec import TensorSpec
 
 KEEPING: Final = ("Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators whose results are among the values of what they read."""

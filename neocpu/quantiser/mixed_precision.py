@@ -15,17 +15,17 @@ from typing import Final
 
 import onnx
 
-from neocpu.compile_each import plan_only
-from neocpu.compile_options import CompileOptions
+from neocpu.compilation.compile_each import plan_only
+from neocpu.compilation.compile_options import CompileOptions
 from neocpu.foundation.progress import Progress, ProgressCallback
-from neocpu.input_shapes import NO_SHAPES
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES
+from neocpu.plan.reports.calibration_report import IntegerLayer
+from neocpu.plan.reports.plan_report import PlanReport
 from neocpu.planning.operators.operator_report import OperatorReport
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated
 from neocpu.quantiser.observation import Samples
 from neocpu.quantiser.sensitivity import laboratory_of
-from neocpu.reports.calibration_report import IntegerLayer
-from neocpu.reports.plan_report import PlanReport
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_ROUNDS: Final = 4

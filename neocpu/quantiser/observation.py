@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from neocpu.compiler import compile as compile_model
+from neocpu.compilation.compiler import compile as compile_model
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.quantiser.histogram import Array, Distribution, Histogram

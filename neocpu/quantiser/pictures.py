@@ -12,10 +12,10 @@ import numpy as np
 from neocpu.foundation.errors import MissingPackageError, UsageError
 from neocpu.foundation.files import read_file
 from neocpu.foundation.option_words import FITS, Fit
-from neocpu.pictures.picture_bounds import MAX_BYTES
-from neocpu.pictures.picture_files import FORMATS, read_sized
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.quantiser.histogram import Array
-from neocpu.tensor_spec import TensorSpec
+from neocpu.runtime.pictures.picture_bounds import MAX_BYTES
+from neocpu.runtime.pictures.picture_files import FORMATS, read_sized
 
 SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 

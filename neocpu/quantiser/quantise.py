@@ -9,9 +9,10 @@ from pathlib import Path
 
 import onnx
 
+from neocpu.compilation.read_model import ModelLike, load_for_import
 from neocpu.foundation.files import replacing
 from neocpu.foundation.progress import ProgressCallback, silent
-from neocpu.input_shapes import InputShapes
+from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
 from neocpu.quantiser.comparison import Comparison, compare_models
@@ -26,7 +27,6 @@ from neocpu.quantiser.quantisation_report import (
     constant_notes,
 )
 from neocpu.quantiser.quantise_options import QuantiseOptions
-from neocpu.read_model import ModelLike, load_for_import
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.compiler import compile as compile_model
+from neocpu.compilation.compiler import compile as compile_model
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.quantiser.float_graph import FloatGraph, Layer
 from neocpu.quantiser.histogram import Array, Distribution

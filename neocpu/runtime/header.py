@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import MAX_THREADS as MAX_THREADS
+from neocpu.foundation.tensor_spec import TensorSpec, group_rows, shapes_text
 from neocpu.foundation.units import plural, size
 from neocpu.runtime.header_parts import Call, Launch, Placement, Prologue, Repeat, Slice
 from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
-from neocpu.tensor_spec import TensorSpec, group_rows, shapes_text
 
 FORMAT: Final = 7
 """Version of layout and header: raised when an older runtime could not read a newer file."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from neocpu.foundation.plain_text import shortened
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
-from neocpu.tensor_spec import TensorSpec
 
 SHOWN: Final = 6
 """Inputs or outputs that are shown: with all else, they fit on a screen of 24 lines."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import NAME, holds
 from neocpu.foundation.errors import ArgumentTypeError, UsageError, did_you_mean
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.signatures import Signature, SignatureSet
-from neocpu.tensor_spec import TensorSpec
 
 _HOST_DEVICES: Final = (1, 3, 11)
 """DLPack's devices whose memory the CPU reads: its own, and pinned for CUDA and ROCm."""

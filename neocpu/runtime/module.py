@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
 from neocpu.runtime.array_types import AnyArray, ArrayLike
 from neocpu.runtime.header import ArtifactHeader
@@ -17,7 +18,6 @@ from neocpu.runtime.outputs import check_named_out, check_positional_out
 from neocpu.runtime.session import Source, open_session
 from neocpu.runtime.thread_pool import ThreadPool, Threads
 from neocpu.runtime.unpicklable import Unpicklable
-from neocpu.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -15,9 +15,9 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.inputs import check_kind
-from neocpu.tensor_spec import TensorSpec
 
 MAGIC: Final = b"\x93NUMPY"
 MAX_HEADER: Final = 1 << 14

@@ -9,10 +9,10 @@ import numpy as np
 
 from neocpu.foundation.bfloat16 import holds
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.inputs import check_names, describe
-from neocpu.tensor_spec import TensorSpec
 
 
 def check_positional_out(specs: Sequence[TensorSpec], out: Any) -> list[AnyArray]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.binding import (
@@ -27,7 +28,6 @@ from neocpu.runtime.binding import (
 from neocpu.runtime.guarding import is_guarded
 from neocpu.runtime.signatures import Signature, SignatureSet
 from neocpu.runtime.thread_pool import ThreadPool
-from neocpu.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
     from neocpu.runtime.guarding.kernel_calls import Interception

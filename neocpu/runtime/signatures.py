@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.array_types import AnyArray
-from neocpu.tensor_spec import TensorSpec, shapes_text
 
 SHOWN = 16
 """Signatures that a message lists."""

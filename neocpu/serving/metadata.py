@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.datatypes import DATATYPES
-from neocpu.tensor_spec import TensorSpec
 
 PLATFORM = "neocpu"
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from neocpu import Module, load
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.batches.batched_plans import any_rows, batches_of, check_apart
 from neocpu.serving.batches.batching import Batcher, Batching
@@ -32,7 +33,6 @@ from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import values_at_most
 from neocpu.serving.response import binary_bytes
 from neocpu.serving.tensors import json_bytes_at_most
-from neocpu.tensor_spec import TensorSpec
 
 WARMUP_CALLS: Final = 3
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from neocpu.pictures.picture_files import decode_picture
+from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.pictures.picture_files import decode_picture
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.refusals import EncodingError, RequestError
 from neocpu.serving.tensors import brief
-from neocpu.tensor_spec import TensorSpec
 
 BYTES: Final = "BYTES"
 """The protocol's datatype of elements that are any bytes: of an encoded picture here."""
@@ -76,7 +76,7 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
 
 
 def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> AnyArray:
-    """Return pictures as an input takes them: see `neocpu.pictures.picture_files.decode_picture`.
+    """Return pictures as an input takes them, by `picture_files.decode_picture`.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from neocpu.foundation.errors import did_you_mean
+from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.signatures import SHOWN, Signature
 from neocpu.serving.datatypes import AnyArray
 from neocpu.serving.pictures import (
@@ -32,7 +33,6 @@ from neocpu.serving.tensors import (
     from_json,
     json_values_at_most,
 )
-from neocpu.tensor_spec import TensorSpec, shapes_text
 
 
 @dataclass(frozen=True, slots=True)

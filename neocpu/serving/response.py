@@ -11,10 +11,10 @@ import numpy as np
 import orjson
 
 from neocpu.foundation.bfloat16 import NAME, from_bits
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.refusals import NotFiniteError
 from neocpu.serving.request import InferRequest, RequestedOutput
-from neocpu.tensor_spec import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from neocpu.foundation.bfloat16 import NAME, from_bits, round_to_bits
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.serving.datatypes import DATATYPES, AnyArray, wire_dtype
 from neocpu.serving.refusals import RequestError
-from neocpu.tensor_spec import TensorSpec
 
 JSON_BYTES: Final = 32
 """What a number takes in JSON at most: 17 digits, signs, exponent, separators."""

@@ -10,8 +10,8 @@ from emulator import X86_QEMU, arm, emulate, run_modules
 from small_model import IMAGE, small_model
 
 import neocpu
-from neocpu.bundle.write_bundle import write_bundle
 from neocpu.foundation.errors import TargetError
+from neocpu.runtime.bundle.write_bundle import write_bundle
 
 PROGRAM = "neocpu_run"
 

@@ -9,11 +9,11 @@ from emulator import arm_python, x86_python
 from small_model import IMAGE, small_model
 
 import neocpu
-from neocpu import stages
+from neocpu import pipeline as stages
 from neocpu.foundation.errors import TargetError
-from neocpu.reference.runner import run_reference
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.verification.reference.runner import run_reference
 
 x86_64 = needs.machine("x86_64")
 TARGETS = {

@@ -7,8 +7,8 @@ import pytest
 from emulator import run_modules
 
 import neocpu
-from neocpu import models
-from neocpu.tensor_spec import random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend import models
 from tests.neocpu.quantised_models import network, quantised
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"

@@ -9,7 +9,7 @@ import stand_ins
 from document_blocks import Block, blocks, options
 
 import neocpu
-from neocpu.custom_operators import registry
+from neocpu.ir.custom_operators import registry
 
 DOCUMENT = "docs/models.md"
 

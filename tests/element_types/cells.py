@@ -16,7 +16,7 @@ from onnx import helper
 from onnx.backend.test.loader import load_model_tests
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 from tests.onnx_backend.suite import Broken, CheapBackend, Result
 
 Array = NDArray[Any]

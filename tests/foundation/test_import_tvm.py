@@ -61,7 +61,7 @@ def test_our_own_processes_do_without_pytorch_and_can_import_it_later(run):
     run(
         "-c",
         "from neocpu.foundation.import_tvm import import_tvm; import_tvm();"
-        "import sys, neocpu.compiler, tvm; assert 'torch' not in sys.modules;"
+        "import sys, neocpu.compilation.compiler, tvm; assert 'torch' not in sys.modules;"
         "assert tvm.runtime.disco is None;"
         + NOTHING_LIES_IN_WAIT
         + "import torch; assert torch.Tensor",
@@ -91,7 +91,7 @@ def test_a_program_of_others_compiles_beside_pytorch(run):
         "-c",
         "import neocpu.frontend;"
         + NOTHING_LIES_IN_WAIT
-        + "import neocpu.compiler; assert 'torch' in sys.modules;"
+        + "import neocpu.compilation.compiler; assert 'torch' in sys.modules;"
         + NOTHING_LIES_IN_WAIT,
     )
 
@@ -120,8 +120,8 @@ def test_the_compiler_does_not_wait_for_what_it_does_not_use(run):
     run(
         "-c",
         "from neocpu.foundation.import_tvm import import_tvm; import_tvm();"
-        "import sys, neocpu.compiler;"
-        "others = ('onnxscript', 'onnx.reference.ops', 'neocpu.reference.verification',"
-        "'tvm.backend.trn');"
+        "import sys, neocpu.compilation.compiler;"
+        "others = ('onnxscript', 'onnx.reference.ops', 'tvm.backend.trn',"
+        "'neocpu.verification.reference.verification');"
         "assert not [name for name in others if name in sys.modules]",
     )

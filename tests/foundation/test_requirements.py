@@ -162,7 +162,10 @@ def test_one_that_fits_but_is_broken_is_to_be_installed_again(run, tmp_path):
 def test_a_bug_is_none_of_packages():
     assert dependency_error(TypeError("unexpected keyword")) is None
     assert dependency_error(MemoryError()) is None
-    assert dependency_error(ImportError("cannot import name", name="neocpu.compiler")) is None
+    assert (
+        dependency_error(ImportError("cannot import name", name="neocpu.compilation.compiler"))
+        is None
+    )
     assert isinstance(dependency_error(ImportError(name="onnx")), DependencyError)
 
 

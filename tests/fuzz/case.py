@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from neocpu.frontend.shapes import real_inputs
+from neocpu.frontend.shapes.static_shapes import real_inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-from neocpu import models
+from neocpu.frontend import models
 from tests.fuzz.case import Case, fit_feeds
 from tests.fuzz.choices import Choices
 from tests.light_models import light_model

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from neocpu.frontend.shapes import fix_inputs
-from neocpu.passes.rules.table import RULES
+from neocpu.frontend.shapes.static_shapes import fix_inputs
+from neocpu.graph.table import RULES
 from tests.fuzz import (
     recipes_blocks,
     recipes_elementwise,

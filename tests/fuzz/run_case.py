@@ -13,11 +13,11 @@ from onnx import numpy_helper
 
 import neocpu
 from neocpu.foundation.errors import AccuracyError, ArtifactError, NeoCPUError
+from neocpu.foundation.tensor_spec import group_rows
 from neocpu.frontend.number_formats import widen_halves
-from neocpu.reference.comparison import compare
-from neocpu.reference.runner import run_reference
 from neocpu.schedules.vocabulary.target import host_target, missing_on_host, parse_target
-from neocpu.tensor_spec import group_rows
+from neocpu.verification.reference.comparison import compare
+from neocpu.verification.reference.runner import run_reference
 from tests.fuzz.case import Case, Outcome
 
 Arrays = Mapping[str, np.ndarray]

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 from tests.fuzz.case import Case
 from tests.fuzz.choices import Choices
 from tests.fuzz.generate import generate

@@ -71,7 +71,7 @@ def test_a_command_that_imports_others_later(run, tmp_path):
     names = ["neocpu", "torch", "tensorflow"]
     script = (
         "import runpy, sys; from neocpu.foundation.import_tvm import import_tvm; import_tvm();"
-        "import neocpu.compiler; assert 'torch' not in sys.modules;"
+        "import neocpu.compilation.compiler; assert 'torch' not in sys.modules;"
         f"sys.argv = [{str(PROGRAM)!r}, '.', *{names}];"
         "runpy.run_path(sys.argv[0], None, '__main__')"
     )

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from neocpu.building.link import write_artifact
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.tensor_spec import TensorSpec
 
 PLAIN = {"x86_64": "llvm -mcpu=x86-64", "aarch64": "llvm -mcpu=generic"}[os.uname().machine]
 """A target that every machine of this kind can run."""

@@ -14,8 +14,8 @@ import pytest
 import neocpu
 from neocpu.batch import Predictor, predictor
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.tensor_spec import Picture, TensorSpec
 from neocpu.runtime.signatures import Signature
-from neocpu.tensor_spec import Picture, TensorSpec
 
 Image = pytest.importorskip("PIL.Image")
 

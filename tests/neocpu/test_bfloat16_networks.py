@@ -12,16 +12,16 @@ import onnx
 import pytest
 
 import neocpu
+from neocpu.compilation.accuracy_fallback import verifier_of
+from neocpu.compilation.network_tuning import measured_schemes, open_store
+from neocpu.compilation.read_model import read_network
 from neocpu.foundation.errors import TargetError, UsageError
 from neocpu.foundation.instruction_sets import host_features
-from neocpu.frontend import load_model
-from neocpu.models import build
-from neocpu.network_tuning import measured_schemes, open_store
+from neocpu.frontend.load import load_model
+from neocpu.frontend.models import build
 from neocpu.planning.costs import CostModel
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.precision import Precision
-from neocpu.promises.descent import verifier_of
-from neocpu.read_model import read_network
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
 from neocpu.schedules.vocabulary.target import host_target, parse_target
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import neocpu
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.control_flow.control_flow_models import BRANCHES, WHILE_SMALL, parsed
 from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
 

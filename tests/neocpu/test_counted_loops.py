@@ -8,12 +8,12 @@ import pytest
 
 import neocpu
 from neocpu.bench.limits.roofline import work_of
-from neocpu.cli.plans.plan_text import loop_fields
-from neocpu.frontend import load_model
 from neocpu.frontend.control_flow import counted
-from neocpu.reference.runner import run_reference
+from neocpu.frontend.load import load_model
+from neocpu.plan.text.plan_text import loop_fields
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.guarding import GUARD_VARIABLE
+from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.control_flow.control_flow_models import parsed, scanning
 from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model
 

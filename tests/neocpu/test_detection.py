@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 
 CLASSES, ANCHORS, SIDE = 5, 6, 8
 BOXES = ANCHORS * SIDE * SIDE

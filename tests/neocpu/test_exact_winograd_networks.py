@@ -6,7 +6,7 @@ import pytest
 from onnxruntime.quantization import QuantType
 
 import neocpu
-from neocpu.cli.plans.plan_text import proof_fields
+from neocpu.plan.text.plan_text import proof_fields
 from neocpu.planning import weight_limit
 from tests.neocpu.quantised_models import image, quantised, wide_network
 

@@ -14,7 +14,7 @@ from onnx import TensorProto
 import neocpu
 from neocpu.foundation.bfloat16 import from_bits, round_to_bits
 from neocpu.foundation.errors import UsageError
-from neocpu.models import build
+from neocpu.frontend.models import build
 from tests.neocpu.half_models import DTYPES, halved, rounded_weights
 from tests.neocpu.quantised_models import SHAPE, image, network, run_onnxruntime
 

@@ -8,16 +8,16 @@ import pytest
 from onnx import helper, numpy_helper
 
 import neocpu
-from neocpu import models
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend import models
 from neocpu.frontend.load import load_model
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.planning.measured_costs import Measured
-from neocpu.reference.runner import run_reference
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, EVERY_TILE
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.tensor_spec import random_inputs
+from neocpu.verification.reference.runner import run_reference
 
 
 def with_statistics(model: onnx.ModelProto, variance: float, seed: int = 0) -> onnx.ModelProto:
@@ -95,7 +95,7 @@ def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, capl
             {s: 1e-3 / s.tile if isinstance(s, WinogradScheme) else 1e-2 for s in schemes}
         )
 
-    monkeypatch.setattr("neocpu.compile_each.measured_schemes", measured)
+    monkeypatch.setattr("neocpu.compilation.compile_each.measured_schemes", measured)
     with neocpu.compile(contested(logits=160), threads=1) as compiled:
         plan, found = compiled.plan, compiled.verification
     assert plan["missed"][0]["admission"] == EVERY_TILE.name

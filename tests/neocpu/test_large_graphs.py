@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
-from neocpu.tensor_spec import random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
 
 FLOAT = TensorProto.FLOAT
 SHAPE = [1, 4, 5, 5]

@@ -17,7 +17,7 @@ import pytest
 
 import neocpu
 from neocpu.building.parallel_codegen import OneAtATime
-from neocpu.models import MODELS, build
+from neocpu.frontend.models import MODELS, build
 from neocpu.quantiser.quantise import quantize
 from neocpu.schedules.estimates.shortcomings import is_register_tile, shortcomings
 from neocpu.schedules.estimates.work_count import count_work

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import neocpu
-from neocpu.models import MODELS, build
+from neocpu.frontend.models import MODELS, build
 
 RTOL, ATOL = 1e-3, 1e-4
 # Sides that the network's strides leave odd, neither square nor a power of two.

@@ -6,7 +6,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import neocpu
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

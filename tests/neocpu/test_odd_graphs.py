@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.tensor_spec import random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
 
 FLOAT = TensorProto.FLOAT
 VALUE = np.arange(6, dtype=np.float32).reshape(2, 3)

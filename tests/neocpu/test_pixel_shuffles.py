@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 import neocpu
-from neocpu.planning.operators.shuffle_op import MAX_PARTS
+from neocpu.ir.shuffle_calls import MAX_PARTS
 from tests.neocpu.frontend.differential import ints, make_model, random
 
 

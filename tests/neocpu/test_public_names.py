@@ -17,10 +17,10 @@ import pytest
 
 import neocpu
 from neocpu.cli.tune import command as tune_command
-from neocpu.compile_options import CompileOptions, CompileSettings
+from neocpu.compilation.compile_options import CompileOptions, CompileSettings
+from neocpu.compilation.network_tuning import STRATEGIES
 from neocpu.foundation import errors, option_words
 from neocpu.foundation.given_json import given_json
-from neocpu.network_tuning import STRATEGIES
 from neocpu.planning.optimisation_levels import OptLevel
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.quantise_options import AUTO

@@ -17,12 +17,12 @@ from server_process import ServerProcess
 from v2_requests import Connection, binary_tensor, body, tensor
 
 import neocpu
-from neocpu.bundle.write_bundle import write_bundle
 from neocpu.cli.main import main
 from neocpu.foundation.errors import UsageError
-from neocpu.tensor_spec import TensorSpec, random_inputs
-from tests.neocpu.bundle.conftest import build
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
+from neocpu.runtime.bundle.write_bundle import write_bundle
 from tests.neocpu.quantised_models import SHAPE, network, quantised
+from tests.neocpu.runtime.bundle.conftest import build
 
 
 @dataclass(frozen=True)

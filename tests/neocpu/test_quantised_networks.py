@@ -8,8 +8,8 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import neocpu
-from neocpu.cli.plans.plan_text import rounding_fields
 from neocpu.foundation.errors import UsageError
+from neocpu.plan.text.plan_text import rounding_fields
 from tests.neocpu.quantised_models import (
     image,
     last_step,

@@ -8,8 +8,9 @@ from onnx import helper
 from op_counts import op_counts
 
 import neocpu
-from neocpu.frontend import import_relax, load_model
-from neocpu.passes.simplify_relax import simplify
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
+from neocpu.graph.simplify import simplify
 from tests.neocpu.frontend.differential import make_model, one_op, random
 
 

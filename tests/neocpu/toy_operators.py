@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from neocpu.ir.expressions import dtype_of, feature_map_shape, is_op
 from neocpu.planning.operators.kinds import KINDS
 from neocpu.planning.operators.layout_op import LayoutOp, Read
-from neocpu.relax_utils import dtype_of, feature_map_shape, is_op
 from neocpu.schedules import registry
 from neocpu.schedules.operators.epilogue import apply_epilogue, convolution_arguments
 from neocpu.schedules.operators.pool import lower_global_pool

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from neocpu import models
+from neocpu.frontend import models
 from neocpu.runtime.artifact import ArtifactFile
 from tests.object_code.functions import changes, functions
 

@@ -19,7 +19,7 @@ import onnx
 from onnx.backend.test.loader import load_model_tests
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.frontend.shapes import fix_inputs
+from neocpu.frontend.shapes.static_shapes import fix_inputs
 from tests.onnx_backend.suite import LISTED, Broken, CheapBackend, Result
 
 _UNIT = 2.0**-6

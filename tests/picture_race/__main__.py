@@ -34,8 +34,8 @@ from neocpu.bench.engines.engines import (
     load_openvino,
 )
 from neocpu.foundation.host import usable_cpus
-from neocpu.models import build
-from neocpu.processing import Processing
+from neocpu.frontend.models import build
+from neocpu.frontend.processing.processing import Processing
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FACTORS = (1 / (255 * np.array(STD))).astype(np.float32)

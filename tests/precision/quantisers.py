@@ -21,7 +21,7 @@ from onnxruntime.quantization import (
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from neocpu import models
+from neocpu.frontend import models
 
 Images: TypeAlias = Sequence[np.ndarray]
 Maker: TypeAlias = Callable[[str, Images], onnx.ModelProto]

@@ -40,7 +40,8 @@ import onnxruntime
 
 import neocpu
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.frontend import import_relax, load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 from tests.precision.quantisers import QUANTISERS
 from tests.precision.visible_layers import Quantised, cut, make_visible, with_outputs, with_shapes
 

@@ -20,11 +20,11 @@ import onnx
 
 import neocpu
 from neocpu.building.kernel_report import RUN_SECONDS, RUNTIME
-from neocpu.input_shapes import NO_SHAPES
+from neocpu.compilation.read_model import load_for_import
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.quantiser.quantise import quantize
-from neocpu.read_model import load_for_import
 from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
-from neocpu.tensor_spec import random_inputs
 
 WORST_SHOWN = 12
 KERNELS_SHOWN = 25
@@ -123,7 +123,9 @@ class Measurement:
         )
 
 
-def kernels_of(report: neocpu.reports.plan_report.PlanReport, found: dict) -> list[KernelTimes]:
+def kernels_of(
+    report: neocpu.plan.reports.plan_report.PlanReport, found: dict
+) -> list[KernelTimes]:
     """Return each kernel, with what its calls were predicted to take and took."""
     # A trace begins within the call from Python.
     took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"] + RUN_SECONDS})

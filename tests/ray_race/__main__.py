@@ -26,7 +26,7 @@ import numpy as np
 
 import neocpu
 import neocpu.batch
-from neocpu.models import build
+from neocpu.frontend.models import build
 
 BATCH = 16
 """Rows of a call of a worker."""

@@ -19,13 +19,13 @@ from tvm import te, tirx
 import neocpu
 from neocpu import CustomOperator
 from neocpu.cli.array_files.arrays import write_archive
-from neocpu.cli.terminal import print_table
-from neocpu.frontend.shapes import real_inputs, tensor_spec
-from neocpu.reduction.checks import parse_check
-from neocpu.reduction.reduce_model import reduce_model
-from neocpu.reduction.static_model import static_model
-from neocpu.reduction.whole_graph import WholeGraph
-from neocpu.tensor_spec import random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.foundation.terminal import print_table
+from neocpu.frontend.shapes.static_shapes import real_inputs, tensor_spec
+from neocpu.verification.reduction.checks import parse_check
+from neocpu.verification.reduction.reduce_model import reduce_model
+from neocpu.verification.reduction.static_model import static_model
+from neocpu.verification.reduction.whole_graph import WholeGraph
 
 DOMAIN = "planted"
 #: Networks, what is planted, and after which share of the nodes.

@@ -243,5 +243,5 @@ def test_a_model_without_records_is_the_estimate():
 
 
 def test_xgboost_is_loaded_only_by_who_uses_it():
-    script = "import sys, neocpu.network_tuning; assert 'xgboost' not in sys.modules"
+    script = "import sys, neocpu.compilation.network_tuning; assert 'xgboost' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

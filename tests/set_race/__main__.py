@@ -31,7 +31,7 @@ import numpy as np
 
 import neocpu
 from neocpu.foundation.host import usable_cpus
-from neocpu.models import build
+from neocpu.frontend.models import build
 from tests.set_race.batches import measure
 
 Shape: TypeAlias = "tuple[int, ...]"

@@ -25,16 +25,16 @@ import tvm_ffi
 
 import neocpu
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.compiled_module import CompiledModule
+from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.read_model import load_for_import
 from neocpu.foundation.errors import NeoCPUError
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.importer import import_relax
-from neocpu.input_shapes import NO_SHAPES
-from neocpu.models import catalogue
-from neocpu.passes.rules.table import RULES
-from neocpu.passes.simplify_relax import simplify
-from neocpu.read_model import load_for_import
+from neocpu.frontend.models import catalogue
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES
+from neocpu.graph.simplify import simplify
+from neocpu.graph.table import RULES
 from neocpu.runtime.module import Module
-from neocpu.tensor_spec import random_inputs
 from tests.zoo.kept_results import keep, kept
 
 LEAST = 0.99

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 from tests.zoo.__main__ import outcomes, table
 from tests.zoo.architectures import ARCHITECTURES, EXPORTERS
 from tests.zoo.check import Outcome, difference

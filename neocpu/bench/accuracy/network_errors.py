@@ -17,14 +17,14 @@ from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.foundation.units import json_number
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.reference.comparison import compare
-from neocpu.reference.runner import run_reference
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.schedules.vocabulary.accuracy import LEVELS
-from neocpu.tensor_spec import random_inputs
+from neocpu.verification.reference.comparison import compare
+from neocpu.verification.reference.runner import run_reference
 
 _log = logging.getLogger("neocpu")
 

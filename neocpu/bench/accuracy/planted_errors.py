@@ -16,21 +16,21 @@ import onnx
 from onnx import numpy_helper
 
 import neocpu
-from neocpu import models as catalogue
 from neocpu.bench.accuracy.network_errors import AccuracyRequest
 from neocpu.bench.results.failure import ModelFailure, measure_each
-from neocpu.compiled_module import CompiledModule
+from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.option_words import AccuracyName
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.foundation.units import json_number
+from neocpu.frontend import models as catalogue
 from neocpu.frontend.load import load_model
-from neocpu.input_shapes import InputShapes
-from neocpu.reference.tolerance import scales
-from neocpu.reference.verification import Array, Verifier
-from neocpu.reports.plan_report import PlanReport
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.plan.reports.plan_report import PlanReport
 from neocpu.schedules.vocabulary.accuracy import DEFAULT
-from neocpu.tensor_spec import random_inputs
+from neocpu.verification.reference.tolerance import scales
+from neocpu.verification.reference.verification import Array, Verifier
 
 PLACES: Final = 5
 """Places of each output where wrong elements are planted, one at a time."""

@@ -18,8 +18,8 @@ import numpy as np
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.results.sample_statistics import Ratio, ratio_of_medians
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.runtime.module import Module, load
-from neocpu.tensor_spec import random_inputs
 
 LONGEST_SLICE: Final = 5.0
 """Seconds of one slice at most; what was called by then is waited for."""

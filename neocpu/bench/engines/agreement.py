@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from neocpu.bench.engines.engine_session import AnyArray
-from neocpu.reference.row_matching import Array, match_rows, pair_rows, row_count
-from neocpu.reference.tolerance import tolerances
+from neocpu.verification.reference.row_matching import Array, match_rows, pair_rows, row_count
+from neocpu.verification.reference.tolerance import tolerances
 
 MAX_RELATIVE_ERROR: Final = 1e-3
 """Norm-wise difference from the reference above which a contender computes something else."""

@@ -12,19 +12,19 @@ from typing import Final
 import numpy as np
 import onnx
 
-from neocpu import models
 from neocpu.bench.engines.contenders import OWN, OWN_FLOAT, Contender
 from neocpu.bench.engines.engines import IN_BFLOAT16
 from neocpu.bench.engines.quantised_forms import other_forms
 from neocpu.bench.engines.timed_compilation import Compilation, compile_in_child
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend import models
 from neocpu.frontend.load import load_model
-from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import random_inputs
 
 CALIBRATION_SAMPLES: Final = 8
 """Random inputs to quantise a model with that is only to be timed."""

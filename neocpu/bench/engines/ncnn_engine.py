@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
-from neocpu.frontend.shapes import real_inputs, static_dims
+from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 
 TIMEOUT: Final = 600.0
 NO_BATCH: Final = 233

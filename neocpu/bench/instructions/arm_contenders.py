@@ -21,12 +21,12 @@ from neocpu.bench.instructions.arm_kernels import Kernel
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Dump, begin_build, finish_build
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import Operands, kernel_arguments
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
-from neocpu.tensor_spec import TensorSpec
 
 _NCNN_MAGIC: Final = 7767517
 _NCNN_RELU, _NCNN_CLIP = 1, 3

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from neocpu.input_shapes import InputShapes
-from neocpu.network_tuning import measured_schemes, open_store
+from neocpu.compilation.network_tuning import measured_schemes, open_store
+from neocpu.compilation.read_model import read_network
+from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.planning.costs import CostModel
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.precision import Precision
-from neocpu.read_model import read_network
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload

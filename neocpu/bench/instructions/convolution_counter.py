@@ -40,7 +40,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
 

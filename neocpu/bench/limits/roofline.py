@@ -19,7 +19,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.frontend.control_flow.loop_nodes import repeated
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.frontend.shapes import static_dims
+from neocpu.frontend.shapes.static_shapes import static_dims
 from neocpu.frontend.weightless_model import tensor_bytes
 
 TIMEOUT: Final = 300.0

@@ -15,9 +15,9 @@ from collections import Counter
 from typing import Any, Final
 
 from neocpu.bench.profile.held_pages import held_pages
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.runtime.module import load
 from neocpu.runtime.timeline import Timeline, seconds_of_calls
-from neocpu.tensor_spec import random_inputs
 
 WARMUP: Final = 3
 

@@ -14,7 +14,7 @@ from neocpu.bench.profile.operator_times import ProfileReport, measure_profile
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
 
 @dataclass(frozen=True, slots=True)

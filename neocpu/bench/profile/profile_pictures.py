@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neocpu.bench.profile.network_profiles import ModelProfile
-from neocpu.result_pages.parts import Bars, Part
+from neocpu.plan.result_pages.parts import Bars, Part
 
 
 def pictures(profiles: Sequence[ModelProfile]) -> tuple[Part, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from neocpu.bench.race.latency_report import LatencyResult
 from neocpu.bench.race.report import ModelReport
 from neocpu.bench.race.scaling import ScalingReport
-from neocpu.result_pages.parts import Bars, Chart, Line, Part, chosen
+from neocpu.plan.result_pages.parts import Bars, Chart, Line, Part, chosen
 
 
 def pictures(models: Sequence[ModelReport]) -> tuple[Part, ...]:

@@ -28,15 +28,15 @@ from neocpu.bench.race.scaling import measure_scaling
 from neocpu.bench.race.untuned import measure_untuned
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.startup.coldstart import measure_cold_start
+from neocpu.compilation.network_tuning import open_store
+from neocpu.compilation.read_model import convolutions
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.load import load_model
-from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.network_tuning import open_store
-from neocpu.read_model import convolutions
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.tensor_spec import random_inputs
 
 _log = logging.getLogger("neocpu")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from neocpu.bench.results.document import Run, facts
 from neocpu.bench.results.table import Table
-from neocpu.result_pages.parts import Facts, Part, Section, table_of
-from neocpu.result_pages.result_page import result_page
+from neocpu.plan.result_pages.parts import Facts, Part, Section, table_of
+from neocpu.plan.result_pages.result_page import result_page
 
 
 def bench_page(

@@ -23,6 +23,7 @@ from typing import Any, Final
 from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.profile.call_times import MAX_EVENTS, WARMUP, times_of
 from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.artifact import read_header
@@ -30,7 +31,6 @@ from neocpu.runtime.guarding.kernel_calls import Kernel
 from neocpu.runtime.module import Module, load
 from neocpu.runtime.timeline import Timeline
 from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
-from neocpu.tensor_spec import random_inputs
 
 ROUNDS: Final = 20
 FEWEST_ROUNDS: Final = 5

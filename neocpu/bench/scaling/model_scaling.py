@@ -19,7 +19,7 @@ from neocpu.foundation.machines import MACHINES, Machine, find_machine
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
-from neocpu.input_shapes import NO_SHAPES, InputShapes
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predict_run
 from neocpu.schedules.vocabulary.target import host_target

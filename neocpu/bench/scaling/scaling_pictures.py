@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neocpu.bench.scaling.model_scaling import ScalingPrediction
-from neocpu.result_pages.parts import Chart, Line, Part, chosen
+from neocpu.plan.result_pages.parts import Chart, Line, Part, chosen
 
 
 def pictures(found: Sequence[ScalingPrediction]) -> tuple[Part, ...]:

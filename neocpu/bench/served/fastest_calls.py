@@ -13,8 +13,8 @@ from neocpu.bench.engines.contenders import OWN, Contender, ContenderProcess
 from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.throughput.modes import default_counts
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import plural
-from neocpu.tensor_spec import TensorSpec, random_inputs
 
 FINALISTS: Final = 4
 """Modes that are tried again in turns: of those that come near each other, chance may decide, and

@@ -27,10 +27,10 @@ from neocpu.bench.served.served_processes import (
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import plural
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import TensorSpec, random_inputs
 
 ROUNDS: Final = 12
 UNTIMED: Final = 3

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from neocpu.bench.results.sample_statistics import percentile
 from neocpu.bench.served.served_model import ServedReport
-from neocpu.result_pages.parts import Chart, Line, Part, chosen
+from neocpu.plan.result_pages.parts import Chart, Line, Part, chosen
 
 
 def pictures(reports: Sequence[ServedReport]) -> tuple[Part, ...]:

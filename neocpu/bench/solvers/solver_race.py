@@ -12,17 +12,17 @@ from typing import Any
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.solvers import milp
 from neocpu.bench.solvers.milp import MilpResult
+from neocpu.compilation.network_tuning import measured_schemes, open_store
+from neocpu.compilation.read_model import read_network
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import json_number
-from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.network_tuning import measured_schemes, open_store
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.planning.choice import is_estimated
 from neocpu.planning.costs import CostModel
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import operator_choices
 from neocpu.planning.precision import Precision
-from neocpu.read_model import read_network
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import Plan, solve

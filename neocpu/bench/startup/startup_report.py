@@ -18,7 +18,7 @@ from neocpu.bench.startup.page_sharing import PROCESSES, SharingReport, measure_
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.tensor_spec import random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
 
 METHOD: Final = (
     "A fresh process per engine and round imports numpy and the engine, opens the model, and calls "

@@ -20,8 +20,8 @@ from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputRepo
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.tensor_spec import TensorSpec, random_inputs
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
 ROUND_SECONDS: Final = 0.5
 """How long the slowest mode's part of a round takes, or longer if its streams make few calls."""

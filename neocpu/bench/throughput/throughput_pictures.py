@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from neocpu.bench.throughput.throughput_report import ModeResult, ThroughputReport
-from neocpu.result_pages.parts import Chart, Line, Part, Unit, chosen
+from neocpu.plan.result_pages.parts import Chart, Line, Part, Unit, chosen
 
 
 def pictures(reports: Sequence[ThroughputReport]) -> tuple[Part, ...]:

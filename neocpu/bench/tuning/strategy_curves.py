@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from neocpu.bench.tuning.strategy_race import RaceReport, RaceRun, cost_at
-from neocpu.result_pages.parts import Chart, Line
+from neocpu.plan.result_pages.parts import Chart, Line
 
 MOST_EXCESS: Final = 0.2
 """Where charts end: how bad the first seconds are matters little."""

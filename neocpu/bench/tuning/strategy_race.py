@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from neocpu.bench.results.failure import ModelFailure, measure_each
+from neocpu.compilation.network_tuning import make_strategy, search_space
+from neocpu.compilation.read_model import convolutions
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import json_number
-from neocpu.input_shapes import InputShapes
-from neocpu.network_tuning import make_strategy, search_space
-from neocpu.read_model import convolutions
+from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget

@@ -11,11 +11,11 @@ from neocpu.cli.array_files.arrays import AnyArray, read_archive, read_named
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_memory
+from neocpu.foundation.tensor_spec import TensorSpec, shapes_text
 from neocpu.runtime.signatures import Signature, SignatureSet
-from neocpu.tensor_spec import TensorSpec, shapes_text
 
 if TYPE_CHECKING:
-    from neocpu.input_shapes import Given
+    from neocpu.frontend.shapes.input_shapes import Given
     from neocpu.runtime.header import ArtifactHeader
 
 Inputs: TypeAlias = Sequence[TensorSpec]

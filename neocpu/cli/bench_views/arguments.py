@@ -16,10 +16,10 @@ from neocpu.cli.bench_views.page import Known, Page, check_files
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName
 from neocpu.cli.parsing.networks import with_suite
-from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.terminal import Terminal
 from neocpu.foundation.units import plural
-from neocpu.input_shapes import InputShapes
+from neocpu.frontend.shapes.input_shapes import InputShapes
 
 ARGUMENTS: Final = "neocpu.bench.arguments"
 """Where a context keeps them as they were given."""

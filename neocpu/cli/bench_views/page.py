@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from neocpu.cli.plans.page_file import check_page_file, write_page_file
-from neocpu.cli.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.foundation.files import check_destination
 from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import plural
-from neocpu.input_shapes import InputShapes
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.plan.text.page_file import check_page_file, write_page_file
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run
     from neocpu.bench.results.failure import ModelFailure
     from neocpu.bench.results.table import Table
-    from neocpu.result_pages.parts import Part
+    from neocpu.plan.result_pages.parts import Part
 
 Report = TypeVar("Report")
 

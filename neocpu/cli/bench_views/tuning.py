@@ -12,8 +12,8 @@ from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
 from neocpu.cli.bench_views.page import Known, Page, note_missing_charts
 from neocpu.cli.bench_views.view import report
-from neocpu.cli.terminal import Terminal
 from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run
@@ -44,7 +44,7 @@ def command(terminal: Terminal, asked: Asked, seeds: int) -> int:
     """
     from neocpu.bench.tuning.strategy_curves import race_chart
     from neocpu.bench.tuning.strategy_tables import METHOD, tables
-    from neocpu.result_pages.parts import chosen
+    from neocpu.plan.result_pages.parts import chosen
 
     note_missing_charts(terminal, asked.page.output)
     return report(

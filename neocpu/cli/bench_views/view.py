@@ -15,14 +15,14 @@ from neocpu.cli.bench_views.page import (
     write,
     write_html,
 )
-from neocpu.cli.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run
     from neocpu.bench.results.table import Table
-    from neocpu.result_pages.parts import Part
+    from neocpu.plan.result_pages.parts import Part
 
 
 def report(

@@ -10,14 +10,14 @@ import glob
 import click
 from click.shell_completion import CompletionItem
 
-from neocpu.custom_operators.registry import register_named
+from neocpu.ir.custom_operators.registry import register_named
 
 
 def complete_network(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Return the built-in networks whose names begin so."""
-    from neocpu.models import MODELS
+    from neocpu.frontend.models import MODELS
 
     return [
         CompletionItem(name, help=info.title)

@@ -19,7 +19,7 @@ def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
     click.UsageError
         If none is named.
     """
-    from neocpu import models as builtin
+    from neocpu.frontend import models as builtin
 
     named = (*(builtin.suite(suite) if suite is not None else ()), *models)
     if not named:

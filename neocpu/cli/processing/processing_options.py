@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from neocpu.foundation.errors import UsageError
 
 if TYPE_CHECKING:
-    from neocpu.processing import Processing
+    from neocpu.frontend.processing.processing import Processing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -67,7 +67,7 @@ def take(arguments: dict[str, Any]) -> Processing:
     ------
     UsageError
     """
-    from neocpu.processing import Processing
+    from neocpu.frontend.processing.processing import Processing
 
     context = click.get_current_context()
     names = ("mean", "std", "bgr", "fit")
@@ -115,9 +115,3 @@ def _by_name(answers: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--output {name}={found[name]} and {name}={kind}: name it once")
         found[name] = kind
     return found
-
-
-def processing_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a plan tells of it."""
-    notes = plan.get("processing")  # an older neocpu had none
-    return [("processing", str(note)) for note in notes] if isinstance(notes, list) else []

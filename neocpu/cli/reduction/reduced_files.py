@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neocpu.cli.array_files.arrays import write_archive
-from neocpu.cli.terminal import Terminal, echo, print_fields
 from neocpu.foundation.files import replacing
+from neocpu.foundation.terminal import Terminal, echo, print_fields
 from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:
-    from neocpu.reduction.checks import Check
-    from neocpu.reduction.reduce_model import Reduction
-    from neocpu.reduction.whole_graph import Case
+    from neocpu.verification.reduction.checks import Check
+    from neocpu.verification.reduction.reduce_model import Reduction
+    from neocpu.verification.reduction.whole_graph import Case
 
 SHOWN = 8
 """Operators that are listed."""

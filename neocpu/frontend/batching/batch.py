@@ -19,9 +19,9 @@ from onnx import numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.batching.batch_rules import RULES, CannotBatch, Site
-from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_attributes import attributes_of
-from neocpu.frontend.shapes import real_inputs, set_dims, static_dims
+from neocpu.frontend.shapes.extents import known_shapes
+from neocpu.frontend.shapes.static_shapes import real_inputs, set_dims, static_dims
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import onnx
 
 from neocpu.foundation.errors import UsageError
-from neocpu.frontend.shapes import real_inputs, static_dims
-from neocpu.input_shapes import InputShapes, value_text
+from neocpu.frontend.shapes.input_shapes import InputShapes, value_text
+from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
 
 
 def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:

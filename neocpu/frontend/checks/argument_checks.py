@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain, shortened
 from neocpu.frontend.constant_tensors import constant_tensors
-from neocpu.frontend.extents import MAX_ELEMENTS, known_shapes
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.shapes.extents import MAX_ELEMENTS, known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.runtime.header import MAX_RANK
 

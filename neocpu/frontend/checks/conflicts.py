@@ -12,13 +12,13 @@ import onnx
 from onnx.helper import make_tensor_value_info
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UsageError
-from neocpu.frontend.candidate_shapes import Shapes, candidate_shapes, option
-from neocpu.frontend.extents import known_shapes, refuse_extents
-from neocpu.frontend.shapes import real_inputs, set_dims
+from neocpu.frontend.shapes.candidate_shapes import Shapes, candidate_shapes, option
+from neocpu.frontend.shapes.extents import known_shapes, refuse_extents
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.frontend.shapes.static_shapes import real_inputs, set_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.frontend.weightless_model import strip_weights
-from neocpu.input_shapes import InputShapes
 
 _MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
 """Of what networks want images to be that halve them some times and join the halves again."""

@@ -60,7 +60,9 @@ def constant_steps(
         given[name] = known
     given[inputs[1]] = np.array(True)
     limit = MAX_COUNTED if most is None else min(most, MAX_COUNTED)
-    from neocpu.numpy_operators.table import evaluator_of_nodes  # here: few models have such loops
+    from neocpu.frontend.numpy_operators.table import (
+        evaluator_of_nodes,  # here: few models have such loops
+    )
 
     try:
         with np.errstate(all="ignore"):  # overflow and 0/0 are the model's

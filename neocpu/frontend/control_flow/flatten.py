@@ -28,8 +28,8 @@ from neocpu.frontend.control_flow.loop_nodes import kinds_of
 from neocpu.frontend.control_flow.loops import rewrite_loop, rewrite_scan
 from neocpu.frontend.control_flow.rewriting import FIXING, Rewriting
 from neocpu.frontend.control_flow.sequences import OF_SEQUENCES, SEQUENCE_REWRITERS, Rewriter
-from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.rows.bound_rows import row_values
+from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _REWRITERS: Final = {

@@ -169,7 +169,9 @@ class KnownValues:
         given = {each: self._known[each] for each in node.input if each}
         if _made_of(node, [self._known[each] for each in node.input if each]) > _MAX_ELEMENTS:
             return Unknown.RUN
-        from neocpu.numpy_operators.table import evaluator_of_nodes  # here: few have such values
+        from neocpu.frontend.numpy_operators.table import (
+            evaluator_of_nodes,  # here: few have such values
+        )
 
         try:
             evaluator = evaluator_of_nodes([node], given, [name], self._opsets)

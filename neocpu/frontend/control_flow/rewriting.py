@@ -18,7 +18,7 @@ from neocpu.frontend.control_flow.bodies import Body, Instance, Names, inner_gra
 from neocpu.frontend.control_flow.known_values import Knowledge, KnownValues, Unknown
 from neocpu.frontend.control_flow.loop_nodes import Kind, body_model, kinds_of
 from neocpu.frontend.opsets.opset_raising import opset_of
-from neocpu.frontend.structural_inputs import STRUCTURAL
+from neocpu.frontend.shapes.structural_inputs import STRUCTURAL
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, describe, node_name
 
 MAX_UNROLLED: Final = 20_000

@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel
-from neocpu.relax_utils import constant_value, dtype_of, make_const, static_shape
+from neocpu.ir.constants import constant_value, make_const
+from neocpu.ir.expressions import dtype_of, static_shape
 from neocpu.schedules.operators.quantised.dynamic_quantise import lower_dynamic_quantise
 
 _EIGHT_BITS: Final = ("int8", "uint8")

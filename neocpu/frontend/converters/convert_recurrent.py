@@ -16,9 +16,9 @@ from neocpu.frontend.converters.node import (
     dtype_of,
     static_shape,
 )
-from neocpu.frontend.extents import MAX_ELEMENTS
+from neocpu.frontend.shapes.extents import MAX_ELEMENTS
+from neocpu.ir.recurrent_calls import kernel_arguments
 from neocpu.passes.apart.kernel_rows import KernelRows
-from neocpu.planning.operators.recurrent_calls import kernel_arguments
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload

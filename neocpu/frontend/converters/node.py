@@ -11,8 +11,8 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from neocpu.ir.expressions import OPAQUE
 from neocpu.passes.apart.kernel_rows import KernelRows
-from neocpu.relax_utils import OPAQUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from neocpu.frontend.expansions.slice_updates import join_slice_update
 from neocpu.frontend.expansions.training import batch_statistics, dropout_mask
 from neocpu.frontend.expansions.windows import deformable_convolution
 from neocpu.frontend.expansions.writer import Graph, Writer
-from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_writer import free_prefix
+from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
 

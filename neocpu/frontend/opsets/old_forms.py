@@ -9,10 +9,10 @@ import onnx
 
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.constant_tensors import constant_tensors
-from neocpu.frontend.extents import known_shapes
 from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.node_writer import NodeWriter
 from neocpu.frontend.rewrites import is_standard, uses
+from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.unsupported import describe, node_name
 
 

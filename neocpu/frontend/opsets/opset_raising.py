@@ -10,7 +10,6 @@ import onnx.inliner
 import onnx.version_converter
 
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
-from neocpu.frontend.extents import refuse_axes
 from neocpu.frontend.opsets.old_forms import (
     anchor_old_resizes,
     channel_slopes,
@@ -18,6 +17,7 @@ from neocpu.frontend.opsets.old_forms import (
     spread_batch_norms,
 )
 from neocpu.frontend.rewrites import uses
+from neocpu.frontend.shapes.extents import refuse_axes
 from neocpu.frontend.source import first_line
 from neocpu.frontend.weightless_model import strip_weights
 

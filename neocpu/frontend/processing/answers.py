@@ -10,9 +10,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.processing.names import free_name, rename
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
-from neocpu.tensor_spec import TensorSpec
 
 CLASSES_AXIS: Final = 1
 BEST: Final = 5

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from neocpu.frontend.processing.processing import PictureInput, Resize
 from neocpu.frontend.processing.resampling import Matrix, resampling_matrix
-from neocpu.processing import PictureInput, Resize
 
 Sides: TypeAlias = tuple[int, int]
 """Height and width."""

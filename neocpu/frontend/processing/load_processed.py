@@ -16,10 +16,10 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.opsets.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.answers import answer, find_output
 from neocpu.frontend.processing.picture_prefix import PicturePrefix, picture_prefix
+from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.processing.suppressed_boxes import find_head, suppress
+from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.source import read_model
-from neocpu.input_shapes import InputShapes
-from neocpu.processing import Processing
 
 _OPSET = 13
 """From here on Softmax is along one axis, and no other operator that is added changes but one."""

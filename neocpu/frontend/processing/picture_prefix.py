@@ -15,17 +15,17 @@ import onnx
 from onnx import TensorProto
 
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.frontend.extents import MAX_ELEMENTS
+from neocpu.foundation.tensor_spec import LETTERBOX, TensorSpec
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
 from neocpu.frontend.opsets.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.geometry import Geometry, geometry_of
 from neocpu.frontend.processing.names import free_name, rename
+from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.processing.resampling import taps_of
-from neocpu.frontend.shapes import set_dims
+from neocpu.frontend.shapes.extents import MAX_ELEMENTS
+from neocpu.frontend.shapes.static_shapes import set_dims
 from neocpu.frontend.subgraphs import all_names
 from neocpu.frontend.unsupported import OWN_DOMAIN
-from neocpu.processing import Processing
-from neocpu.tensor_spec import LETTERBOX, TensorSpec
 
 OPERATOR: Final = "PreparePicture"
 

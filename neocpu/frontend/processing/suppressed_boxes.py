@@ -14,14 +14,14 @@ import onnx
 from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.node_writer import NodeWriter, free_prefix
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.processing.answers import replace_output
 from neocpu.frontend.processing.geometry import Geometry
 from neocpu.frontend.processing.names import free_name
+from neocpu.frontend.processing.processing import Suppression
 from neocpu.frontend.subgraphs import all_names
-from neocpu.processing import Suppression
-from neocpu.tensor_spec import TensorSpec
 
 MAX_BOXES: Final = 300
 """Of a class, as ultralytics keeps of a picture."""

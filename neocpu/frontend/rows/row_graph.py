@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.rows.extent import Count, Extent
 from neocpu.frontend.rows.row_value import RowError, Value
-from neocpu.frontend.shapes import static_dims
+from neocpu.frontend.shapes.static_shapes import static_dims
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 Array = npt.NDArray[Any]

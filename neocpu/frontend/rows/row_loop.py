@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from neocpu.frontend.constant_tensors import constant_of, constant_tensors
 from neocpu.frontend.control_flow.bodies import live_nodes
-from neocpu.frontend.extents import known_shapes
+from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
@@ -82,7 +82,7 @@ class RowLoop:
         inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
         if any(math.prod(shape) > _MOST_ELEMENTS for shape in known_shapes(inferred).values()):
             raise ValueError("a body's tensor is too large")
-        from neocpu.numpy_operators import table  # here, for few models have such loops
+        from neocpu.frontend.numpy_operators import table  # here, for few models have such loops
 
         found: list[Array] = table.evaluator_of(body).run(list(self.rows), tensors)
         return found

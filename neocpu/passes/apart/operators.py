@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from tvm.ir import Call
 
-from neocpu.passes.apart.part import MixedError, Part
-from neocpu.passes.apart.site import Rule, Site
-from neocpu.planning.activations import HARD_SWISH, MISH
-from neocpu.planning.operators.frame_calls import (
+from neocpu.ir.activations import HARD_SWISH, MISH
+from neocpu.ir.attributes import integers_of, permutation_of
+from neocpu.ir.frame_calls import (
     CONVOLUTION,
     POOLING,
     frame_workload,
     pool_workload,
 )
-from neocpu.planning.operators.norm_calls import DIVISION, normalised_axes
-from neocpu.planning.operators.recurrent_calls import LAYER
-from neocpu.relax_utils import integers_of, permutation_of
+from neocpu.ir.norm_calls import DIVISION, normalised_axes
+from neocpu.ir.recurrent_calls import LAYER
+from neocpu.passes.apart.part import MixedError, Part
+from neocpu.passes.apart.site import Rule, Site
 
 
 def _elementwise(site: Site) -> Part:

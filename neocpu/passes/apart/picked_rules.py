@@ -7,6 +7,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from neocpu.ir.attributes import integers_of
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import dtype_of, op_name
 from neocpu.passes.apart.operators import cut_axes, is_elementwise
 from neocpu.passes.apart.part import MixedError, Part
 from neocpu.passes.apart.picked import (
@@ -18,7 +21,6 @@ from neocpu.passes.apart.picked import (
     plain,
 )
 from neocpu.passes.apart.site import Site
-from neocpu.relax_utils import constant_value, dtype_of, integers_of, op_name
 
 Found: TypeAlias = Part | Picked | Counted | None
 """Where a tensor has the rows of a batch, or those that were picked of them."""

@@ -20,7 +20,12 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Var
 
-from neocpu.array_digests import ArrayDigests
+from neocpu.ir.array_digests import ArrayDigests
+from neocpu.ir.attributes import permutation_of
+from neocpu.ir.constants import Array, constant_value
+from neocpu.ir.expressions import Expr, is_op, op_name, shape_values
+from neocpu.ir.recurrent_calls import LAYER, layer_workload
+from neocpu.ir.uses import bindings
 from neocpu.passes.apart.kernel_rows import KernelRows, Packed
 from neocpu.passes.apart.operators import RULES, cut_axes, is_elementwise
 from neocpu.passes.apart.part import MixedError, Part, Shape, find_part
@@ -33,17 +38,6 @@ from neocpu.passes.apart.picked import (
 )
 from neocpu.passes.apart.picked_rules import Found, follow_picked
 from neocpu.passes.apart.site import Site, of_one_row
-from neocpu.planning.operators.recurrent_calls import LAYER, layer_workload
-from neocpu.relax_utils import (
-    Array,
-    Expr,
-    bindings,
-    constant_value,
-    is_op,
-    op_name,
-    permutation_of,
-    shape_values,
-)
 
 VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
 """Operators whose results have the same elements in the same order."""

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from tvm.ir import Call
 
+from neocpu.ir.constants import Array, constant_value
 from neocpu.passes.apart.kernel_rows import KernelRows
 from neocpu.passes.apart.part import MixedError, Part, Shape
-from neocpu.relax_utils import Array, constant_value
 
 
 @dataclass(slots=True)

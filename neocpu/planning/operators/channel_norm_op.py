@@ -7,9 +7,10 @@ from typing import Any
 
 from tvm.ir import Var
 
+from neocpu.ir.constants import Array, constant_value
+from neocpu.ir.expressions import Expr, dtype_of, is_op
 from neocpu.planning.operators.layout_op import Function, Read, Shape4
 from neocpu.planning.operators.workload_op import WorkloadOp
-from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, is_op
 from neocpu.schedules.operators.statistics.channel_norm import (
     ChannelNormWorkload,
     estimate,

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from tvm.ir import Var
 
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.gather_op import GatherOp, concatenated
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import either
-from neocpu.relax_utils import Expr, dtype_of, feature_map_shape
 from neocpu.schedules.operators.concat import is_shifted, lies_end_to_end, lower_concat
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout

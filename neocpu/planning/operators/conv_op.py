@@ -10,23 +10,17 @@ from numpy.typing import NDArray
 from tvm.ir import Var
 
 from neocpu.foundation.dtypes import DTYPES
+from neocpu.ir.attributes import four_of, pair_of
+from neocpu.ir.constants import Array
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.ir.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.bfloat16_forms import bfloat16_forms
 from neocpu.planning.choice import Choice
-from neocpu.planning.operators.frame_calls import CONVOLUTION, frame_workload
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.quantised_steps import ConvForm
 from neocpu.planning.weight_origin import Unpacked
-from neocpu.relax_utils import (
-    Array,
-    Expr,
-    dtype_of,
-    feature_map_shape,
-    four_of,
-    is_op,
-    pair_of,
-)
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics
@@ -40,7 +34,7 @@ def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     Parameters
     ----------
     weights : array or None
-        Constant; of frames as `neocpu.planning.operators.frame_calls.folded_weights` returns them.
+        Constant; of frames as `neocpu.ir.frame_calls.folded_weights` returns them.
     """
     if is_op(value, CONVOLUTION):
         return None if weights is None else frame_workload(value)

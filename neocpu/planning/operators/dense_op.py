@@ -12,14 +12,15 @@ from tvm.ir import Var
 
 from neocpu.foundation.bfloat16 import NAME
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.ir.constants import Array
+from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.stored_weights import StoredWeights
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.quantised.quantised_steps import ConvForm
-from neocpu.planning.stored_weights import StoredWeights
 from neocpu.planning.weight_origin import Unpacked
-from neocpu.relax_utils import Array, Expr, dtype_of, is_op, static_shape
 from neocpu.schedules.convolutions.bfloat16_weights import rounded_weights
 from neocpu.schedules.operators import dense
 from neocpu.schedules.operators.dense import DenseWorkload, lower_dense, pack_weights

@@ -9,24 +9,15 @@ from typing import Any, ClassVar
 from tvm.ir import Call, Var
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.planning.activations import HARD_SWISH, MISH
+from neocpu.ir.constants import constant_value
+from neocpu.ir.elementwise import FINITE_ELEMENTWISE
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, op_name
 from neocpu.planning.choice import Choice
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
-from neocpu.relax_utils import Expr, constant_value, dtype_of, feature_map_shape, op_name
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
-
-# What they make of the padded lanes of a block is finite.
-NAMES = frozenset(
-    f"relax.{name}"
-    for name in (
-        "add", "subtract", "multiply", "maximum", "minimum", "abs", "negative", "exp", "tanh",
-        "sigmoid", "clip", "erf", "square", "nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh",
-        "nn.leakyrelu",
-    )
-) | {HARD_SWISH, MISH}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +33,7 @@ class ElementwiseOp(LayoutOp):
         cls, function: Function, var: Var, value: Expr, shape: Shape4
     ) -> ElementwiseOp | None:
         """Find calls of feature maps, scalars and per-channel constants."""
-        if op_name(value) not in NAMES:
+        if op_name(value) not in FINITE_ELEMENTWISE:
             return None
         reads = []
         for arg in value.args:

@@ -7,10 +7,10 @@ from typing import Any
 
 from tvm.ir import Var
 
-from neocpu.planning.operators.frame_calls import POOLING, pool_workload
+from neocpu.ir.expressions import Expr, dtype_of, is_op
+from neocpu.ir.frame_calls import POOLING, pool_workload
 from neocpu.planning.operators.layout_op import Function, Read, Shape4
 from neocpu.planning.operators.workload_op import WorkloadOp
-from neocpu.relax_utils import Expr, dtype_of, is_op
 from neocpu.schedules.operators.frame_pool import FramePoolWorkload, lower_frame_pool
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
@@ -24,7 +24,7 @@ class FramePoolOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> FramePoolOp | None:
-        """Find the poolings of `neocpu.planning.operators.frame_calls`."""
+        """Find the poolings of `neocpu.ir.frame_calls`."""
         if not is_op(value, POOLING):
             return None
         workload, dtype = pool_workload(value), dtype_of(value)

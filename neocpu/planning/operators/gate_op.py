@@ -11,11 +11,11 @@ import numpy as np
 from tvm.ir import Var
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.ir.constants import Array
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import Function, LayoutOp, sole_reader
 from neocpu.planning.operators.workload_op import WorkloadOp
-from neocpu.relax_utils import Array
 from neocpu.schedules.operators.statistics.gate import (
     GateWorkload,
     constants_of,

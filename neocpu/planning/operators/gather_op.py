@@ -12,19 +12,14 @@ from typing import ClassVar
 from tvm import relax
 from tvm.ir import Var
 
+from neocpu.ir.attributes import channel_slice
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
+from neocpu.ir.uses import used_vars
 from neocpu.planning.choice import IN_PLACE, Choice, Cost
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, Function, LayoutOp, Read, Shape4
 from neocpu.planning.quantised.grids import either
-from neocpu.relax_utils import (
-    Expr,
-    channel_slice,
-    dtype_of,
-    feature_map_shape,
-    is_op,
-    used_vars,
-)
 from neocpu.schedules.operators.concat import is_shifted
 from neocpu.schedules.operators.gather import lower_gather, slice_offset
 from neocpu.schedules.vocabulary.format import Format

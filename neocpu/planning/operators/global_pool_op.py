@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Final
 
 from tvm.ir import Var
 
+from neocpu.ir.attributes import reduced_axes
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.planning.choice import Choice
 from neocpu.planning.operators.layout_op import (
     Emitter,
@@ -17,7 +19,6 @@ from neocpu.planning.operators.layout_op import (
     sole_reader,
 )
 from neocpu.planning.quantised.grids import Grid, means_of, stored_data
-from neocpu.relax_utils import Expr, dtype_of, feature_map_shape, is_op, reduced_axes
 from neocpu.schedules.operators.pool import lower_global_pool
 
 _KINDS: Final = {

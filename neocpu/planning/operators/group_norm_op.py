@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from tvm.ir import Var
 
+from neocpu.ir.constants import Array, constant_value
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.planning.epilogues import MAX_STEPS, match_step
 from neocpu.planning.operators.layout_op import Function, Read, Shape4, sole_reader
 from neocpu.planning.operators.workload_op import WorkloadOp
-from neocpu.relax_utils import Array, Expr, constant_value, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.statistics.group_norm import (
     GroupNormWorkload,
     estimate,

@@ -8,7 +8,7 @@ pass and reports ask nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm.ir import Var
 
+from neocpu.ir.expressions import Expr
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_class import MemoryClass
 from neocpu.planning.memory_costs import MemoryCosts
@@ -23,7 +24,6 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.weight_origin import Unpacked
-from neocpu.relax_utils import Expr
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
@@ -94,6 +94,16 @@ def sole_definition(function: Function, expr: Expr) -> Expr | None:
     if not isinstance(expr, Var) or sole_reader(function, expr) is None:
         return None
     return function.definition(expr)
+
+
+def read_within(function: Function, inner: set[Var], outer: Set[Var]) -> frozenset[Var]:
+    """Return those of ``inner`` that nothing reads but others of them, or ``outer``."""
+    kept = {var for var in inner if not function.is_result(var)}
+    while True:
+        fewer = {var for var in kept if function.readers(var) <= kept | outer}
+        if fewer == kept:
+            return frozenset(kept)
+        kept = fewer
 
 
 class Emitter(Protocol):

@@ -8,10 +8,11 @@ from typing import Any
 
 from tvm.ir import Var
 
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import Expr, static_shape
 from neocpu.planning.operators.layout_op import Emitter
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.planning.precision import Precision
-from neocpu.relax_utils import Expr, constant_value, static_shape
 from neocpu.schedules.products import attention, mixed_attention, product
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics

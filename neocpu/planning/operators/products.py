@@ -15,20 +15,14 @@ from typing import Any
 
 from tvm.ir import Call, Var
 
+from neocpu.ir.attributes import permutation_of
+from neocpu.ir.constants import constant_value, make_const
+from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.stored_weights import weight_values
+from neocpu.ir.views import Seen, seen, stored
 from neocpu.planning.operators.attention.head_mixes import HeadMix, head_mix
-from neocpu.planning.operators.layout_op import Function, sole_definition, sole_reader
+from neocpu.planning.operators.layout_op import Function, read_within, sole_definition, sole_reader
 from neocpu.planning.operators.product_op import ProductOp
-from neocpu.planning.stored_weights import weight_values
-from neocpu.planning.views import Seen, read_within, seen, stored
-from neocpu.relax_utils import (
-    Expr,
-    constant_value,
-    dtype_of,
-    is_op,
-    make_const,
-    permutation_of,
-    static_shape,
-)
 from neocpu.schedules.products.mixed_attention import MOST_SCORES
 from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView

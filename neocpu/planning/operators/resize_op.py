@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 from tvm.ir import Var
 
+from neocpu.ir.constants import Array
+from neocpu.ir.expressions import Expr, dtype_of, feature_map_shape, is_op
 from neocpu.planning.operators.layout_op import Function, Read, Shape4
 from neocpu.planning.operators.workload_op import WorkloadOp
 from neocpu.planning.quantised.grids import either
-from neocpu.relax_utils import Array, Expr, dtype_of, feature_map_shape, is_op
 from neocpu.schedules.operators.resize import (
     COORDINATES,
     TAPS,

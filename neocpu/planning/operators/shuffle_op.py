@@ -2,131 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
-from tvm import relax
 from tvm.ir import Var
 
-from neocpu.planning.operators.layout_op import Function, Read, Shape4
+from neocpu.ir.expressions import Expr
+from neocpu.ir.shuffle_calls import FoundShuffle, find_shuffle
+from neocpu.planning.operators.layout_op import Function, Read, Shape4, read_within
 from neocpu.planning.operators.workload_op import WorkloadOp
-from neocpu.planning.views import look_through, read_within
-from neocpu.relax_utils import Expr, Rewrite, feature_map_shape, is_op
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload, estimate, lower_shuffle
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.strided_view import StridedView
 from neocpu.schedules.vocabulary.target import CpuTarget
-
-#: Parts of a pixel: the code of a kernel grows with them.
-MAX_PARTS: Final = 64
-
-_SPELT: Final = ("relax.reshape", "relax.strided_slice")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FoundShuffle:
-    """A shuffle of pixels as a function spells it.
-
-    Attributes
-    ----------
-    source : Var
-        What is shuffled.
-    through : tuple of Var
-        The variables between it and the result.
-    workload : ShuffleWorkload
-    by_channel : bool
-        Whether the parts of a pixel's channel lie together (ONNX's ``CRD``, PyTorch's
-        ``PixelShuffle``), which is not what the workload says, and not the channels of a part.
-    """
-
-    source: Var
-    through: tuple[Var, ...]
-    workload: ShuffleWorkload
-    by_channel: bool
-
-
-def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle | None:
-    """Return the shuffle of pixels that a bound value is; None if it is none."""
-    shape = feature_map_shape(value) if is_op(value, *_SPELT) else None
-    if shape is None or 0 in shape:
-        return None
-    if is_op(value, "relax.strided_slice"):
-        return _cropped(value, shape, definitions)
-    found = look_through(value, definitions)
-    if found is None or not found.through:
-        return None
-    source, before = found.source, feature_map_shape(found.source)
-    if (
-        not isinstance(source, Var)
-        or before is None
-        or found.view.size != StridedView.of(shape).size
-    ):
-        return None
-    spreads = before[2] < shape[2] or before[3] < shape[3]
-    coarse, fine = (before, shape) if spreads else (shape, before)
-    rows, columns = fine[2] // coarse[2], fine[3] // coarse[3]
-    if rows * columns < 2:
-        return None
-    frames = fine[0] // coarse[0] if spreads else 1
-    workload = ShuffleWorkload(coarse, rows, columns, spreads, 0, 0, fine[2:], frames)
-    if not 0 < workload.parts <= MAX_PARTS or workload.fine != fine or workload.is_cropped:
-        return None
-    for by_channel in (False, True):
-        if found.view == _view(workload, by_channel):
-            return FoundShuffle(source, found.through, workload, by_channel)
-    return None
-
-
-def _view(w: ShuffleWorkload, by_channel: bool) -> StridedView | None:
-    """Return where the output of an uncropped shuffle finds its elements in the input."""
-    parts, order = spelling(w, by_channel)
-    view = StridedView.of(w.shape).reshaped(parts)
-    return None if view is None else view.permuted(order).reshaped(w.output_shape)
-
-
-def spelling(w: ShuffleWorkload, by_channel: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape that the input is seen in, and the order of its axes in the output."""
-    n, _, height, width = w.coarse
-    if not w.spreads:
-        order = (0, 1, 3, 5, 2, 4) if by_channel else (0, 3, 5, 1, 2, 4)
-        return (n, w.channels, height, w.rows, width, w.columns), order
-    if by_channel and w.frames == 1:
-        return (n, w.channels, w.rows, w.columns, height, width), (0, 1, 4, 2, 5, 3)
-    parts = (n, w.frames, w.rows, w.columns, w.channels, height, width)
-    return parts, (0, 1, 4, 5, 2, 6, 3)
-
-
-def shuffled(source: Expr, workload: ShuffleWorkload, rewrite: Rewrite) -> Expr:
-    """Return an uncropped shuffle as the workload has it, of which all but the last step is bound.
-
-    ::
-
-        reshape(permute_dims(reshape(source)))
-    """
-    parts, order = spelling(workload, by_channel=False)
-    split = rewrite.emit(relax.op.reshape(source, parts))
-    moved = rewrite.emit(relax.op.permute_dims(split, order))
-    return relax.op.reshape(moved, workload.output_shape)
-
-
-def _cropped(value: Expr, shape: Shape4, definitions: Mapping[Var, Expr]) -> FoundShuffle | None:
-    """Return a shuffle of which a slice takes a rectangle."""
-    whole, cut = value.args[0], look_through(value, {})
-    made = definitions.get(whole) if isinstance(whole, Var) else None
-    found = None if made is None else find_shuffle(made, definitions)
-    if found is None or cut is None:
-        return None
-    w = found.workload
-    height, width = w.size
-    top, left = divmod(cut.view.offset % (height * width), width)
-    if not w.spreads or w.is_cropped or top + shape[2] > height or left + shape[3] > width:
-        return None
-    rows = StridedView.of(w.fine).sliced(2, top, shape[2])
-    if rows is None or rows.sliced(3, left, shape[3]) != cut.view:
-        return None
-    w = replace(w, top=top, left=left, size=shape[2:])
-    return FoundShuffle(found.source, (whole, *found.through), w, found.by_channel)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 from tvm.ir import Var
 
+from neocpu.ir.constants import Array
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.memory_costs import MemoryCosts
 from neocpu.planning.operators.layout_op import Emitter, LayoutOp, Read
-from neocpu.relax_utils import Array
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 

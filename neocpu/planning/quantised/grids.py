@@ -16,7 +16,8 @@ from tvm import relax
 from tvm.ir import Call, Var
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
-from neocpu.relax_utils import SHAPING, Expr, constant_value, feature_map_shape, is_op, make_const
+from neocpu.ir.constants import constant_value, make_const
+from neocpu.ir.expressions import SHAPING, Expr, feature_map_shape, is_nearest, is_op
 from neocpu.schedules.operators.pool_workload import StoredData, StoredHalves
 from neocpu.schedules.vocabulary.format import Format
 
@@ -120,11 +121,6 @@ def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]
             found = {grids.get(part) for part in parts.fields}
             return found.pop() if len(found) == 1 else None
     return None
-
-
-def is_nearest(value: Any) -> bool:
-    """Whether ``value`` resizes by copying the nearest pixels."""
-    return is_op(value, "relax.image.resize2d") and str(value.attrs.method) == "nearest_neighbor"
 
 
 def means_of(dtype: str, grid: Grid | None, in_halves: bool) -> tuple[tuple[str, str], ...]:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.runtime.array_types import AnyArray
-from neocpu.tensor_spec import TensorSpec, random_inputs
 
 if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader

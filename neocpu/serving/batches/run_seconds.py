@@ -7,9 +7,9 @@ from statistics import fmean
 from typing import Final
 
 from neocpu import Module
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.serving.on_each import on_each
-from neocpu.tensor_spec import TensorSpec
 
 BESIDE: Final = 0.0002
 """Seconds that a run takes beside its call: to be queued, to begin, and to tell who waits."""

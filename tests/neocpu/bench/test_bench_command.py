@@ -12,7 +12,7 @@ from neocpu.bench.profile import network_profiles
 from neocpu.bench.race import suite
 from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 
 
 @pytest.fixture(scope="module")

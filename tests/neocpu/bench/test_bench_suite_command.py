@@ -7,13 +7,13 @@ import pytest
 from page_sections import parts_in
 from synthetic import PEERS, model, scaling, suite
 
-from neocpu import models
 from neocpu.bench.engines import engines
 from neocpu.bench.race import suite as measuring
 from neocpu.bench.results import chart
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.cli.main import main
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.frontend import models
 
 
 @pytest.fixture(autouse=True)

@@ -20,11 +20,11 @@ from neocpu.building.elf import read_elf
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UnsupportedError, UsageError
 from neocpu.foundation.files import check_destination
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import WEIGHT_ALIGN, WEIGHTS_SECTION
 from neocpu.runtime.header_parts import Placement
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import TensorSpec
 from tests.neocpu.conftest import build_module
 
 OTHER = "aarch64" if os.uname().machine == "x86_64" else "x86_64"

@@ -21,19 +21,19 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te, tirx
 
 import neocpu
-from neocpu import stages
+from neocpu import pipeline as stages
 from neocpu.building import parallel_codegen
 from neocpu.building.elf import read_elf
 from neocpu.building.forked import Limits
 from neocpu.building.object_cache import KernelCode
 from neocpu.building.parallel_codegen import CodeGeneration
-from neocpu.compile_each import compile_each
-from neocpu.compile_options import CompileOptions, Member
+from neocpu.compilation.compile_each import compile_each
+from neocpu.compilation.compile_options import CompileOptions, Member
 from neocpu.foundation import temporary
 from neocpu.foundation.errors import ArtifactError, NeoCPUError, UnsupportedError
 from neocpu.foundation.progress import silent
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.schedules.vocabulary.target import host_target, parse_target
-from neocpu.tensor_spec import random_inputs
 
 HOST = host_target()
 pytestmark = pytest.mark.usefixtures("code_of_its_own")
@@ -101,7 +101,7 @@ def test_objects_do_not_depend_on_the_number_of_cpus():
 def test_a_network_does_not_depend_on_the_number_of_cpus(monkeypatch):
     results, codes = [], []
     for cpus in (1, 3):
-        monkeypatch.setattr("neocpu.stages.usable_cpus", lambda cpus=cpus: cpus)
+        monkeypatch.setattr("neocpu.pipeline.usable_cpus", lambda cpus=cpus: cpus)
         with neocpu.compile(chain(), threads=1, verify=False) as compiled:
             data = memoryview(compiled.path.read_bytes())
             text = read_elf(data).find(".text")
@@ -318,7 +318,7 @@ def test_nothing_is_planned_ahead_of_a_tuner(monkeypatch):
     """What it measures must not share the CPUs, and what is done is given before it begins."""
     events = []
     monkeypatch.setattr(
-        "neocpu.compile_each._tune_networks", lambda *arguments: events.append("tune")
+        "neocpu.compilation.compile_each._tune_networks", lambda *arguments: events.append("tune")
     )
     options = CompileOptions.parse(threads=1, verify=False, tune_budget=1.0)
     cpus = [Member(parse_target(cpu)) for cpu in ("avx2", "avx512")]

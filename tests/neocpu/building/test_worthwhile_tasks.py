@@ -2,7 +2,7 @@
 
 import neocpu
 from neocpu.bench.scaling.loop_times import kernel_loops
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 
 
 def _loops(folder, threads):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from neocpu.cli.array_files.arrays import read_archive, read_named
 from neocpu.cli.array_files.chosen_inputs import read_inputs
 from neocpu.foundation.errors import UsageError
-from neocpu.tensor_spec import TensorSpec
+from neocpu.foundation.tensor_spec import TensorSpec
 
 SPEC = TensorSpec("x", "float32", (4, 64))
 MEMORY = 4 << 20

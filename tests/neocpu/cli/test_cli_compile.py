@@ -15,14 +15,14 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import size
-from neocpu.processing import NO_PROCESSING
-from neocpu.reference.runner import run_reference
+from neocpu.frontend.processing.processing import NO_PROCESSING
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.tuner import TaskReport, TuneReport
 from neocpu.search.tuning_state import TuningTask
-from neocpu.tensor_spec import TensorSpec, random_inputs
+from neocpu.verification.reference.runner import run_reference
 
 
 class Stop(UsageError):
@@ -112,8 +112,8 @@ class TestOptions:
         }
 
     def test_every_goal_is_one_of_the_compiler(self) -> None:
-        from neocpu import compile_options
         from neocpu.cli.compile import GOALS
+        from neocpu.compilation import compile_options
 
         assert GOALS == compile_options.GOALS
 
@@ -226,7 +226,7 @@ class TestRecords:
         task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
         tuned = TaskReport(task, best, None, **counts, noise=0.01, checked=True, before=30e-6)
         measured = TuneReport((tuned,), 1.5, 0.042)
-        monkeypatch.setattr("neocpu.compile_each.tune_networks", lambda *_: measured)
+        monkeypatch.setattr("neocpu.compilation.compile_each.tune_networks", lambda *_: measured)
         line = ("compile", onnx_file, "-o", "x.so", "--only-db", "--db", "r.jsonl")
         outcome = cli(*line, "--tune-budget", "2s")
         assert outcome.code == 0, outcome.err
@@ -270,7 +270,8 @@ class TestRecords:
         rest = {"measured": 0, "failed": 0, "left": 3, "noise": None, "checked": False}
         tasks = [TaskReport(task, None, None, reused=n, **rest, before=None) for n in reused]
         monkeypatch.setattr(
-            "neocpu.compile_each.tune_networks", lambda *_: TuneReport(tuple(tasks), 1.5, 0.0)
+            "neocpu.compilation.compile_each.tune_networks",
+            lambda *_: TuneReport(tuple(tasks), 1.5, 0.0),
         )
         line = ("compile", onnx_file, "--only-db", "--db", "r.jsonl", "--tune-budget", "2s")
         outcome = cli(*line, "--no-verify")
@@ -338,7 +339,7 @@ class TestCompiles:
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Seen from a host without any instruction sets."""
-        for module in ("neocpu.compile_each", "neocpu.foundation.instruction_sets"):
+        for module in ("neocpu.compilation.compile_each", "neocpu.foundation.instruction_sets"):
             monkeypatch.setattr(f"{module}.host_features", lambda: frozenset())
         outcome = cli("compile", onnx_file, "-o", "x.so")
         assert outcome.code == 0
@@ -450,13 +451,13 @@ class TestRefuses:
     def test_a_wrong_result_and_writes_nothing(
         self, cli: Cli, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from neocpu.reference.runner import run_reference
+        from neocpu.verification.reference.runner import run_reference
 
         def wrong(model: Any, inputs: Any, **how: Any) -> dict[str, Any]:
             right = run_reference(model, inputs, **how)
             return {name: array + 1 for name, array in right.items()}
 
-        monkeypatch.setattr("neocpu.reference.oracles.run_reference", wrong)
+        monkeypatch.setattr("neocpu.verification.reference.oracles.run_reference", wrong)
         Path("small.so").write_text("what was here before")
         outcome = cli("compile", onnx_file)
         assert outcome.code == 6

@@ -12,15 +12,16 @@ import pytest
 from command_line import Cli
 
 import neocpu
-from neocpu import fat_compilation, stages
-from neocpu.compile_options import Member
+from neocpu import pipeline as stages
+from neocpu.compilation import compile_fat as fat_compilation
+from neocpu.compilation.compile_options import Member
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress
 from neocpu.planning.precision import Precision
-from neocpu.reference import oracles
 from neocpu.runtime.artifact import ArtifactFile, read_header
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.verification.reference import oracles
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 BASE = "sse" if os.uname().machine == "x86_64" else "neon"

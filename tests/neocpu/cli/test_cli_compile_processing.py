@@ -10,7 +10,7 @@ from command_line import Cli
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.processing import Processing
+from neocpu.frontend.processing.processing import Processing
 
 PICTURES = ("--input", "image=u8:nhwc:bgr:24x32", "--resize", "16x16:letterbox")
 

@@ -14,7 +14,7 @@ import neocpu
 from neocpu.bench.limits import roofline
 from neocpu.bench.limits.roofline import Limits
 from neocpu.building.link import write_artifact
-from neocpu.cli.plans import plan_comparison
+from neocpu.plan.text import plan_comparison
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from neocpu.bench.limits import roofline
 from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.profile import network_profiles
 from neocpu.building.link import write_artifact
-from neocpu.report_pages.arena_picture import arena_blocks
-from neocpu.report_pages.page import ASSETS, SCRIPTS, page_data, page_text
-from neocpu.report_pages.program_graph import Edge, program_graph
-from neocpu.report_pages.scheme_words import TEMPLATES, WORDS
+from neocpu.plan.pages.arena_picture import arena_blocks
+from neocpu.plan.pages.page import ASSETS, SCRIPTS, page_data, page_text
+from neocpu.plan.pages.program_graph import Edge, program_graph
+from neocpu.plan.pages.scheme_words import TEMPLATES, WORDS
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header_parts import Placement, Repeat
 from neocpu.schedules.vocabulary.scheme import SCHEMES

@@ -15,8 +15,8 @@ from neocpu.cli import commands, options
 from neocpu.cli.commands import COMMANDS
 from neocpu.cli.main import BROKEN_PIPE
 from neocpu.cli.main import cli as group
-from neocpu.cli.terminal import KINDS, Terminal
 from neocpu.foundation import errors
+from neocpu.foundation.terminal import KINDS, Terminal
 
 
 @pytest.fixture

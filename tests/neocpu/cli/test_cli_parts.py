@@ -8,15 +8,20 @@ import click
 import pytest
 
 from neocpu.cli.options import Duration, Names, Shape
-from neocpu.cli.plans.plan_text import error_text, missed_text, scheme_text
-from neocpu.cli.plans.tuning_summary import weights_hint
-from neocpu.cli.progress_line import PLAIN_INTERVAL, PlainProgress, live_progress, show_progress
-from neocpu.cli.terminal import print_table
 from neocpu.foundation.progress import Progress
+from neocpu.foundation.progress_line import (
+    PLAIN_INTERVAL,
+    PlainProgress,
+    live_progress,
+    show_progress,
+)
+from neocpu.foundation.terminal import print_table
 from neocpu.foundation.units import duration, parse_size, plural, size
-from neocpu.reference.verdict import FLOAT32_FACTOR
+from neocpu.plan.text.plan_text import error_text, missed_text, scheme_text
+from neocpu.plan.text.tuning_summary import weights_hint
 from neocpu.runtime.header_text import kept_bound
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy
+from neocpu.verification.reference.verdict import FLOAT32_FACTOR
 
 
 @pytest.mark.parametrize(
@@ -200,7 +205,7 @@ def test_plans_that_broke_their_promise_are_listed_with_their_errors():
 def test_a_narrow_terminal_cuts_no_cell_short(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("neocpu.cli.terminal.PLAIN_WIDTH", 12)
+    monkeypatch.setattr("neocpu.foundation.terminal.PLAIN_WIDTH", 12)
     print_table(("model", "milliseconds"), [("squeezenet1_0", "840.00")], right=("milliseconds",))
     printed = capsys.readouterr().out
     assert "…" not in printed

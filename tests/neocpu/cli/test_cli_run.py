@@ -14,7 +14,7 @@ from file_limits import run_with_files_up_to
 
 from neocpu.building.link import write_artifact
 from neocpu.cli.array_files.arrays import write_archive
-from neocpu.tensor_spec import TensorSpec, random_inputs
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 
 
 class TestInputs:

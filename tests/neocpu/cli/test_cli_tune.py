@@ -149,7 +149,7 @@ def test_a_budget_too_small_for_one_measurement(cli: Cli, onnx_file: Path) -> No
 
 @needs.everything()
 def test_a_suite_is_tuned_together(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neocpu import models
+    from neocpu.frontend import models
 
     built: list[str] = []
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from command_line import slow_environment
 
-from neocpu import models
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend import models
+from neocpu.frontend.models.network_builder import NetworkBuilder
 
 PHASES = ("import", "simplify", "search", "rewrite", "lower", "build", "link", "verify")
 PATIENCE = 30.0

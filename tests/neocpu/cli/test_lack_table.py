@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neocpu.cli.plans.lack_table import show_lacks
+from neocpu.plan.text.lack_table import show_lacks
 
 
 def plan(*lacks):

@@ -12,7 +12,9 @@ import tvm
 from onnx import helper, numpy_helper
 from tvm import relax
 
-from neocpu.frontend import LoadedModel, import_relax, load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
+from neocpu.frontend.loaded_model import LoadedModel
 from tests.guarded_machine import legalized_machine
 
 IR_VERSION = 10

@@ -9,11 +9,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference.op_run import OpRun
 
-from neocpu.frontend import LoadedModel, load_model
+from neocpu.frontend.load import load_model
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.numpy_operators import detection_operators as detection
+from neocpu.frontend.numpy_operators import lookup_operators as lookup
 from neocpu.frontend.rows.row_graph import DOMAIN
-from neocpu.numpy_operators import detection_operators as detection
-from neocpu.numpy_operators import lookup_operators as lookup
-from neocpu.reference.evaluator import evaluate
+from neocpu.verification.reference.evaluator import evaluate
 from tests.neocpu.frontend.differential import run_onnxruntime
 
 ROWS, OTHERS, WIDTH = 7, 5, 3

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu import models
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError
-from neocpu.frontend import load_model
-from neocpu.input_shapes import InputShapes
-from neocpu.reference.runner import run_reference
-from neocpu.tensor_spec import random_inputs
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend import models
+from neocpu.frontend.load import load_model
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.differential import run_onnxruntime
 
 RNG = np.random.default_rng(5)

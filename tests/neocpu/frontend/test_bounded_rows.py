@@ -8,8 +8,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import import_relax, load_model
-from neocpu.tensor_spec import TensorSpec
+from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.detectors import (
     BATCH,
     BOXES,

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from neocpu.frontend.simplify_onnx import simplify_model
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 
 HOLED = random(2, 5)
 HOLED[0, 1] = -np.inf

@@ -7,7 +7,7 @@ from differential import assert_matches_onnxruntime, floats, random, run_onnxrun
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 
 X, SKIP = random(2, 3, 16), random(2, 3, 16, seed=1)
 VECTORS = {name: random(16, seed=seed) for seed, name in enumerate("ghb", 2)}

@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError
-from neocpu.frontend import load_model
-from neocpu.frontend.candidate_shapes import candidate_shapes
-from neocpu.input_shapes import parse_given
+from neocpu.frontend.load import load_model
+from neocpu.frontend.shapes.candidate_shapes import candidate_shapes
+from neocpu.frontend.shapes.input_shapes import parse_given
 from tests.neocpu.frontend.differential import ints, make_model, random
 
 FLOAT = TensorProto.FLOAT

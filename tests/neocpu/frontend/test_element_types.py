@@ -6,7 +6,7 @@ import pytest
 from differential import ints, one_op, run_imported, run_onnxruntime
 from onnx import helper
 
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 
 TYPES = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 

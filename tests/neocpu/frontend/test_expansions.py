@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 
 
 def matches_onnx(model, feeds):

@@ -4,7 +4,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from neocpu.frontend import load_model, simplify_onnx
+from neocpu.frontend import simplify_onnx
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import ints, make_model, random
 
 X = random(1, 4, 6, 6)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neocpu.foundation.errors import ModelError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 
 
 def archive(*names: str) -> bytes:

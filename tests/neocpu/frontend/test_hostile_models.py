@@ -10,8 +10,9 @@ from onnx import helper
 
 import neocpu
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import import_relax, load_model
-from neocpu.passes.simplify_relax import simplify
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
+from neocpu.graph.simplify import simplify
 from tests.neocpu.frontend.differential import ints, make_model, random
 
 X = random(3, 4, 5)

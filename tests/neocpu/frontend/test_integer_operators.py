@@ -12,8 +12,8 @@ from tvm import relax
 
 import neocpu
 from neocpu.foundation.errors import ModelError
-from neocpu.frontend import load_model
-from neocpu.relax_utils import dtype_of
+from neocpu.frontend.load import load_model
+from neocpu.ir.expressions import dtype_of
 from tests.neocpu.frontend.differential import (
     make_model,
     random,

@@ -17,9 +17,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError, UsageError
-from neocpu.frontend import load_model, source
+from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.frontend import source
 from neocpu.frontend.importer import import_relax
-from neocpu.tensor_spec import TensorSpec
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import make_model, one_op, random
 
 

@@ -7,7 +7,8 @@ import pytest
 from onnx import helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import import_relax, load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import (
     assert_matches_onnxruntime,
     check,

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import neocpu
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
-from neocpu.frontend import load_model
 from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 
 KINDS = sorted(set(helper.get_all_tensor_dtypes()) - {TensorProto.STRING})
 

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from neocpu.frontend.load import load_model
 from neocpu.frontend.model_identity import MADE_OF, difference, identities
 from neocpu.frontend.processing.load_processed import load_processed
-from neocpu.input_shapes import InputShapes
-from neocpu.processing import Processing
+from neocpu.frontend.processing.processing import Processing
+from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.quantiser.quantise import quantize
 
 

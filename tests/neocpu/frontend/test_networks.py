@@ -8,7 +8,8 @@ import onnx
 import pytest
 from tvm import relax
 
-from neocpu.frontend import import_relax, load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 from tests.light_models import LIGHT_MODELS, light_model, light_model_path
 from tests.neocpu.frontend.differential import relax_ops, run_imported, run_onnxruntime
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import (
     assert_matches_onnxruntime,
     relax_ops,

@@ -5,8 +5,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import importer, load_model
+from neocpu.frontend import importer
 from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 from neocpu.frontend.operator_hints import _STANDARD, hint
 
 DOMAINS = ("", "com.microsoft", "ai.onnx.ml", "house")

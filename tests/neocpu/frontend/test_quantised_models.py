@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.differential import make_model, random, run_imported
 from tests.neocpu.frontend.quantised import RNG, STEP, WEIGHTS, assert_within_a_step, node
 

@@ -8,10 +8,12 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import import_relax, load_model
-from neocpu.passes.simplify_relax import simplify
-from neocpu.reference.runner import run_reference
-from neocpu.relax_utils import bindings, is_op
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
+from neocpu.graph.simplify import simplify
+from neocpu.ir.expressions import is_op
+from neocpu.ir.uses import bindings
+from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.differential import ints, make_model, run_imported, run_onnxruntime
 from tests.neocpu.recurrent_layers import BOTH, LAYERS, UNEVEN, layer
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from neocpu.frontend import import_relax, load_model
-from neocpu.passes.simplify_relax import simplify
-from neocpu.passes.values.held_values import renamed_by
-from neocpu.relax_utils import bindings
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
+from neocpu.graph.simplify import simplify
+from neocpu.ir.model_names import renamed_by
+from neocpu.ir.uses import bindings
 from tests.neocpu.frontend.differential import make_model
 
 X = np.zeros((2, 3), np.float32)

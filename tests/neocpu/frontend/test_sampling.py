@@ -7,7 +7,7 @@ import pytest
 from differential import assert_matches_onnxruntime, check, ints, make_model, random, run_imported
 from onnx import helper
 
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 
 MODES = ("nearest", "linear", "cubic")
 PADDINGS = ("zeros", "border", "reflection")

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.simplify_onnx import TARGET_OPSET
 from tests.neocpu.frontend.differential import (

@@ -5,8 +5,9 @@ import pytest
 from differential import assert_matches_onnxruntime, make_model, random, run_imported
 from onnx.helper import make_node as node
 
-from neocpu.frontend import load_model, simplify_onnx
+from neocpu.frontend import simplify_onnx
 from neocpu.frontend.checks import model_limits
+from neocpu.frontend.load import load_model
 
 SHAPE = (2, 5, 7)
 

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
-from neocpu.frontend import load_model, sparse_weights
+from neocpu.frontend import sparse_weights
+from neocpu.frontend.load import load_model
 from neocpu.frontend.source import read_model
 
 SHAPE = (4, 3, 3, 3)

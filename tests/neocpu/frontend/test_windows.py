@@ -10,8 +10,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import import_relax, load_model
-from neocpu.reference.runner import run_reference
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
+from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.differential import (
     DATA,
     assert_matches_onnxruntime,

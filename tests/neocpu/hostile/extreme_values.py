@@ -21,7 +21,8 @@ from onnx.backend.test.case.node import TestCase, collect_testcases
 
 import neocpu
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.frontend import import_relax, load_model
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 
 PER_MODEL = 20
 """Operators compiled as one model: what a compilation costs besides its kernels is shared."""

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 
 DRAWS = 12
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 1e-38)

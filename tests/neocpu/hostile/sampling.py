@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from onnx import helper
 
-from neocpu.reference.runner import run_reference
+from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.hostile.hostile_case import (
     DATA,
     NORMAL,

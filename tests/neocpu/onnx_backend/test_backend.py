@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import neocpu.onnx_backend as backend
 from neocpu.foundation.errors import ModelError, UnsupportedError, UsageError
-from neocpu.frontend.structural_inputs import structural_inputs
+from neocpu.frontend.shapes.structural_inputs import structural_inputs
 
 CHEAP = {"threads": 1, "verify": False, "only_databases": True}
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

@@ -16,13 +16,13 @@ from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.pipeline import Built, Dump, begin_build, finish_build
 from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.tensor_spec import TensorSpec
 
 HOST = host_target()
 

@@ -7,7 +7,7 @@ from networks import HOST, build, cost_model, executable, run
 from tvm import relax
 
 from neocpu.building.pipeline import Dump, lower
-from neocpu.passes.apply_plan import apply_plan
+from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.dense_op import FEW_ROWS
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from networks import HOST, build, cost_model, float32
 
-from neocpu.passes.apply_plan import apply_plan
+from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.costs import formats
 from neocpu.planning.extract import extract
 from neocpu.planning.folds import with_folds

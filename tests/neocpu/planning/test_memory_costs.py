@@ -6,7 +6,8 @@ import math
 import pytest
 from networks import HOST, NETWORKS, build, cost_model, float32
 
-from neocpu.passes.apply_plan import apply_plan
+from neocpu.lowering.apply_plan import apply_plan
+from neocpu.plan.reports.plan_report import report_of
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.memory_class import MemoryClass
@@ -23,7 +24,6 @@ from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.operators.gather_op import GatherOp
 from neocpu.planning.operators.pool_op import PoolOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
-from neocpu.reports.plan_report import report_of
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.operators.concat import is_shifted

@@ -9,18 +9,18 @@ import pytest
 from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, residual
 from tvm import relax
 
-from neocpu import models
+from neocpu.frontend import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
-from neocpu.passes.apply_plan import apply_plan
-from neocpu.passes.simplify_relax import simplify
+from neocpu.graph.simplify import simplify
+from neocpu.lowering.apply_plan import apply_plan
+from neocpu.plan.reports.plan_report import report_of
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph, wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Read
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
-from neocpu.reports.plan_report import report_of
 from neocpu.search.solver.plan import solve
 from neocpu.search.solver.solver_limits import SearchLimits
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from networks import HOST, NETWORKS, build, cost_model
 
-from neocpu.array_digests import ArrayDigests
-from neocpu.passes.apply_plan import apply_plan
+from neocpu.ir.array_digests import ArrayDigests
+from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning import weight_limit
 from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.extract import extract

@@ -7,10 +7,10 @@ from networks import HOST, build, cost_model, executable, run
 from tvm import relax
 
 from neocpu.building.pipeline import Dump, lower
-from neocpu.passes.apply_plan import apply_plan
+from neocpu.ir.constants import make_const
+from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
-from neocpu.relax_utils import make_const
 from tests.guarded_machine import legalized_machine
 
 

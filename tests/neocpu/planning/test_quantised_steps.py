@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from neocpu.ir.stored_weights import StoredWeights
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.quantised.quantised_steps import ConvForm, float_steps, split, stored_form
-from neocpu.planning.stored_weights import StoredWeights
 from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp

@@ -8,7 +8,7 @@ from op_counts import op_counts
 from tvm import relax
 
 from neocpu.building.pipeline import Dump, lower
-from neocpu.passes.apply_plan import apply_plan
+from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from tests.guarded_machine import legalized_machine

@@ -9,7 +9,7 @@ from networks import IMAGE, NETWORKS, build, cost_model
 from tvm import relax
 
 from neocpu.foundation.errors import UsageError
-from neocpu.passes.apply_plan import apply_plan
+from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.elementwise_op import ElementwiseOp

@@ -6,7 +6,7 @@ from onnx.helper import make_node as node
 
 import neocpu
 from neocpu import QuantiseOptions
-from neocpu.processing import Processing
+from neocpu.frontend.processing.processing import Processing
 from neocpu.quantiser.compile_calibrated import _seeing
 from neocpu.quantiser.pictures import Preprocessing
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.quantiser import stored_arrays
 from neocpu.quantiser.calibration import read_samples
 from neocpu.quantiser.pictures import Preprocessing, read_picture
-from neocpu.tensor_spec import TensorSpec
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 IMAGE = TensorSpec("image", "float32", (1, 3, 8, 12))

@@ -15,11 +15,12 @@ import pytest
 import neocpu
 from neocpu import QuantiseOptions
 from neocpu.cli.main import main
-from neocpu.cli.plans.plan_text import calibration_fields
-from neocpu.compile_options import CompileOptions
+from neocpu.compilation.compile_options import CompileOptions
 from neocpu.foundation.errors import AccuracyError, UsageError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from neocpu.frontend.quantised.quantised_operators import is_quantised
+from neocpu.plan.reports.calibration_report import IntegerLayer
+from neocpu.plan.text.plan_text import calibration_fields
 from neocpu.quantiser import compile_calibrated as module
 from neocpu.quantiser.calibrated import calibrate
 from neocpu.quantiser.compile_calibrated import Budget
@@ -28,7 +29,6 @@ from neocpu.quantiser.mixed_precision import all_in_integers, within
 from neocpu.quantiser.observation import visible
 from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.sensitivity import laboratory_of
-from neocpu.reports.calibration_report import IntegerLayer
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -251,7 +251,7 @@ def test_a_tuning_budget_is_spent_once(monkeypatch, tmp_path):
         tuned.append(networks)
         return "report"
 
-    monkeypatch.setattr("neocpu.compile_each.tune_networks", tune)
+    monkeypatch.setattr("neocpu.compilation.compile_each.tune_networks", tune)
     monkeypatch.setattr(module, "faster_in_integers", lambda *_: choices(left_sum=0.0))
     monkeypatch.setattr(module, "_race", lambda *_: (1.0, 2.0))
     known = {"databases": [tmp_path / "new.jsonl"], "only_databases": True}

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 import neocpu
 from neocpu import QuantiseOptions
 from neocpu.foundation.errors import UsageError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from neocpu.quantiser.equalisation import equalise
 from neocpu.quantiser.float_graph import float_graph
 from neocpu.quantiser.ranges import METHODS

@@ -11,6 +11,7 @@ from typing import Any
 
 from neocpu.building.elf import read_elf
 from neocpu.building.pipeline import Built
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.artifact import ArtifactFile
 from neocpu.runtime.header import (
     DIGEST_SECTION,
@@ -21,7 +22,6 @@ from neocpu.runtime.header import (
     ArtifactHeader,
 )
 from neocpu.runtime.header_parts import Placement
-from neocpu.tensor_spec import TensorSpec
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 

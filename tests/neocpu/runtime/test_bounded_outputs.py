@@ -9,9 +9,9 @@ import pytest
 
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import TensorSpec
 
 ROWS = 7
 

@@ -9,9 +9,9 @@ import pytest
 
 import neocpu
 from neocpu.foundation.errors import ArgumentTypeError, UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.inputs import call_text
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import TensorSpec
 
 
 def test_two_inputs_are_two_arguments(two_way, two_way_module):

@@ -11,9 +11,9 @@ from forgery import forge_header
 from header_mutants import mutant
 
 from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import random_inputs
 from tests.neocpu.runtime import test_bounded_outputs, test_repeats
 
 counted = test_bounded_outputs.counted

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from neocpu.building.fat_file import BLOCK, combine
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.artifact import ArtifactFile
 from neocpu.runtime.header_parts import Placement
-from neocpu.tensor_spec import TensorSpec
 
 fuzz = settings(
     derandomize=True,

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from neocpu.building.link import write_artifact
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.guarding import GUARD_VARIABLE, is_guarded
 from neocpu.runtime.guarding.guard import Guard
 from neocpu.runtime.guarding.guarded_memory import EDGES, FENCE, GuardedMemory, guarded
 from neocpu.runtime.guarding.kernel_calls import Function, Kernel, Tensor, Value
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import TensorSpec
 
 SIZES = [1, 4, 63, 64, 65, mmap.PAGESIZE, mmap.PAGESIZE + 4, 3 * mmap.PAGESIZE - 64]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 import neocpu
-from neocpu.compiled_module import CompiledModule
+from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import size
 from neocpu.runtime.header_parts import Placement
-from neocpu.tensor_spec import TensorSpec
 
 SCREEN_LINES, SCREEN_COLUMNS = 24, 120
 

@@ -11,10 +11,10 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.aligned_memory import address_of, aligned_empty
 from neocpu.runtime.inputs import check_kind
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import TensorSpec
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from forgery import forge_header
 
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header_parts import Placement, Repeat, Slice
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import TensorSpec
 
 ROWS, WIDTH = 5, 16
 X, COUNT, FLAG, ZERO = range(4)  # inputs, and a weight

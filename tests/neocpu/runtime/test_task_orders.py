@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import neocpu
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.runtime import binding
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import random_inputs
 from tests import needs
 from tests.neocpu import quantised_models, test_launches
 from tests.neocpu.recurrent_layers import layer

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 import neocpu
-from neocpu.compiled_module import CompiledModule
+from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.foundation.errors import UsageError
 
 

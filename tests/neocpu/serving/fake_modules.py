@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import generate_latest
 from v2_requests import body, tensor
 
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
 from neocpu.serving import lane
 from neocpu.serving import model as served
 from neocpu.serving.repository import ModelEntry
 from neocpu.serving.server import InferCall, InferenceServer, Limits
-from neocpu.tensor_spec import TensorSpec
 
 GOOD = body(tensor("x", np.array([1, 2], "float32")))
 """A request."""

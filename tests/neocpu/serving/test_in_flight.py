@@ -12,7 +12,7 @@ from server_process import ServerProcess, wait_until
 from v2_requests import Connection, binary_tensor, body, head
 
 from neocpu.building.link import write_artifact
-from neocpu.tensor_spec import TensorSpec
+from neocpu.foundation.tensor_spec import TensorSpec
 from tests.neocpu.conftest import _build, _header
 
 ANSWER = 16 << 20

@@ -12,7 +12,8 @@ import pytest
 from fake_modules import OUTPUT, FakeModule
 from v2_requests import body
 
-from neocpu.pictures import picture_files
+from neocpu.foundation.tensor_spec import Picture, TensorSpec
+from neocpu.runtime.pictures import picture_files
 from neocpu.runtime.signatures import Signature
 from neocpu.serving import lane, pictures
 from neocpu.serving import model as served
@@ -21,7 +22,6 @@ from neocpu.serving.repository import ModelEntry
 from neocpu.serving.request import parse_picture, parse_request, values_at_most
 from neocpu.serving.server import InferCall, InferenceServer, Limits
 from neocpu.serving.tensors import json_bytes_at_most
-from neocpu.tensor_spec import Picture, TensorSpec
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from v2_requests import binary_tensor, body, tensor
 
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.refusals import RequestError
 from neocpu.serving.request import RequestedOutput, parse_request, values_at_most
-from neocpu.tensor_spec import TensorSpec
 
 A = np.arange(6, dtype="float32").reshape(2, 3)
 B = np.array([1, 0, 255], "uint8")

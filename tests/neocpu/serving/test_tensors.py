@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.serving.datatypes import DATATYPES
 from neocpu.serving.refusals import RequestError
 from neocpu.serving.tensors import brief, check_declaration, from_binary, from_json
-from neocpu.tensor_spec import TensorSpec
 
 
 def spec_of(array: np.ndarray) -> TensorSpec:

@@ -12,9 +12,9 @@ import pytest
 from flat import check_flat
 
 from neocpu.core import ROOT
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.runtime.aligned_memory import address_of
 from neocpu.runtime.module import load
-from neocpu.tensor_spec import random_inputs
 
 PYTHON, C = 32, 8
 """Threads of each."""

@@ -7,12 +7,12 @@ import re
 import pytest
 
 import neocpu
-from neocpu import models
 from neocpu.cli.main import main
 from neocpu.foundation import instruction_sets
 from neocpu.foundation.instruction_sets import TILES
 from neocpu.foundation.tile_permission import tiles_permitted
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend import models
+from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTiling
 from neocpu.schedules.isa.catalogue import INSTRUCTIONS

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from tvm.ir import Var
 
+from neocpu.ir.constants import Array
+from neocpu.ir.expressions import is_op, static_shape
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.gate_op import is_of_means
 from neocpu.planning.operators.global_pool_op import GlobalPoolOp
 from neocpu.planning.operators.layout_op import Function, LayoutOp, sole_reader
 from neocpu.planning.operators.workload_op import WorkloadOp
-from neocpu.relax_utils import Array, is_op, static_shape
 from neocpu.schedules.operators.statistics.channel_window import (
     ChannelWindowWorkload,
     estimate,

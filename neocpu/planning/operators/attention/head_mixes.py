@@ -1,7 +1,7 @@
 """Scores of attention that are mixed across heads: 1x1 convolutions whose channels are the heads.
 
 Such are the dense layers over heads of talking-heads attention, once the transposes around them are
-gone (`neocpu.passes.rules.reordering.cancel_layouts`).
+gone (`neocpu.graph.reordering.cancel_layouts`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,10 @@ from typing import Any
 import numpy as np
 from tvm.ir import Var
 
+from neocpu.ir.attributes import four_of, pair_of
+from neocpu.ir.constants import Array, constant_value, vector_along
+from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 from neocpu.planning.operators.layout_op import Function, sole_definition
-from neocpu.relax_utils import (
-    Array,
-    Expr,
-    constant_value,
-    dtype_of,
-    four_of,
-    is_op,
-    pair_of,
-    static_shape,
-    vector_along,
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ from neocpu.bench.results.document import Run
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.cli.main import main
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 
 GOOD = AccuracyReport("good", {"default": 2e-6, "strict": 1e-6}, 3e-7)
 BAD = AccuracyReport("bad", {"default": 2e-6, "strict": 1e-5}, None)

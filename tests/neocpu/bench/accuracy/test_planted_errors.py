@@ -19,7 +19,7 @@ from neocpu.bench.accuracy.refusal_tables import refusal_table
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError, UnsupportedError
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 
 GOOD = Trial("inputs", 1.0, norm_error=1e-7, planted=25, found=25)
 INFINITE = Trial("weights", 1e4, norm_error=0.0)

@@ -15,10 +15,10 @@ from neocpu.bench.engines.contenders import Contender, ContenderError, Contender
 from neocpu.bench.engines.engines import install_hint, installed
 from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.engines.ncnn_engine import ConversionError, Signature, convert, load
+from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.load import load_model
-from neocpu.models.network_builder import NetworkBuilder
-from neocpu.reference.runner import run_reference
-from neocpu.tensor_spec import random_inputs
+from neocpu.frontend.models.network_builder import NetworkBuilder
+from neocpu.verification.reference.runner import run_reference
 
 needs_ncnn = needs.engine("ncnn")
 

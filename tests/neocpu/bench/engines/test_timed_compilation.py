@@ -9,7 +9,7 @@ from command_line import conv_model
 from neocpu.bench.engines.measured_model import compile_subject
 from neocpu.bench.engines.timed_compilation import CompilationCrash, compile_in_child
 from neocpu.foundation.errors import DatabaseError, ModelError
-from neocpu.input_shapes import NO_SHAPES
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.runtime.artifact import read_header
 
 

@@ -4,8 +4,8 @@ import onnx
 import pytest
 
 from neocpu.bench.instructions.arm_kernels import hot_kernels
-from neocpu.input_shapes import NO_SHAPES
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.schedules.vocabulary.target import parse_target
 
 TARGET = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")

@@ -17,7 +17,7 @@ from neocpu.bench.profile.operator_times import (
 )
 from neocpu.bench.profile.profile_pictures import pictures
 from neocpu.foundation.errors import ArtifactError
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.runtime.described_calls import DescribedCall
 from neocpu.runtime.timeline import Timeline, TraceEvent
 

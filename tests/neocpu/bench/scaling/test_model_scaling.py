@@ -19,8 +19,8 @@ from neocpu.cli.main import main
 from neocpu.foundation.errors import ArtifactError, ModelError, UsageError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.machines import MACHINES
-from neocpu.input_shapes import NO_SHAPES
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
 from neocpu.schedules.vocabulary.target import host_target
 

@@ -24,8 +24,8 @@ from neocpu.bench.served.served_pictures import pictures
 from neocpu.bench.served.served_processes import binary_request, same_outputs
 from neocpu.bench.served.served_tables import served_table
 from neocpu.cli.main import main
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
-from neocpu.tensor_spec import TensorSpec
 
 pytest.importorskip("fastapi")
 

@@ -16,7 +16,7 @@ from neocpu.bench.solvers.milp import MilpResult
 from neocpu.bench.solvers.solver_race import SolverReport, SolverRequest, compare_models
 from neocpu.cli.main import main
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.search.solver.plan import Plan
 
 EXACT = Plan((0, 1), 2e-3, 2e-3, 0.0, "exact", 0.012, 2)

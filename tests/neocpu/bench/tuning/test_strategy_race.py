@@ -22,7 +22,7 @@ from neocpu.bench.tuning.strategy_tables import render, tables
 from neocpu.bench.tuning.tuning_chart import draw_race
 from neocpu.cli.main import main
 from neocpu.foundation.progress import silent
-from neocpu.models.network_builder import NetworkBuilder
+from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.schedules import registry
 from neocpu.search.measuring.measure import Measurement, ReplayMeasurer
 from neocpu.search.tuning_curve import CurvePoint

@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UnsupportedError
-from neocpu.frontend import load_model
 from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
 
 NAN, INF = float("nan"), float("inf")
 FORMS = ["Upsample-7", "Upsample-9", "Resize-10", "Resize-11", "Resize-18"]

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu import models
 from neocpu.foundation.errors import ModelError, UsageError
-from neocpu.frontend import load_model
-from neocpu.input_shapes import InputShapes
+from neocpu.frontend import models
+from neocpu.frontend.load import load_model
+from neocpu.frontend.shapes.input_shapes import InputShapes
 
 
 def u_net(levels: int, dims: list[int | str] | None = None) -> onnx.ModelProto:

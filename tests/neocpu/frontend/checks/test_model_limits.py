@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend import load_model
 from neocpu.frontend.checks import model_limits
+from neocpu.frontend.load import load_model
 
 FLOAT = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]

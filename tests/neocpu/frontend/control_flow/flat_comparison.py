@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 
-from neocpu.frontend import load_model
 from neocpu.frontend.control_flow.flatten import REWRITTEN
-from neocpu.reference.runner import run_reference
+from neocpu.frontend.load import load_model
+from neocpu.verification.reference.runner import run_reference
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 

@@ -7,9 +7,9 @@ import pytest
 from onnx import numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError, UsageError
-from neocpu.frontend import load_model
-from neocpu.input_shapes import InputShapes, parse_given
-from neocpu.reference.runner import run_reference
+from neocpu.frontend.load import load_model
+from neocpu.frontend.shapes.input_shapes import InputShapes, parse_given
+from neocpu.verification.reference.runner import run_reference
 from tests.neocpu.frontend.control_flow.control_flow_models import parsed
 from tests.neocpu.frontend.control_flow.flat_comparison import NO, YES, X, compare, run_onnxruntime
 from tests.neocpu.frontend.control_flow.random_control_flow import FLAGS, SHAPE, random_model

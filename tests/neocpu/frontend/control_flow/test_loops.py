@@ -7,7 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 from neocpu.foundation.errors import NeoCPUError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.control_flow.control_flow_models import WHILE_SMALL, parsed, scanning
 from tests.neocpu.frontend.control_flow.flat_comparison import NO, YES, X, compare
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.node import TestCase, collect_testcases
 
-from neocpu.frontend import load_model
-from neocpu.reference.runner import run_reference
+from neocpu.frontend.load import load_model
+from neocpu.verification.reference.runner import run_reference
 
 _FAMILIES = "if_|if$|loop1|scan_|scan9|sequence_|split_to_sequence|identity_sequence"
 #: Of optional inputs and outputs, or of more than which of two tensors data decide.

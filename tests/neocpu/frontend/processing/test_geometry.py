@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from neocpu.frontend.processing.geometry import geometry_of
-from neocpu.processing import PictureInput, Resize
+from neocpu.frontend.processing.processing import PictureInput, Resize
 
 SIDES = (1, 7, 33, 48, 64, 75)
 CASES = [*itertools.product(SIDES, SIDES, (32, 45), (32, 57))]

@@ -8,7 +8,7 @@ from onnx.helper import make_node as node
 
 import neocpu
 from neocpu.frontend.processing.names import free_name, rename
-from neocpu.processing import Processing
+from neocpu.frontend.processing.processing import Processing
 
 FLOAT = TensorProto.FLOAT
 

@@ -9,11 +9,11 @@ from onnx.reference import ReferenceEvaluator
 
 import neocpu
 from neocpu.foundation.errors import UnsupportedError, UsageError
+from neocpu.foundation.tensor_spec import Picture
 from neocpu.frontend.load import load_model
 from neocpu.frontend.processing.load_processed import load_processed
-from neocpu.input_shapes import NO_SHAPES, InputShapes
-from neocpu.processing import Processing
-from neocpu.tensor_spec import Picture
+from neocpu.frontend.processing.processing import Processing
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 PICTURE = np.random.default_rng(0).integers(0, 256, (1, 37, 53, 3), dtype=np.uint8)

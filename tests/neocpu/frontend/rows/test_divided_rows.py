@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from neocpu.frontend.rows import divided_rows
 from neocpu.frontend.rows.divided_rows import FEWEST
 from tests.neocpu.frontend.differential import run_onnxruntime

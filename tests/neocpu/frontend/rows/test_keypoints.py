@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.selections import node
 
 FOUND, MAPS, HEIGHT, WIDTH = 5, 3, 7, 9

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend import load_model
+from neocpu.frontend.load import load_model
 from tests.neocpu.frontend.selections import assert_as_onnxruntime, node
 
 MASKS, SIDE, HEIGHT, WIDTH = 6, 5, 13, 17

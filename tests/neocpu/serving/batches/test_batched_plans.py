@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
 from neocpu.serving.batches.batched_plans import any_rows, batch_of, batches_of, check_apart
-from neocpu.tensor_spec import TensorSpec
 
 PATH = Path("net.so")
 

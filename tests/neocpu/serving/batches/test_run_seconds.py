@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.serving.batches.run_seconds import BESIDE, run_seconds, worthwhile
-from neocpu.tensor_spec import TensorSpec
 
 
 @pytest.mark.parametrize(

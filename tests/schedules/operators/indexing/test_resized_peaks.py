@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from neocpu.numpy_operators.resize_operators import Resize
+from neocpu.frontend.numpy_operators.resize_operators import Resize
 from neocpu.schedules.operators.indexing.resized_peaks import (
     LONGEST,
     PeaksWorkload,

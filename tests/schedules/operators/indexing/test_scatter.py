@@ -7,7 +7,11 @@ import pytest
 import tvm_ffi
 from tvm import tirx
 
-from neocpu.numpy_operators.lookup_operators import GatherElements, ScatterElements, ScatterND
+from neocpu.frontend.numpy_operators.lookup_operators import (
+    GatherElements,
+    ScatterElements,
+    ScatterND,
+)
 from neocpu.schedules.operators.indexing.lookup import lower_gather_elements, lower_take
 from neocpu.schedules.operators.indexing.scatter import (
     REDUCTIONS,

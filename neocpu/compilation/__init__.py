@@ -1,0 +1,1 @@
+"""Compilations for several CPUs, shapes and accuracies, each through `neocpu.pipeline`."""

@@ -1,0 +1,305 @@
+"""The way through the house, for each CPU and each shape that a model is compiled for.
+
+import → simplify → extract → tune → solve → rewrite → lower → build → link → verify
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from neocpu.building.object_cache import open_object_cache
+from neocpu.building.parallel_codegen import OneAtATime
+from neocpu.building.phases import PhaseClock
+from neocpu.building.pipeline import DUMP_VARIABLE, Dump
+from neocpu.compilation.accuracy_fallback import finish_as_promised, finish_unchecked, verifier_of
+from neocpu.compilation.compile_options import CompileOptions, Member
+from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.network_tuning import (
+    make_strategy,
+    measured_schemes,
+    measurer_for,
+    open_store,
+    tune_networks,
+    workloads_of,
+)
+from neocpu.compilation.read_model import ModelLike, load_for_import, read_network
+from neocpu.compilation.shape_sets import check_set, join_set
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.instruction_sets import code_obstacle, host_features
+from neocpu.foundation.progress import ProgressCallback, of_part, silent
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.processing.processing import Processing
+from neocpu.frontend.quantised.quantised_operators import is_quantised
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.pipeline import Builder, Generating, Simplified
+from neocpu.plan.reports.calibration_report import CalibrationReport
+from neocpu.plan.reports.plan_report import PlanReport
+from neocpu.planning.network import Network
+from neocpu.planning.precision import Precision
+from neocpu.schedules.vocabulary.accuracy import Accuracy
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.search.tuner import TuneReport
+from neocpu.tuning_db.store import Store
+
+if TYPE_CHECKING:
+    from neocpu.verification.reference.verification import Verifier
+
+
+def compile_each(
+    model: ModelLike,
+    members: Sequence[Member],
+    options: CompileOptions,
+    progress_of: Callable[[int], ProgressCallback],
+    calibration: CalibrationReport | None = None,
+) -> Generator[CompiledModule]:
+    """Compile a model for several CPUs, each in numbers of its own.
+
+    The model is imported once, and what outputs are compared with is computed once for each
+    promise. While the code for one CPU is generated, the plan for the next is made.
+
+    Parameters
+    ----------
+    progress_of : callable
+        Return where the progress of a member goes, by its number.
+    calibration : CalibrationReport, optional
+        What calibration data decided before, for the plans to tell.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, TargetError, UsageError, DatabaseError, AccuracyError
+    """
+    # Who looks at a kernel's intermediate forms wants it to have them.
+    cache = None if os.environ.get(DUMP_VARIABLE) else open_object_cache()
+    with OneAtATime(cache) as generations:
+        begun = _begin_each(model, members, options, progress_of, generations, calibration)
+        # Nothing else runs while kernels are measured.
+        finished = _finish_each(begun if options.budget.seconds else _one_ahead(begun))
+        for number, member in enumerate(members):
+            with ExitStack() as on_failure:
+                parts = [on_failure.enter_context(next(finished)) for _ in options.signatures]
+                joined = join_set(
+                    *(parts, member.target, generations, options.plan.max_weights),
+                    progress_of(number),
+                )
+                on_failure.pop_all()
+            yield joined
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """A compilation for one CPU and signature whose code is being generated.
+
+    Attributes
+    ----------
+    signature : int
+        Its number.
+    unchecked : str or None
+        Why what comes of it is not to be verified.
+    """
+
+    signature: int
+    builder: Builder
+    generating: Generating
+    tuned: TuneReport | None
+    unchecked: str | None
+
+
+def _one_ahead(begun: Iterable[_Begun]) -> Iterator[_Begun]:
+    """Yield each once the next has begun too."""
+    waiting: list[_Begun] = []
+    for one in begun:
+        if waiting:
+            yield waiting.pop()
+        waiting.append(one)
+    yield from waiting
+
+
+def _finish_each(begun: Iterable[_Begun]) -> Iterator[CompiledModule]:
+    verifiers: dict[tuple[int, Accuracy], Verifier] = {}
+    for one in begun:
+        if one.unchecked is not None:
+            compiled = finish_unchecked(one.builder, one.generating, one.unchecked)
+        else:
+            promised = one.builder.accuracy
+            key = one.signature, promised
+            if key not in verifiers:
+                verifiers[key] = verifier_of(one.generating.planned.loaded, promised)
+            compiled = finish_as_promised(one.builder, one.generating, verifiers[key])
+        compiled.tuned = one.tuned
+        yield compiled
+
+
+def _begin_each(
+    model: ModelLike,
+    members: Sequence[Member],
+    options: CompileOptions,
+    progress_of: Callable[[int], ProgressCallback],
+    generations: OneAtATime,
+    calibration: CalibrationReport | None,
+) -> Iterator[_Begun]:
+    store = open_store(
+        options.databases, only=options.only_databases, writing=options.budget.seconds != 0
+    )
+    unchecked = [_unchecked(m.target) if options.verify else "--no-verify" for m in members]
+    models: list[Simplified] = []
+    for number, member in enumerate(members):
+        cpu, own = member.target, options.computing(member.precision)
+        # One for each signature, whose seconds it counts.
+        count = len(options.signatures)
+        clocks = [
+            PhaseClock(of_part(progress_of(number), "shape", signature, count))
+            for signature in range(count)
+        ]
+        common = replace(
+            _builder(cpu, own, store, clocks[0], generations),
+            calibration=calibration,
+            together=count > 1,
+        )
+        folder = _numbered("cpu", number, len(members))
+        builders = [
+            replace(common, clock=clock, dump=Dump(*folder, *_numbered("shape", signature, count)))
+            for signature, clock in enumerate(clocks)
+        ]
+        if not models:
+            for builder, shapes in zip(builders, options.signatures, strict=True):
+                precisions = [each.precision for each in members]
+                load = partial(_load, model, shapes, options.processing, precisions)
+                models.append(builder.read(load, keep=None in unchecked, uses=len(members)))
+            check_set([each.loaded for each in models])
+        tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
+        admissions = own.accuracy.admissions[:1]
+        agreed = builders[0].plan_together(models, *admissions)
+        for signature, (builder, each) in enumerate(zip(builders, models, strict=True)):
+            planned = builder.plan(each, admissions, agreed=agreed[signature])
+            assert planned is not None  # no plan was tried before
+            yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
+
+
+def _load(
+    model: ModelLike,
+    shapes: InputShapes,
+    processing: Processing,
+    precisions: Sequence[Precision],
+) -> LoadedModel:
+    """Load a model that is to be computed in these precisions.
+
+    Raises
+    ------
+    UsageError
+        If all integers are asked for and it has none: float32 would come out without a word.
+    """
+    loaded = load_for_import(model, shapes, processing)
+    if Precision.INT8 in precisions and not is_quantised(loaded.reference):
+        raise UsageError(
+            f"--precision int8 is for quantised models, and '{loaded.name}' is none: give data to "
+            "quantise it by (--calibrate)"
+        )
+    return loaded
+
+
+def _numbered(what: str, number: int, count: int) -> tuple[str, ...]:
+    """Return the folder for one of ``count``; none for the only one."""
+    return (f"{what}-{number + 1}",) if count > 1 else ()
+
+
+def _builder(
+    cpu: CpuTarget,
+    options: CompileOptions,
+    store: Store,
+    clock: PhaseClock,
+    generations: OneAtATime,
+) -> Builder:
+    cpu = replace(cpu, streams=options.streams or 1)
+    return Builder(
+        cpu,
+        options.threads,
+        options.plan,
+        options.templates,
+        # Asked for by every plan, each of which would read them anew.
+        functools.cache(
+            partial(measured_schemes, store, cpu, options.threads, keep=generations.kept)
+        ),
+        options.accuracy,
+        clock,
+        Dump(),
+        generations,
+        disabled_rules=options.disabled_rules,
+        streams=options.streams,
+    )
+
+
+def _unchecked(cpu: CpuTarget) -> str | None:
+    """Return why what is compiled cannot be run and checked here; None if it can."""
+    return code_obstacle(cpu.machine, cpu.demands, host_features())
+
+
+def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> PlanReport:
+    """Return what would be decided of a model, without generating code.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, UsageError, DatabaseError
+    """
+    store = open_store(options.databases, only=options.only_databases)
+    with OneAtATime() as generations:
+        builder = _builder(cpu, options, store, PhaseClock(silent), generations)
+        simplified = builder.read(
+            partial(_load, model, options.shapes, options.processing, [options.plan.precision]),
+            keep=False,
+        )
+        planned = builder.plan(simplified, options.accuracy.admissions[:1], compares=False)
+    assert planned is not None  # no plan was tried before
+    return planned.report
+
+
+def tune_together(
+    models: Sequence[ModelLike],
+    cpu: CpuTarget,
+    options: CompileOptions,
+    on_progress: ProgressCallback,
+) -> TuneReport | None:
+    """Measure what several forms of one model need within its budget; None if there is none.
+
+    Raises
+    ------
+    ModelError, UnsupportedError, TargetError, DatabaseError
+    """
+    if options.budget.seconds == 0:
+        return None
+    store = open_store(options.databases, only=options.only_databases, writing=True)
+    networks = [read_network(model) for model in models]
+    return _tune_networks(networks, cpu, store, options, PhaseClock(on_progress))
+
+
+def _tune_networks(
+    networks: Sequence[Network],
+    cpu: CpuTarget,
+    store: Store,
+    options: CompileOptions,
+    clock: PhaseClock,
+) -> TuneReport | None:
+    """Measure what networks need, here, within the budget; None if there is none."""
+    if options.budget.seconds == 0:
+        return None
+    strategy = make_strategy("xgb", cpu, options.threads, store)
+    # Records of what `auto` may choose from are worth having; it never chooses bfloat16.
+    halves = options.plan.precision is Precision.BF16
+    precision = Precision.BF16 if halves else Precision.AUTO
+    with clock.phase("tune", alone=False):
+        return tune_networks(
+            [workloads_of(network, cpu, precision) for network in networks],
+            cpu,
+            options.threads,
+            store,
+            strategy,
+            options.budget,
+            clock.report,
+            measurer_for(strategy, cpu, options.threads),
+            options.accuracy.admission,
+        )

@@ -1,0 +1,145 @@
+"""Compiling a float32 model with bfloat16 where that is faster, as far as a limit on errors allows.
+
+What outputs err is measured on the random inputs that every artifact is verified with. Where the
+whole network in bfloat16 errs too much, layers go back to float32, those that save least first:
+each adds about as much noise as another, so that the power of the noise goes with their number.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import Final
+
+from neocpu.compilation.compile_each import compile_each, plan_only
+from neocpu.compilation.compile_options import CompileOptions, Member
+from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.read_model import ModelLike, load_for_import
+from neocpu.foundation.errors import AccuracyError, UsageError
+from neocpu.foundation.instruction_sets import code_obstacle, host_features
+from neocpu.foundation.progress import ProgressCallback
+from neocpu.frontend.quantised.quantised_operators import is_quantised
+from neocpu.plan.reports.plan_report import PlanReport
+from neocpu.planning.precision import Precision
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.search.tuner import TuneReport
+
+_log = logging.getLogger("neocpu")
+
+_ATTEMPTS: Final = 3
+"""At fewer layers in bfloat16, before all are in float32."""
+_FEWER: Final = 0.7
+"""Of the layers that a limit is expected to leave, and of those that were too many."""
+
+
+def limited(options: CompileOptions, limit: float) -> CompileOptions:
+    """Return options that allow outputs to err ``limit``, norm-wise.
+
+    Raises
+    ------
+    UsageError
+        If that is no limit, or there is nothing that it could allow.
+    """
+    if not 0 < limit < math.inf:
+        raise UsageError(f"max_error must be above 0, got {limit!r}")
+    if options.plan.precision not in (Precision.AUTO, Precision.BF16):
+        raise UsageError(
+            f"--max-error allows bfloat16, and --precision {options.plan.precision} does not: "
+            "drop one of them"
+        )
+    return replace(options, max_error=limit)
+
+
+def is_in_float32(model: ModelLike, options: CompileOptions) -> bool:
+    """Whether a model is not quantised: what integers it has are right as they are."""
+    return not is_quantised(
+        load_for_import(model, options.signatures[0], options.processing).reference
+    )
+
+
+def compile_within(
+    model: ModelLike, cpu: CpuTarget, options: CompileOptions, on_progress: ProgressCallback
+) -> CompiledModule:
+    """Compile a float32 model so that its outputs err at most ``options.max_error``, norm-wise.
+
+    Raises
+    ------
+    UsageError
+        If this host cannot run the code, and so cannot say what it errs, or is not to.
+    AccuracyError
+        If outputs err more even in float32.
+    ModelError, UnsupportedError, TargetError, DatabaseError
+    """
+    limit = options.max_error
+    obstacle = code_obstacle(cpu.machine, cpu.demands, host_features())
+    if obstacle or not options.verify:
+        raise UsageError(
+            "--max-error is held by running what is compiled: "
+            f"{obstacle or 'drop --no-verify'}, or pass --precision bf16, whatever it errs"
+        )
+
+    def compiled(given: CompileOptions, precision: Precision) -> CompiledModule:
+        (found,) = compile_each(model, [Member(cpu, precision)], given, lambda _: on_progress)
+        return found
+
+    ranked: list[str] | None = None
+    tuned: TuneReport | None = None
+    for _ in range(1 + _ATTEMPTS):
+        kept = None if ranked is None else frozenset(ranked)
+        narrow = replace(options, plan=replace(options.plan, narrow=kept))
+        try:
+            found = compiled(narrow, Precision.BF16)
+        except AccuracyError as wrong:
+            _log.warning("in bfloat16 %s", wrong)
+            break
+        finally:
+            options = options.after_tuning()
+        tuned = tuned or found.tuned
+        error = _error(found)
+        if error <= limit:
+            found.tuned = tuned
+            return found
+        found.close()
+        if ranked is None:
+            ranked = _ranked(found.report, plan_only(model, cpu, _in_float32(options)))
+        # A share that an error beyond measure says nothing of is guessed.
+        share = (limit / error) ** 2 if math.isfinite(error) else _FEWER
+        ranked = ranked[: int(len(ranked) * min(1.0, share) * _FEWER)]
+        if not ranked:
+            break
+    plain = compiled(options, Precision.FP32)
+    plain.tuned = tuned
+    error = _error(plain)
+    if error > limit:
+        plain.close()
+        raise AccuracyError(
+            f"in float32, too, outputs err by {error:.2g} of their norm, more than --max-error "
+            f"{limit:g}: raise the limit"
+        )
+    _log.warning("bfloat16 errs more than --max-error %g: compiled in float32", limit)
+    return plain
+
+
+def _error(compiled: CompiledModule) -> float:
+    assert compiled.verification is not None
+    return compiled.verification.norm_error
+
+
+def _in_float32(options: CompileOptions) -> CompileOptions:
+    """Return options for the same operators as in bfloat16, by name, all of them in float32."""
+    given = options.computing(Precision.BF16)
+    first = given.signatures[:1]
+    plan = replace(given.plan, narrow=frozenset(), max_weights=None)
+    return replace(given, plan=plan, signatures=first)
+
+
+def _ranked(halves: PlanReport, plain: PlanReport) -> list[str]:
+    """Return the names of operators that multiply bfloat16, those first that save most time."""
+    seconds = {op.name: op.seconds for op in plain.ops}
+    saved = {
+        op.name: seconds.get(op.name, math.inf) - op.seconds
+        for op in halves.ops
+        if op.precision == Precision.BF16 and op.flops
+    }
+    return sorted(saved, key=lambda name: -saved[name])

@@ -1,0 +1,62 @@
+"""Models as users give them, and what is known of one before anything is compiled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+import onnx
+
+from neocpu.building.deep_stack import on_deep_stack
+from neocpu.building.phases import BUILDING
+from neocpu.compilation.network_tuning import workloads_of
+from neocpu.frontend import models
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.processing.load_processed import load_processed
+from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
+from neocpu.graph.simplify import simplify
+from neocpu.planning.extract import extract
+from neocpu.planning.network import Network
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
+
+ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+def load_for_import(
+    model: ModelLike, shapes: InputShapes, processing: Processing = NO_PROCESSING
+) -> LoadedModel:
+    """Read, check and simplify a model, or build one by its name."""
+    if isinstance(model, str) and models.is_name(model):
+        built = models.build_with_shapes(model, shapes)
+        return replace(load_processed(built, NO_SHAPES, processing), name=model)
+    return load_processed(model, shapes, processing)
+
+
+def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
+    """Return a model's operators as the layout search sees them."""
+
+    def read() -> Network:
+        return extract(simplify(import_relax(load_for_import(model, shapes))))
+
+    with BUILDING:
+        return on_deep_stack(read)
+
+
+def workloads(
+    model: ModelLike,
+    targets: Iterable[CpuTarget],
+    shapes: InputShapes = NO_SHAPES,
+) -> set[Workload]:
+    """Return the workloads that `tune` measures of a model, for any of ``targets``."""
+    network = read_network(model, shapes)
+    return {workload for target in targets for workload in workloads_of(network, target)}
+
+
+def convolutions(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> list[Conv2dWorkload]:
+    """Return a model's convolutions, in program order."""
+    return [conv.workload for conv in read_network(model, shapes).convs]

@@ -1,0 +1,147 @@
+"""One artifact of a model for a set of shapes, made of those for each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+from neocpu.building.link import replace_header
+from neocpu.building.parallel_codegen import OneAtATime
+from neocpu.building.shape_set import SetMember, write_shape_set
+from neocpu.building.weight_packing import PackingKernels
+from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.plan_seconds import Batches, quickest_seconds
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs, shapes_text
+from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.runtime.composed.batch_plans import CALL_SECONDS, mixing
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.module import Module
+from neocpu.runtime.signatures import SignatureSet
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+
+def check_set(models: Sequence[LoadedModel]) -> None:
+    """Check that the shapes of inputs tell the signatures of a set apart, and nothing else does.
+
+    Raises
+    ------
+    UsageError
+        Naming the first two that are too much alike, or not enough.
+    """
+    first = models[0]
+    for number, model in enumerate(models):
+        for other in models[:number]:
+            if [spec.shape for spec in other.inputs] == [spec.shape for spec in model.inputs]:
+                raise UsageError(
+                    f"two signatures have inputs of the same shapes, {shapes_text(model.inputs)}: "
+                    "a set is told apart by them alone"
+                )
+        if _kinds(model) != _kinds(first):
+            raise UsageError(
+                f"{shapes_text(first.inputs)} and {shapes_text(model.inputs)} do not take and "
+                "return tensors of the same names and types: compile an artifact for each"
+            )
+
+
+def _kinds(model: LoadedModel) -> list[tuple[str, str, bool]]:
+    specs: tuple[TensorSpec, ...] = (*model.inputs, *model.outputs)
+    return [(spec.name, spec.dtype, spec.bounded) for spec in specs]
+
+
+def join_set(
+    parts: Sequence[CompiledModule],
+    target: CpuTarget,
+    generations: OneAtATime,
+    max_weights: int | None,
+    report: ProgressCallback,
+) -> CompiledModule:
+    """Join compiled modules, one for each signature of a set; all are closed.
+
+    What was verified of each is held to: the joined one gives the same bits.
+
+    Parameters
+    ----------
+    parts : sequence of CompiledModule
+        Of `check_set`'s models; if it is one, it is returned.
+    target : CpuTarget
+        What they are compiled for.
+    generations : OneAtATime
+        What generates the code of what packs weights.
+    max_weights : int or None
+        Bytes that the packed weights of all may take together.
+
+    Raises
+    ------
+    UsageError, ArtifactError
+        As `write_shape_set`.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    with ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(part)
+        joined = CompiledModule(parts[0].header, parts[0].report)
+        with ExitStack() as on_failure:
+            on_failure.enter_context(joined)
+            members = [
+                SetMember(part.header, part.kernels, part.path, part.origins) for part in parts
+            ]
+            packing = partial(PackingKernels.compile, target=target, generations=generations)
+            joined.header = write_shape_set(members, joined.path, packing, max_weights)
+            checked = [part.verification for part in parts if part.verification is not None]
+            if checked:
+                _check_same(joined, parts, report)
+            on_failure.pop_all()
+    joined.verification = max(checked, key=lambda found: found.norm_error, default=None)
+    seconds: Counter[str] = Counter()
+    for part in parts:
+        seconds.update(part.seconds)
+    joined.seconds = dict(seconds)
+    joined.tuned = parts[0].tuned
+    return joined
+
+
+def _check_same(
+    joined: CompiledModule, parts: Sequence[CompiledModule], report: ProgressCallback
+) -> None:
+    """Check that it gives the same bits, and tell what packing and calls of batches take."""
+    threads = min(joined.header.threads, usable_cpus())
+    with joined.module(threads) as every:
+        for part in parts:
+            inputs = random_inputs(part.header.inputs, seed=1)
+            with part.module(threads) as alone:
+                expected = alone.run(inputs)
+            for name, found in every.run(inputs).items():
+                assert found.tobytes() == expected[name].tobytes(), (part.header.summary, name)
+        told = _with_seconds(joined.header, every, report)
+    joined.header = replace_header(joined.path, told)
+
+
+def _with_seconds(
+    header: ArtifactHeader, module: Module, report: ProgressCallback
+) -> ArtifactHeader:
+    """Return the header of a set with what a module of it has taken."""
+    if header.prologue is not None:
+        packing = replace(header.prologue, seconds=module.packing_seconds)
+        header = replace(header, prologue=packing)
+    signatures = SignatureSet(module.signatures)
+    timed: list[Batches] = []
+    for number, signature in enumerate(signatures.all):
+        plans = signatures.batch_plans([spec.shape for spec in signature.inputs])
+        is_known = any(number in batches.plans.values() for batches in timed)
+        if not is_known and mixing([header.each[n] for n in plans.values()]) is None:
+            timed.append(Batches(signature.inputs, plans))
+    seconds = quickest_seconds(module.run, timed, report)
+    first, *others = (
+        replace(each, plan={**each.plan, CALL_SECONDS: seconds[number]})
+        if number in seconds
+        else each
+        for number, each in enumerate(header.each)
+    )
+    return replace(header, plan=first.plan, others=tuple(others))

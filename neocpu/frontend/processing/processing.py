@@ -1,0 +1,305 @@
+"""What a caller asks an artifact to do before and after its model: pictures in, answers out."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from neocpu.foundation.errors import UsageError, did_you_mean
+from neocpu.foundation.option_words import FITS
+from neocpu.foundation.tensor_spec import COLOURS, LAYOUTS, Picture
+
+SAMPLINGS: Final = ("pillow", "opencv")
+KINDS: Final = ("softmax", "argmax", "top5")
+MAX_SIDE: Final = 1 << 14
+"""Of a picture: a camera's, four times over."""
+
+_BYTES: Final = "u8"
+_INPUT: Final = "NAME=u8:nhwc:rgb:480x640"
+_RESIZE: Final = "224x224:letterbox, crop or stretch, and perhaps :opencv or :pillow"
+_NMS: Final = "yolo:SCORE:IOU, as in yolo:0.25:0.45"
+_EVERY_COLOUR: Final = (1, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureInput:
+    """A model's input that takes pictures of bytes.
+
+    Attributes
+    ----------
+    name : str
+        Of the input, the model's and the artifact's.
+    layout : str
+        ``nhwc`` or ``nchw``.
+    colours : str or None
+        ``rgb``, ``bgr`` or ``gray``; by default as many as the model's input has, red first.
+    height, width : int
+        Of the pictures.
+    """
+
+    name: str
+    layout: str
+    colours: str | None
+    height: int
+    width: int
+
+    @classmethod
+    def parse(cls, text: str) -> PictureInput:
+        """Parse ``NAME=u8:nhwc:rgb:480x640``; the words may come in any order.
+
+        Raises
+        ------
+        UsageError
+        """
+        name, equals, words = text.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"--input {text} is not of the form {_INPUT}")
+        found: dict[str, str] = {}
+        for word in words.split(":"):
+            what = _category(word)
+            if what is None:
+                known = (_BYTES, *LAYOUTS, *COLOURS)
+                raise UsageError(
+                    f"--input {text}: unknown word '{word}'{did_you_mean(word, known)}; known: "
+                    f"{', '.join(known)} and a size such as 480x640"
+                )
+            if what in found:
+                raise UsageError(f"--input {text}: {found[what]} and {word} contradict each other")
+            found[what] = word
+        if "size" not in found:
+            raise UsageError(f"--input {text} lacks the pictures' height and width, as in {_INPUT}")
+        size = _size(f"--input {text}", found["size"])
+        return cls(name, found.get("layout", "nhwc"), found.get("colours"), *size)
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """How a picture becomes the size that the model takes.
+
+    Attributes
+    ----------
+    height, width : int
+        Of the model's input.
+    fit : str
+        ``stretch``: both sides; ``crop``: its middle, as much as has the model's shape;
+        ``letterbox``: all of it in the middle, on grey.
+    sampling : str
+        ``pillow``: antialiased where it shrinks, as Pillow's BILINEAR, which classifiers are
+        trained with; ``opencv``: as OpenCV's INTER_LINEAR, which YOLO's are.
+    """
+
+    height: int
+    width: int
+    fit: str
+    sampling: str
+
+    @classmethod
+    def parse(cls, text: str) -> Resize:
+        """Parse ``224x224:letterbox``, perhaps with ``:opencv`` or ``:pillow`` after it.
+
+        Raises
+        ------
+        UsageError
+        """
+        size, *words = text.split(":")
+        if not 1 <= len(words) <= 2 or re.fullmatch(r"\d+x\d+", size) is None:
+            raise UsageError(f"--resize {text} is not of the form {_RESIZE}")
+        for word, known in zip(words, (FITS, SAMPLINGS), strict=False):
+            if word not in known:
+                raise UsageError(
+                    f"--resize {text}: unknown word '{word}'{did_you_mean(word, known)}; known: "
+                    f"{', '.join(known)}"
+                )
+        fit, default = words[0], "opencv" if words[0] == "letterbox" else "pillow"
+        return cls(*_size(f"--resize {text}", size), fit, (*words[1:], default)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """Which of a YOLO's boxes come out.
+
+    Attributes
+    ----------
+    score : float
+        Boxes score more than this.
+    overlap : float
+        Of two of a class that share more than this of their union, the lower one goes.
+    """
+
+    score: float
+    overlap: float
+
+    @classmethod
+    def parse(cls, text: str) -> Suppression:
+        """Parse ``yolo:0.25:0.45``.
+
+        Raises
+        ------
+        UsageError
+        """
+        family, *numbers = text.split(":")
+        try:
+            score, overlap = map(float, numbers)
+        except ValueError:
+            raise UsageError(f"--nms {text} is not of the form {_NMS}") from None
+        if family != "yolo":
+            raise UsageError(f"--nms {text}: only yolo's heads are known, as in {_NMS}")
+        if not (0 <= score < 1 and 0 <= overlap <= 1):
+            raise UsageError(f"--nms {text}: score and IoU are from 0 to 1, as in {_NMS}")
+        return cls(score, overlap)
+
+
+@dataclass(frozen=True, slots=True)
+class Processing:
+    """What an artifact does before and after its model.
+
+    Attributes
+    ----------
+    picture : PictureInput or None
+        None where inputs stay the model's.
+    resize : Resize or None
+        None where pictures have the model's size.
+    mean, std : tuple of float
+        The model's input is ``(pixel / 255 - mean) / std``: of each of its colours, or of all.
+    bgr : bool
+        Whether the model takes blue first.
+    outputs : mapping of str to str
+        What becomes of outputs, by their names: one of `KINDS`.
+    suppression : Suppression or None
+        Of the boxes of a YOLO's head.
+    """
+
+    picture: PictureInput | None = None
+    resize: Resize | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    bgr: bool = False
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    suppression: Suppression | None = None
+
+    def __post_init__(self) -> None:
+        for option, values in (("--mean", self.mean), ("--std", self.std)):
+            text = ",".join(f"{value:g}" for value in values)
+            if len(values) not in _EVERY_COLOUR or not all(map(math.isfinite, values)):
+                raise UsageError(
+                    f"{option} {text}: one number, or one for each of three colours, is needed"
+                )
+        if not all(value > 0 for value in self.std):
+            raise UsageError(f"--std {','.join(map(str, self.std))}: it must be above 0")
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        input: str | None = None,
+        resize: str | None = None,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        bgr: bool = False,
+        outputs: Mapping[str, str] | None = None,
+        nms: str | None = None,
+    ) -> Processing:
+        """Parse what the command line takes.
+
+        Parameters
+        ----------
+        input : str, optional
+            ``NAME=u8:nhwc:rgb:480x640``: the model's input of that name takes pictures of bytes.
+            ``nchw``; ``bgr`` or ``gray``; the words may come in any order.
+        resize : str, optional
+            ``224x224:letterbox``, ``:crop`` or ``:stretch``, perhaps with ``:pillow`` or
+            ``:opencv`` after it.
+        mean, std : float or sequence of float, optional
+            0 and 1 by default: pixels are from 0 to 1 then.
+        bgr : bool
+            Whether the model takes blue first.
+        outputs : mapping of str to str, optional
+            ``softmax``, ``argmax`` or ``top5``, by the outputs' names.
+        nms : str, optional
+            ``yolo:0.25:0.45``: boxes of a YOLO's head, with the thresholds of score and IoU.
+
+        Raises
+        ------
+        UsageError
+        """
+        if input is None:
+            for option, given in (("--resize", resize), ("--mean", mean), ("--std", std)):
+                if given is not None:
+                    raise UsageError(f"{option} is for pictures: give --input {_INPUT} too")
+            if bgr:
+                raise UsageError(f"bgr is for pictures: give --input {_INPUT} too")
+        for name, kind in (outputs or {}).items():
+            if kind not in KINDS:
+                raise UsageError(
+                    f"--output {name}={kind}: unknown word '{kind}'{did_you_mean(kind, KINDS)}; "
+                    f"known: {', '.join(KINDS)}"
+                )
+        return cls(
+            None if input is None else PictureInput.parse(input),
+            None if resize is None else Resize.parse(resize),
+            _numbers(mean, 0.0),
+            _numbers(std, 1.0),
+            bgr,
+            dict(outputs or {}),
+            None if nms is None else Suppression.parse(nms),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the arguments of `parse` that make it."""
+        words: dict[str, Any] = {"outputs": dict(self.outputs)}
+        if (asked := self.picture) is not None:
+            size = f"{asked.height}x{asked.width}"
+            parts = (_BYTES, asked.layout, *filter(None, [asked.colours]), size)
+            words |= {"input": f"{asked.name}={':'.join(parts)}", "bgr": self.bgr}
+            words |= {"mean": list(self.mean), "std": list(self.std)}
+        if (how := self.resize) is not None:
+            words["resize"] = f"{how.height}x{how.width}:{how.fit}:{how.sampling}"
+        if (boxes := self.suppression) is not None:
+            words["nms"] = f"yolo:{boxes.score!r}:{boxes.overlap!r}"
+        return words
+
+    def __bool__(self) -> bool:
+        return bool(self.picture or self.outputs or self.suppression)
+
+    @property
+    def fit(self) -> str:
+        """How pictures of other sizes are made to fit, by whoever decodes them."""
+        return self.resize.fit if self.resize else "stretch"
+
+    def picture_of(self, colours: int) -> Picture:
+        """Return what an artifact says of its input, whose model takes so many colours."""
+        assert self.picture is not None
+        given = self.picture.colours or ("gray" if colours == 1 else "rgb")
+        return Picture(self.picture.layout, given, self.fit)
+
+
+NO_PROCESSING: Final = Processing()
+"""The model alone."""
+
+
+def _category(word: str) -> str | None:
+    """Return what a word of ``--input`` says something about."""
+    if re.fullmatch(r"\d+x\d+", word):
+        return "size"
+    known = {"dtype": (_BYTES,), "layout": LAYOUTS, "colours": COLOURS}
+    return next((what for what, words in known.items() if word in words), None)
+
+
+def _size(where: str, text: str) -> tuple[int, int]:
+    # No side of so many digits is allowed, and Python reads none of thousands.
+    height, width = (int(side[:9]) for side in text.split("x"))
+    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
+        raise UsageError(f"{where}: height and width are from 1 to {MAX_SIDE}")
+    return height, width
+
+
+def _numbers(given: Any, default: float) -> tuple[float, ...]:
+    if given is None:
+        return (default,)
+    try:
+        return tuple(map(float, given if isinstance(given, Sequence) else [given]))
+    except (OverflowError, TypeError, ValueError):
+        raise UsageError(f"mean and std are numbers, got {given!r}") from None

@@ -1,0 +1,1 @@
+"""Shapes of inputs: requested, inferred, missing, and those that no kernel can compute."""

@@ -1,0 +1,45 @@
+"""Refuse inputs whose shape is not known, with shapes that work."""
+
+from __future__ import annotations
+
+import onnx
+
+from neocpu.foundation.errors import ModelError
+from neocpu.frontend.checks.conflicts import first_fitting
+from neocpu.frontend.shapes.candidate_shapes import candidate_shapes, option
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs, static_dims
+from neocpu.frontend.weightless_model import strip_weights
+
+
+def refuse_dynamic_inputs(model: onnx.ModelProto, given: InputShapes) -> None:
+    """Raise if an input's shape is not known, once what the caller says of it is written there.
+
+    Raises
+    ------
+    ModelError
+        Naming the first such input, and shapes of all of them that fit the model, if any of those
+        that are tried does.
+    """
+    unknown = [value for value in real_inputs(model.graph) if static_dims(value) is None]
+    if not unknown:
+        return
+    likeliest = next(candidate_shapes(unknown, given.batch))
+    skeleton = strip_weights(model).model
+    shapes = first_fitting(skeleton, candidate_shapes(unknown, given.batch)) or likeliest
+    value, options = unknown[0], " ".join(option(*each) for each in shapes.items())
+    if not value.type.tensor_type.HasField("shape"):
+        raise ModelError(f"input '{value.name}' has no declared shape; give one with {options}")
+    dims = value.type.tensor_type.shape.dim
+    dynamic = [
+        f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis)
+        for axis, dim in enumerate(dims)
+        if dim.dim_value <= 0
+    ]
+    only_batch = all(
+        dim.dim_value > 0 for each in unknown for dim in each.type.tensor_type.shape.dim[1:]
+    )
+    raise ModelError(
+        f"input '{value.name}' has shape [{dims_text(value)}] with dynamic dimension "
+        f"{', '.join(dynamic)}; fix it with {options}{' or --batch 1' if only_batch else ''}"
+    )

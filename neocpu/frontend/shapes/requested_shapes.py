@@ -1,0 +1,151 @@
+"""What a caller says of a set of shapes: the signatures that an artifact is to be compiled for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from neocpu.foundation.errors import UsageError
+from neocpu.frontend.shapes.input_shapes import Given, InputShapes, parse_given
+
+Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
+"""Shapes of inputs by name; or a sequence of such, one for each signature."""
+
+MAX_SIGNATURES: Final = 64
+"""Of a set."""
+
+_RANGE: Final = r"\d{1,18}\.\.\d{1,18}"
+_CHOICE: Final = rf"(?:{_RANGE}|\d{{1,18}})"
+_EXTENT: Final = rf"(?:{_CHOICE}|\{{(?:{_CHOICE}(?:,{_CHOICE})*)?\}})"
+
+
+def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
+    """Return what ``NAME:{1,4},3,224,224`` or ``NAME=1..16`` says: shapes, or values.
+
+    Braces list extents of a dimension, and of several dimensions all combinations count. A range is
+    a good set of extents: its ends, and the powers of two between them. Whatever `parse_given`
+    takes is a set of one. None if the text is of another form.
+
+    Raises
+    ------
+    UsageError
+        If a set is empty, or too large.
+    """
+    if match := re.fullmatch(rf"(.+):({_EXTENT}(?:,{_EXTENT})*)", text):
+        extents = [_choices(each, text) for each in re.findall(_EXTENT, match[2])]
+        _check_count(math.prod(map(len, extents)))
+        return match[1], tuple(itertools.product(*extents))
+    if match := re.fullmatch(rf"(.+)=({_RANGE}|\{{[^{{}}]*\}})", text):
+        if not re.fullmatch(_EXTENT, match[2]):
+            return None
+        return match[1], tuple(_choices(match[2], text))
+    given = parse_given(text)
+    return None if given is None else (given[0], (given[1],))
+
+
+def _choices(extent: str, text: str) -> list[int]:
+    """Return the extents that a number, a range, or a list of them in braces stands for."""
+    found: list[int] = []
+    for each in filter(None, extent.strip("{}").split(",")):
+        first, _, last = each.partition("..")
+        found += _good_set(int(first), int(last)) if last else [int(first)]
+    if not found:
+        raise UsageError(f"--shape {text}: '{extent}' is an empty set; give it an extent")
+    return found
+
+
+def _good_set(first: int, last: int) -> list[int]:
+    powers = (1 << exponent for exponent in range(last.bit_length()))
+    between = [power for power in powers if first < power < last]
+    return sorted({first, *between, last}) if first <= last else []
+
+
+def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, Given]]:
+    """Return the signatures that options make together.
+
+    What is given of one name is a list. Of numbers that braces or a range list, all combinations
+    count, as of the extents of one shape. These, shapes of several inputs and names given
+    repeatedly are lists as long as each other, and are taken side by side; what is given once is
+    the same in all signatures.
+
+    Raises
+    ------
+    UsageError
+        If lists are of different lengths, or combinations too many.
+    """
+    lists: dict[str, list[Given]] = {}
+    for name, choices in given:
+        lists.setdefault(name, []).extend(choices)
+    combined = {name: lists[name] for name, choices in given if _are_extents(choices)}
+    _check_count(math.prod(map(len, combined.values())))
+    combinations = [
+        dict(zip(combined, each, strict=True)) for each in itertools.product(*combined.values())
+    ]
+    beside = {name: choices for name, choices in lists.items() if name not in combined}
+    counts = {f"'{name}'": len(choices) for name, choices in beside.items()}
+    counts[" with ".join(f"'{name}'" for name in combined)] = len(combinations)
+    counts = {names: count for names, count in counts.items() if count > 1}
+    if len(set(counts.values())) > 1:
+        listed = " and ".join(f"{count} of {names}" for names, count in counts.items())
+        raise UsageError(
+            f"--shape lists {listed}, which are taken side by side: list as many of each, or one; "
+            "all combinations are those in braces of one shape, as x:{1,4},3,{32,40}, or of named "
+            "dimensions, as b={1,4} and h={32,40}"
+        )
+    signatures = [
+        {name: choices[number % len(choices)] for name, choices in beside.items()}
+        | combinations[number % len(combinations)]
+        for number in range(max(counts.values(), default=1))
+    ]
+    return [{name: each[name] for name in lists} for each in signatures]
+
+
+def _are_extents(choices: Sequence[Given]) -> bool:
+    """Whether an option lists numbers."""
+    return len(choices) > 1 and all(isinstance(each, int) for each in choices)
+
+
+def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
+    """Return the signatures of a set, or the only one.
+
+    Raises
+    ------
+    UsageError
+        If there is none, one is there twice, or there are too many.
+    """
+    if shapes is None or isinstance(shapes, Mapping):
+        return [shapes or {}]
+    signatures = list(shapes) if isinstance(shapes, Iterable) else [shapes]
+    if not signatures:
+        raise UsageError("an empty set of shapes: give at least one signature")
+    _check_count(len(signatures))
+    known: list[InputShapes] = []
+    for each in signatures:
+        if not isinstance(each, Mapping):
+            raise UsageError(
+                "shapes are a mapping from names of inputs to shapes, as {'image': (1, 3, 224, "
+                f"224)}}, or a sequence of such for a set, got {shapes!r}"
+            )
+        if (parsed := InputShapes.parse(each)) in known:
+            raise UsageError(f"--shape {_text(each)} is given twice: give each signature once")
+        known.append(parsed)
+    return signatures
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_SIGNATURES:
+        raise UsageError(f"a set of {count} shapes: an artifact has at most {MAX_SIGNATURES}")
+
+
+def _text(signature: Mapping[str, Given]) -> str:
+    return " ".join(_given_text(name, given) for name, given in signature.items())
+
+
+def _given_text(name: str, given: Given) -> str:
+    if isinstance(given, int | float):
+        return f"{name}={given}"
+    is_value = len(given) > 0 and isinstance(given[0], float)
+    return f"{name}{'=' if is_value else ':'}{','.join(map(str, given))}"

@@ -1,0 +1,94 @@
+"""Which inputs of a model decide shapes, so that a plan has to know their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import onnx
+
+from neocpu.frontend.shapes.static_shapes import real_inputs
+from neocpu.frontend.subgraphs import all_nodes, graphs_of
+from neocpu.frontend.unsupported import STANDARD_DOMAINS
+
+STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {
+    "AffineGrid": (1,),
+    "CenterCropPad": (1,),
+    "Clip": (1, 2),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DequantizeLinear": (1, 2),
+    "Dropout": (1, 2),
+    "Expand": (1,),
+    "If": (0,),
+    "Loop": (0, 1),
+    "MaxUnpool": (2,),
+    "NonMaxSuppression": (2, 3, 4),
+    "OneHot": (1, 2),
+    "Pad": (1, 2, 3),
+    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QuantizeLinear": (1, 2),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "SequenceAt": (1,),
+    "SequenceErase": (1,),
+    "SequenceInsert": (2,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+    **{
+        f"Reduce{name}": (1,)
+        for name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
+    },
+    **{f"{name}Window": (0,) for name in ("Blackman", "Hamming", "Hann")},
+}
+"""Operands that are no data but say how an operator works, by operator."""
+
+
+def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the inputs of a model whose values decide a shape, or how an operator works."""
+    nodes = all_nodes(model.graph.node)
+    return inputs_behind(model.graph, (name for node in nodes for name in operands(node)))
+
+
+def inputs_behind(graph: onnx.GraphProto, names: Iterable[str]) -> frozenset[str]:
+    """Return the inputs of a graph whose values some values are computed from.
+
+    That ends at `Shape` and `Size`, which look at no value.
+    """
+    nodes = list(all_nodes(graph.node))
+    sources = {name: list(node.input) for node in nodes for name in node.output}
+    for node in nodes:
+        if node.op_type in ("Shape", "Size"):
+            sources[node.output[0]] = []
+        for body in graphs_of(node):
+            # What a body takes comes from its node's inputs, what it gives is its node's outputs.
+            sources |= {value.name: list(node.input) for value in body.input}
+            for name in node.output:
+                sources[name] += [value.name for value in body.output]
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name and name not in found:
+            found.add(name)
+            waiting += sources.get(name, ())
+    return frozenset(value.name for value in real_inputs(graph) if value.name in found)
+
+
+def operands(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the inputs of a node that are no data but say how it works; some may be left out."""
+    places = STRUCTURAL.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
+    for place in places:
+        if place < len(node.input):
+            yield node.input[place]

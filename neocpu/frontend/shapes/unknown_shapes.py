@@ -1,0 +1,56 @@
+"""Why the shape of an output is not known: which node makes something whose shape nobody infers."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import onnx
+
+from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.shapes.extents import known_shapes
+from neocpu.frontend.shapes.structural_inputs import inputs_behind, operands
+from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
+
+_BY_DATA: Final = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+"""Operators that make as many elements as their data, not their operands, decide."""
+
+
+_MOST: Final = 17
+"""Elements that nobody writes out."""
+
+
+def why_unknown(graph: onnx.GraphProto, output: str) -> str:
+    """Return why the shape of a graph's output is not known.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        With all shapes that are known.
+    """
+    shapes, constants = known_shapes(graph), constant_tensors(graph)
+    for node in graph.node:
+        if all(name in shapes for name in node.output if name):
+            continue
+        read = [name for name in operands(node) if name and name not in constants]
+        standard = node.domain in STANDARD_DOMAINS and node.op_type not in _BY_DATA
+        fits = all(name in shapes for name in node.input if name)
+        if standard and fits and not read and not graphs_of(node):
+            return (
+                f"ONNX infers no shape of what {describe(node)} makes: its attributes and constants"
+                " do not fit its inputs, or are of a form that is not supported"
+            )
+        by = f" by '{read[0]}'" if read else ""
+        told = (
+            f"the shape of output '{output}' depends on the data ({describe(node)} decides it{by})"
+        )
+        deciding = sorted(inputs_behind(graph, read[:1]))
+        if deciding and all(math.prod(shapes.get(name, (_MOST,))) < _MOST for name in deciding):
+            options = " ".join(
+                f"--shape {name}={','.join(['N'] * math.prod(shapes[name]))}" for name in deciding
+            )
+            plural = "values" if len(deciding) > 1 else "value"
+            return f"{told}; fix the {plural} of what decides it with {options}"
+        return f"{told}; only static shapes are supported"
+    return f"the shape of output '{output}' depends on the data; only static shapes are supported"

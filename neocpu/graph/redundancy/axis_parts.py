@@ -1,0 +1,132 @@
+"""Parts of a tensor along an axis: what slices, splits and concatenations have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import relax
+from tvm.ir import Call
+
+from neocpu.ir.expressions import Expr, is_op, shape_values, static_shape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Consecutive elements of ``source`` along ``axis``: from ``first`` on, up to ``end``."""
+
+    source: Expr
+    axis: int
+    first: int
+    end: int
+
+
+def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
+    """Return what a slice along one axis, or an item of a split, is of its source; else None.
+
+    Parameters
+    ----------
+    expr : Expr
+    definition : callable
+        Returns what a variable is bound to.
+    """
+    if isinstance(expr, relax.TupleGetItem):
+        return _item(expr, definition)
+    return _slice(expr) if is_op(expr, "relax.strided_slice") else None
+
+
+def slice_of(part: Part) -> Expr:
+    """Return a slice that is the part; the source, if that is all of it."""
+    shape = static_shape(part.source)
+    assert shape is not None
+    if (part.first, part.end) == (0, shape[part.axis]):
+        return part.source
+    return relax.op.strided_slice(part.source, [part.axis], [part.first], [part.end])
+
+
+def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, list[Expr]] | None:
+    """Return a concatenation's axis and inputs, of static shapes; None for anything else.
+
+    Parameters
+    ----------
+    concat : Expr
+    definition : callable
+        Returns what a variable is bound to.
+    """
+    if not is_op(concat, "relax.concat"):
+        return None
+    inputs, shape = definition(concat.args[0]), static_shape(concat)
+    if not isinstance(inputs, relax.Tuple) or shape is None:
+        return None
+    fields = list(inputs.fields)
+    if any(static_shape(field) is None for field in fields):
+        return None
+    return int(concat.attrs.axis or 0) % len(shape), fields
+
+
+def extent_of(expr: Expr, axis: int) -> int:
+    """Return an extent of a tensor of static shape."""
+    shape = static_shape(expr)
+    assert shape is not None
+    return shape[axis]
+
+
+def ranges_of(call: Expr) -> tuple[range, ...] | None:
+    """Return which elements a slice takes along each axis; None if it runs backwards anywhere."""
+    source, shape = static_shape(call.args[0]), static_shape(call)
+    if source is None or shape is None:
+        return None
+    axes, *numbers = ([int(number.value) for number in arg.fields] for arg in call.args[1:])
+    steps = numbers[2] if len(numbers) > 2 else [1] * len(axes)
+    if min(steps, default=1) < 1:
+        return None
+    taken = [range(extent) for extent in source]
+    for axis, first, end, step in zip(axes, *numbers[:2], steps, strict=True):
+        taken[axis] = taken[axis][first:end:step]
+    return tuple(taken) if tuple(map(len, taken)) == shape else None
+
+
+def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
+    """Return along each axis where a slice of step 1 begins and ends; None for anything else."""
+    taken = ranges_of(call) if is_op(call, "relax.strided_slice") else None
+    if taken is None or any(each.step != 1 for each in taken):
+        return None
+    return tuple((each.start, each.stop) for each in taken)
+
+
+def cut_to(data: Expr, taken: Sequence[range]) -> Expr:
+    """Return the slice that takes these elements along each axis; the data, if that is all."""
+    shape = static_shape(data)
+    assert shape is not None
+    axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]
+    if not axes:
+        return data
+    firsts, ends, steps = zip(
+        *((taken[axis].start, taken[axis].stop, taken[axis].step) for axis in axes), strict=True
+    )
+    return relax.op.strided_slice(data, axes, firsts, ends, steps)
+
+
+def _slice(call: Call) -> Part | None:
+    region, source = region_of(call), static_shape(call.args[0])
+    if region is None or source is None:
+        return None
+    cut = [axis for axis, extent in enumerate(source) if region[axis] != (0, extent)]
+    if len(cut) != 1:
+        return None
+    (axis,) = cut
+    return Part(call.args[0], axis, *region[axis])
+
+
+def _item(expr: relax.TupleGetItem, definition: Callable[[Expr], Expr]) -> Part | None:
+    split = definition(expr.tuple_value)
+    if not is_op(split, "relax.split") or static_shape(split.args[0]) is None:
+        return None
+    shapes = [shape_values(each.shape) for each in split.ty.fields]
+    axis = int(split.attrs.axis)
+    extents = [shape[axis] for shape in shapes if shape is not None]
+    if len(extents) < len(shapes):
+        return None
+    first = sum(extents[: expr.index])
+    rank = len(split.ty.fields[expr.index].shape.values)
+    return Part(split.args[0], axis % rank, first, first + extents[expr.index])

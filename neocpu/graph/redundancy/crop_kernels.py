@@ -1,0 +1,124 @@
+"""Rows and columns of a convolution's kernel that read nothing but padding go.
+
+Dilated kernels of segmentation networks reach over the edges of small feature maps: with a dilation
+of 12, of a 3x3 kernel on 10x10 pixels only the middle reads any. So do 3x3 kernels on one pixel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tvm import relax
+from tvm.ir import Call
+
+from neocpu.graph.rule import Kind, LocalRule
+from neocpu.ir.attributes import integers_of
+from neocpu.ir.constants import constant_value, make_const
+from neocpu.ir.expressions import Expr, static_shape
+from neocpu.ir.rewriting import Rewrite
+
+_CONVOLUTIONS: Final = {
+    "relax.nn.conv2d": (relax.op.nn.conv2d, "NCHW", "OIHW"),
+    "relax.nn.conv3d": (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A convolution along one axis, of ``extent`` elements, with padding on both sides."""
+
+    extent: int
+    outputs: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    behind: int
+
+    def reads(self, tap: int) -> bool:
+        """Whether a tap meets an element for any output."""
+        first = tap * self.dilation - self.before
+        skipped = max(-(first // self.stride), 0)  # outputs before whose elements it lies
+        return skipped < self.outputs and first + skipped * self.stride < self.extent
+
+    def useful(self) -> tuple[int, int]:
+        """Return the first tap that is needed, and the one behind the last."""
+        first, end = 0, self.taps
+        while first < end - 1 and not self.reads(first) and self._left(self.before, first + 1):
+            first += 1
+        while (
+            end > first + 1
+            and not self.reads(end - 1)
+            and self._left(self.behind, self.taps - end + 1)
+        ):
+            end -= 1
+        return first, end
+
+    def _left(self, padding: int, dropped: int) -> bool:
+        """Whether there is padding enough for so many taps."""
+        return padding >= dropped * self.dilation
+
+
+def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
+    make, data_layout, kernel_layout = _CONVOLUTIONS[call.op.name]
+    attrs, weights = call.attrs, constant_value(call.args[1])
+    shape, result = static_shape(call.args[0]), static_shape(call)
+    layouts = str(attrs.data_layout), str(attrs.kernel_layout)
+    if (
+        weights is None
+        or shape is None
+        or result is None
+        or layouts != (data_layout, kernel_layout)
+    ):
+        return None
+    padding = integers_of(attrs.padding)
+    rank = len(shape) - 2
+    axes = [
+        _Axis(*map(int, numbers))
+        for numbers in zip(
+            shape[2:],
+            result[2:],
+            weights.shape[2:],
+            attrs.strides,
+            attrs.dilation,
+            padding[:rank],
+            padding[rank:],
+            strict=True,
+        )
+    ]
+    kept = [axis.useful() for axis in axes]
+    # One tap has no distance to others: undilated, it is what templates know.
+    dilation = [
+        1 if end - first == 1 else axis.dilation
+        for axis, (first, end) in zip(axes, kept, strict=True)
+    ]
+    whole = all(part == (0, axis.taps) for part, axis in zip(kept, axes, strict=True))
+    if whole and dilation == [axis.dilation for axis in axes]:
+        return None
+    part = (slice(None), slice(None), *(slice(*each) for each in kept))
+    before = [a.before - first * a.dilation for a, (first, _) in zip(axes, kept, strict=True)]
+    behind = [
+        a.behind - (a.taps - end) * a.dilation for a, (_, end) in zip(axes, kept, strict=True)
+    ]
+    cropped: Call = make(
+        call.args[0],
+        make_const(weights[part]),
+        strides=list(attrs.strides),
+        padding=[*before, *behind],
+        dilation=dilation,
+        groups=int(attrs.groups),
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_dtype=attrs.out_dtype,
+    )
+    return cropped
+
+
+CROP_KERNELS: Final = LocalRule(
+    "crop-kernels",
+    Kind.REDUNDANCY,
+    "Rows and columns of kernels that read nothing but padding go.",
+    operators=tuple(_CONVOLUTIONS),
+    apply=_crop,
+)

@@ -1,0 +1,73 @@
+"""Compute equal expressions once.
+
+TVM's pass of the same purpose hashes the bytes of every constant, half a second on VGG's weights,
+and leaves trivial bindings. Here a large constant equals only itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import GenericConst, GlobalVar, Op, Var
+
+from neocpu.graph.rule import Kind, LocalRule
+from neocpu.ir.constants import constant_value
+from neocpu.ir.expressions import Expr
+from neocpu.ir.rewriting import Rewrite
+
+#: Constants up to this size are compared by value (scales and biases), others by identity.
+MAX_COMPARED_BYTES = 16 * 1024
+
+
+def _computed_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return the variable of an earlier pure call with the same arguments and attributes."""
+    key = _expression_key(expr) if rewrite.reads_all else None
+    if key is None:
+        return None
+    earlier = rewrite.met.setdefault(key, expr)
+    return rewrite.variable(earlier)
+
+
+def _expression_key(expr: Expr) -> Hashable | None:
+    """Return a key equal for equal values, or ``None`` if ``expr`` must be left alone."""
+    if isinstance(expr, relax.TupleGetItem):
+        source = argument_key(expr.tuple_value)
+        return None if source is None else ("get", source, expr.index)
+    if not isinstance(expr.op, Op) or not expr.op.get_attr("FPurity"):
+        return None
+    args = tuple(argument_key(arg) for arg in expr.args)
+    if None in args:
+        return None
+    attrs = 0 if expr.attrs is None else tvm_ffi.structural_hash(expr.attrs)
+    types = tuple(tvm_ffi.structural_hash(ty) for ty in expr.ty_args)
+    return (expr.op.name, args, attrs, types)
+
+
+def argument_key(arg: Expr) -> Hashable | None:
+    """Return a key for an argument: its identity if a variable, its value if a small constant."""
+    if isinstance(arg, Var | GlobalVar):
+        return arg  # type: ignore[no-any-return]
+    if isinstance(arg, GenericConst):
+        value = constant_value(arg)
+        assert value is not None
+        if value.nbytes > MAX_COMPARED_BYTES:
+            return ("at", value.ctypes.data, str(arg.ty))
+        return (str(arg.ty), value.tobytes())
+    if isinstance(arg, relax.Tuple):
+        fields = tuple(argument_key(field) for field in arg.fields)
+        return None if None in fields else fields
+    if isinstance(arg, relax.ShapeExpr | tvm.tirx.IntImm | tvm.tirx.FloatImm):
+        return (type(arg).__name__, str(arg.ty), str(arg))
+    return None
+
+
+ELIMINATE_COMMON_SUBEXPRESSIONS: Final = LocalRule(
+    "eliminate-common-subexpressions",
+    Kind.REDUNDANCY,
+    "Equal expressions are computed once.",
+    apply=_computed_before,
+)

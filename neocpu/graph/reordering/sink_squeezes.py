@@ -1,0 +1,139 @@
+"""Networks over one dimension keep to images of one row between their convolutions.
+
+A convolution over one dimension is imported as one of images, in front of a squeeze. Elementwise
+operators and normalisations move in front of that, where convolutions can take them, and the
+squeeze meets the next convolution's expansion, with which it vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from tvm import relax
+from tvm.ir import Call, Var
+
+from neocpu.graph.rule import Kind, LocalRule
+from neocpu.ir.constants import constant_value, make_const, with_rank
+from neocpu.ir.elementwise import FINITE_ELEMENTWISE
+from neocpu.ir.expressions import Expr, is_op, is_tensor, op_name, static_shape
+from neocpu.ir.rewriting import Rewrite
+
+_MOVED = FINITE_ELEMENTWISE | {"relax.divide", "relax.nn.prelu"}
+_ROUNDING = ("relax.quantize", "relax.dequantize")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a value shows images, in front of which elementwise operators may move.
+
+    Attributes
+    ----------
+    image : callable
+        ``image(value, result, rewrite)``: the images that a value shows, if they broadcast with
+        those of ``result``, of which it is an operand, as the value does with that; else None.
+    rank : int
+        Of such values.
+    constant : callable
+        ``constant(shape)``: the shape in which a constant of that rank broadcasts with images as
+        it does with what shows them, or None if in none.
+    restore : callable
+        ``restore(images, shape, rewrite)``: images as the value of ``shape`` that shows them.
+    """
+
+    image: Callable[[Expr, Expr, Rewrite], Expr | None]
+    rank: int
+    constant: Callable[[tuple[int, ...]], tuple[int, ...] | None]
+    restore: Callable[[Expr, tuple[int, ...], Rewrite], Expr]
+
+
+def sink(expr: Expr, rewrite: Rewrite, view: View) -> Expr | None:
+    """Return an elementwise operator or a normalisation of what ``view`` shows as one of images."""
+    if isinstance(expr, relax.TupleGetItem):
+        return _normalised(expr, rewrite, view)
+    if is_op(expr, *_ROUNDING):
+        return _rounded(expr, rewrite, view)
+    if op_name(expr) not in _MOVED:
+        return None
+    if is_op(expr, "relax.nn.prelu") and int(expr.attrs.axis) != 1:
+        return None  # along what is the row of an image
+    args, shown = [], 0
+    for number, arg in enumerate(expr.args):
+        image = view.image(arg, expr, rewrite)
+        shown += image is not None
+        if image is None and number and is_op(expr, "relax.nn.prelu"):
+            image = arg  # slopes are a vector along an axis that it names
+        if image is None and (image := _operand(arg, view)) is None:
+            return None
+        args.append(image)
+    if not shown:
+        return None
+    moved = rewrite.emit(Call(expr.op, args, expr.attrs))
+    return _restored(moved, expr, rewrite, view)
+
+
+def _restored(moved: Expr, expr: Expr, rewrite: Rewrite, view: View) -> Expr:
+    shape = static_shape(expr)
+    assert shape is not None
+    return view.restore(moved, shape, rewrite)
+
+
+def _rounded(call: Call, rewrite: Rewrite, view: View) -> Expr | None:
+    """Move a step from or to a grid of one scale."""
+    image, scale = view.image(call.args[0], call, rewrite), constant_value(call.args[1])
+    if image is None or scale is None or scale.size != 1:
+        return None
+    moved = rewrite.emit(Call(call.op, [image, *call.args[1:]], call.attrs))
+    return _restored(moved, call, rewrite, view)
+
+
+def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr | None:
+    call = rewrite.definition(expr.tuple_value)
+    if expr.index != 0 or not is_op(call, "relax.nn.batch_norm") or int(call.attrs.axis) != 1:
+        return None
+    image = view.image(call.args[0], expr, rewrite)
+    if image is None:
+        return None
+    moved = rewrite.emit(Call(call.op, [image, *call.args[1:]], call.attrs))
+    return _restored(rewrite.emit(relax.TupleGetItem(moved, 0)), expr, rewrite, view)
+
+
+def _operand(arg: Expr, view: View) -> Expr | None:
+    """Return a constant as images broadcast with it; None for what is no constant."""
+    if not is_tensor(arg):
+        return arg
+    value = constant_value(arg)
+    if value is None or value.ndim > view.rank:
+        return None
+    if value.ndim == 0:
+        return arg
+    shape = view.constant(with_rank(value, view.rank).shape)
+    return None if shape is None else make_const(value.reshape(shape))
+
+
+def _row_image(arg: Expr, _: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return the image whose one row a value is, else None."""
+    made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
+    if made is None or not is_op(made, "relax.reshape", "relax.squeeze"):
+        return None
+    image, row = static_shape(made.args[0]), static_shape(made)
+    if image is None or row is None or len(image) != 4:
+        return None
+    return made.args[0] if image[2] == 1 and row == (*image[:2], image[3]) else None
+
+
+_ROWS: Final = View(
+    image=_row_image,
+    rank=3,
+    constant=lambda shape: (*shape[:2], 1, shape[2]),
+    restore=lambda images, shape, rewrite: relax.op.reshape(images, shape),
+)
+
+SINK_SQUEEZES: Final = LocalRule(
+    "sink-squeezes",
+    Kind.REORDERING,
+    "Networks over one dimension keep to images of one row between their convolutions.",
+    apply=partial(sink, view=_ROWS),
+)

@@ -1,0 +1,166 @@
+"""What a rule is, and how rules are applied to a module and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final
+
+import tvm
+from tvm import relax
+
+from neocpu.graph.looking import rewrite_where_it_applies
+from neocpu.ir.expressions import Expr, op_name
+from neocpu.ir.rewriting import Rewrite, Rule
+
+TUPLE_ITEM: Final = "tuple item"
+"""What a local rule names to look at accesses of tuples."""
+
+
+class Kind(StrEnum):
+    """What a rule is for."""
+
+    FOLDING = "folding"
+    REDUNDANCY = "redundancy"
+    REPLACEMENT = "replacement"
+    REORDERING = "reordering"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphRule:
+    """A rule by name, callable with a module as a Relax pass is.
+
+    Attributes
+    ----------
+    name : str
+        Lower case, words joined by hyphens.
+    kind : Kind
+    summary : str
+        What it does, in one line.
+    required : bool
+        Whether nothing compiles without it, so that it cannot be disabled.
+    """
+
+    name: str
+    kind: Kind
+    summary: str
+    required: bool = False
+
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return ``mod`` with this rule alone applied once; itself if it does not apply."""
+        return apply_rules(mod, [self])
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LocalRule(GraphRule):
+    """A rule that looks at one call, and at what it reads.
+
+    Attributes
+    ----------
+    operators : tuple of str
+        What it looks at: operators' names, and `TUPLE_ITEM`. None named means all.
+    apply : callable
+        ``apply(expr, rewrite)`` returns the replacement, or None if the rule does not apply: see
+        `neocpu.ir.rewriting.rewrite_function`. It remembers nothing from call to call.
+    """
+
+    operators: tuple[str, ...] = ()
+    apply: Rule
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FunctionRule(GraphRule):
+    """A rule that looks at a whole function.
+
+    Attributes
+    ----------
+    rewrite : callable
+        Returns the function itself if the rule does not apply.
+    """
+
+    rewrite: Callable[[relax.Function], relax.Function]
+
+
+def apply_rules(
+    mod: tvm.IRModule, rules: Sequence[GraphRule], fired: Counter[str] | None = None
+) -> tvm.IRModule:
+    """Apply rules to every function, once: local ones that follow each other in one walk.
+
+    Parameters
+    ----------
+    rules : sequence of GraphRule
+        Of local rules the first that applies is taken.
+    fired : Counter, optional
+        Adds, by rule, how often each was applied; one of whole functions counts once for each.
+
+    Returns
+    -------
+    tvm.IRModule
+        ``mod`` itself if no rule applies.
+    """
+    apply: Any = _ApplyRules(rules, Counter() if fired is None else fired)
+    applied: tvm.IRModule = apply(mod)
+    # TVM makes a new module of the same functions.
+    same = all(applied[name].same_as(function) for name, function in mod.functions_items())
+    return mod if same else applied
+
+
+@relax.transform.function_pass(opt_level=0, name="ApplyRules")
+class _ApplyRules:
+    """What `apply_rules` does to one function."""
+
+    def __init__(self, rules: Sequence[GraphRule], fired: Counter[str]) -> None:
+        self._rules = rules
+        self._fired = fired
+
+    def transform_function(
+        self, func: relax.Function, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> relax.Function:
+        """Return ``func`` itself if no rule applies."""
+        for step in _steps(self._rules):
+            func = self._applied(func, step)
+        return func
+
+    def _applied(
+        self, func: relax.Function, step: FunctionRule | Sequence[LocalRule]
+    ) -> relax.Function:
+        if not isinstance(step, FunctionRule):
+            return rewrite_where_it_applies(func, self._first_of(step))
+        changed = step.rewrite(func)
+        if not changed.same_as(func):
+            self._fired[step.name] += 1
+        return changed
+
+    def _first_of(self, rules: Sequence[LocalRule]) -> Rule:
+        @cache
+        def looking_at(name: str | None) -> tuple[LocalRule, ...]:
+            return tuple(r for r in rules if not r.operators or name in r.operators)
+
+        def apply(expr: Expr, rewrite: Rewrite) -> Expr | None:
+            name = TUPLE_ITEM if isinstance(expr, relax.TupleGetItem) else op_name(expr)
+            for rule in looking_at(name):
+                if (replacement := rule.apply(expr, rewrite)) is not None:
+                    self._fired[rule.name] += 1
+                    return replacement
+            return None
+
+        return apply
+
+
+def _steps(rules: Sequence[GraphRule]) -> Iterator[FunctionRule | list[LocalRule]]:
+    """Yield rules of functions one by one, and runs of local ones together."""
+    together: list[LocalRule] = []
+    for rule in rules:
+        if isinstance(rule, LocalRule):
+            together.append(rule)
+            continue
+        if together:
+            yield together
+            together = []
+        assert isinstance(rule, FunctionRule)
+        yield rule
+    if together:
+        yield together

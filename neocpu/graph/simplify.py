@@ -1,0 +1,82 @@
+"""Simplify an imported model: the rules of `neocpu.graph`, in order, to a fixpoint."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from neocpu.foundation.errors import UnsupportedError
+from neocpu.graph.redundancy.eliminate_dead_code import EliminateDeadCode
+from neocpu.graph.rule import apply_rules
+from neocpu.graph.table import STAGES
+from neocpu.ir.expressions import shape_values
+from neocpu.ir.uses import bindings
+
+#: One rule can enable an earlier one; two rounds settle all known networks.
+MAX_ROUNDS = 4
+
+
+def simplify(
+    mod: tvm.IRModule, without: Collection[str] = (), fired: Counter[str] | None = None
+) -> tvm.IRModule:
+    """Return an equivalent module with fewer and more uniform operators.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As ``tvm.relax.frontend.onnx.from_onnx`` produces it: static shapes, weights as constants,
+        one public function ``main``. The parameters and results of ``main`` do not change.
+    without : collection of str
+        Names of rules that are not applied.
+    fired : Counter, optional
+        Adds, by rule, how often each was applied.
+
+    Returns
+    -------
+    tvm.IRModule
+        Convolutions followed by at most one bias ``add`` with a ``(1, C, 1, 1)`` constant, no batch
+        normalization, all-constant operators evaluated.
+
+    Raises
+    ------
+    UnsupportedError
+        If data decides the shape of a tensor, even of one that no output has the shape of: it would
+        decide what memory a kernel writes.
+    """
+    eliminate_dead_code: Any = EliminateDeadCode()
+    stages = [[rule for rule in stage if rule.name not in without] for stage in STAGES]
+    steps = [*(partial(apply_rules, rules=stage, fired=fired) for stage in stages)]
+    mod = eliminate_dead_code(mod)
+    settled = 0  # steps in a row, the last ones, that left the module as it was
+    for step in islice(cycle([*steps, eliminate_dead_code]), MAX_ROUNDS * (len(steps) + 1)):
+        given, mod = mod, step(mod)
+        settled = settled + 1 if mod.same_as(given) else 0
+        if settled > len(steps):
+            break
+    _require_static_shapes(mod["main"])
+    return mod
+
+
+def _require_static_shapes(main: relax.Function) -> None:
+    names = [binding.var.name for binding in bindings(main) if not _is_static(binding.var.ty)]
+    if names:
+        # Most are ONNX's; what TVM made in between it has numbered.
+        name = next((name for name in names if not re.fullmatch(r"lv\d*", name)), names[0])
+        raise UnsupportedError(
+            f"the shape of '{name}' depends on the data; only static shapes are supported"
+        )
+
+
+def _is_static(ty: relax.Type) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return all(map(_is_static, ty.fields))
+    if not isinstance(ty, relax.TensorType):
+        return True
+    return ty.shape is not None and shape_values(ty.shape) is not None

@@ -1,0 +1,48 @@
+"""Activations that Relax has no operators for, as operators of ours.
+
+As one operator each they are a step that convolutions and dense layers take in; as the several
+that define them they would be passes over memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tvm import relax, te
+from tvm.ir import Call, Op
+
+from neocpu.ir.expressions import Expr
+from neocpu.ir.own_operators import register_operator
+from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS, find_kind
+
+HARD_SWISH: Final = "neocpu.hard_swish"
+"""``x * clip(x + 3, 0, 6) / 6``."""
+MISH: Final = "neocpu.mish"
+"""``x * tanh(log(1 + exp(x)))``."""
+
+
+def _register(name: str) -> None:
+    """Make ``name`` an operator in Relax, whose elements are those of the step of that name."""
+    kind = find_kind(name, NO_OPERAND)
+    assert kind is not None
+    emit = STEP_KINDS[kind].emit
+
+    def computed(data: te.Tensor) -> te.Tensor:
+        return te.compute(data.shape, lambda *at: emit(data(*at), None), name=kind)
+
+    def legalized(builder: relax.BlockBuilder, call: Call) -> Expr:
+        return builder.call_te(computed, call.args[0], primfunc_name_hint=kind)
+
+    def inferred(call: Call, _: relax.BlockBuilder) -> relax.Type:
+        return call.args[0].ty
+
+    register_operator(name, inferred, legalized)
+
+
+for _name in (HARD_SWISH, MISH):
+    _register(_name)
+
+
+def activation(name: str, data: Expr) -> Call:
+    """Return the call of one of the operators above."""
+    return Call(Op.get(name), [data])

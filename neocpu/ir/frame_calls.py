@@ -1,0 +1,150 @@
+"""Operators over volumes that are kept as frames, as calls of a Relax function.
+
+A volume's frames are images ``(V * D, C, H, W)``. What happens within each of them Relax has
+operators for; those here reach from one frame to others. They are our own: no pass of TVM's knows
+them, and layout operators take them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call, Op
+
+from neocpu.ir.attributes import integers_of
+from neocpu.ir.constants import Array
+from neocpu.ir.expressions import Expr, dtype_of, static_shape
+from neocpu.ir.own_operators import register_operator
+from neocpu.ir.stored_weights import StoredWeights
+from neocpu.schedules.operators.frame_pool import FramePoolWorkload
+from neocpu.schedules.vocabulary.frames import Frames
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+
+CONVOLUTION: Final = "neocpu.frames.convolution"
+POOLING: Final = "neocpu.frames.pooling"
+
+
+def convolution(
+    data: Expr,
+    weights: Expr,
+    depth: int,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Call:
+    """Return the convolution of volumes of ``depth`` frames.
+
+    Parameters
+    ----------
+    data : Expr
+        Frames, ``(V * depth, C, H, W)``.
+    weights : Expr
+        ``(O, C / groups, KD, KH, KW)``.
+    strides, padding, dilation : sequence of int
+        Along depth, height and width; all pads before come before those after.
+    """
+    attrs = {
+        "depth": depth,
+        "strides": list(strides),
+        "padding": list(padding),
+        "dilation": list(dilation),
+        "groups": groups,
+        # As Relax's own convolutions have them.
+        "data_layout": "NCHW",
+        "out_layout": "NCHW",
+        "kernel_layout": "OIDHW",
+    }
+    return Call(Op.get(CONVOLUTION), [data, weights], tvm.ir.make_node("ir.DictAttrs", **attrs))
+
+
+def pooling(data: Expr, kind: str, frames: Frames, *, count_include_pad: bool) -> Call:
+    """Return the pooling of volumes along their depth alone.
+
+    Parameters
+    ----------
+    data : Expr
+        Frames, ``(V * frames.depth, C, H, W)``.
+    kind : str
+        ``max`` or ``avg``.
+    """
+    attrs = {
+        "kind": kind,
+        "frames": frames.to_json(),
+        "count_include_pad": count_include_pad,
+    }
+    return Call(Op.get(POOLING), [data], tvm.ir.make_node("ir.DictAttrs", **attrs))
+
+
+def folded_weights(weights: Array) -> Array:
+    """Return ``(O, I, KD, KH, KW)`` weights as ``(O, KD * I, KH, KW)``: frame after frame."""
+    o, _, _, *window = weights.shape
+    return np.ascontiguousarray(weights.transpose(0, 2, 1, 3, 4)).reshape(o, -1, *window)
+
+
+def folded_stored_weights(stored: StoredWeights) -> StoredWeights | None:
+    """Return a convolution's weights over volumes as those over their frames.
+
+    None if scales vary along what becomes one axis.
+    """
+    if max(stored.scale.size, stored.zero.size) > 1 and stored.axis % 5:
+        return None
+    return replace(stored, values=folded_weights(stored.values), axis=0)
+
+
+def frame_workload(call: Call) -> Conv2dWorkload:
+    """Return the workload of a convolution over frames."""
+    attrs, data, kernel = call.attrs, static_shape(call.args[0]), static_shape(call.args[1])
+    assert data is not None
+    assert kernel is not None
+    strides, dilation = integers_of(attrs["strides"]), integers_of(attrs["dilation"])
+    front, top, left, back, bottom, right = integers_of(attrs["padding"])
+    frames = Frames(int(attrs["depth"]), kernel[2], strides[0], dilation[0], (front, back))
+    images, channels, height, width = data
+    return Conv2dWorkload(
+        images // frames.depth * frames.out_depth,
+        channels * frames.kernel,
+        height,
+        width,
+        kernel[0],
+        (kernel[3], kernel[4]),
+        (strides[1], strides[2]),
+        (top, left, bottom, right),
+        (dilation[1], dilation[2]),
+        int(attrs["groups"]),
+        Numerics.uniform(dtype_of(call.args[0])),
+        frames=frames,
+    )
+
+
+def pool_workload(call: Call) -> FramePoolWorkload:
+    """Return the workload of a pooling along the depth."""
+    attrs, shape = call.attrs, static_shape(call.args[0])
+    assert shape is not None
+    frames = Frames.from_json(integers_of(attrs["frames"]))
+    images, channels, height, width = shape
+    return FramePoolWorkload(
+        str(attrs["kind"]),
+        images // frames.depth,
+        (channels, height, width),
+        frames,
+        bool(attrs["count_include_pad"]),
+    )
+
+
+def _type_of_convolution(call: Call, _: relax.BlockBuilder) -> relax.TensorType:
+    return relax.TensorType(frame_workload(call).output_shape, dtype_of(call.args[0]))
+
+
+def _type_of_pooling(call: Call, _: relax.BlockBuilder) -> relax.TensorType:
+    return relax.TensorType(pool_workload(call).output_shape, dtype_of(call.args[0]))
+
+
+register_operator(CONVOLUTION, _type_of_convolution)
+register_operator(POOLING, _type_of_pooling)

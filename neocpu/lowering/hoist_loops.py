@@ -1,0 +1,143 @@
+"""Have the bodies of loops do no more than they must, and hand on what is not what they overwrite.
+
+Run once every operator is a kernel:
+
+- what does not depend on the step is computed before the loop: passes put transforms of what the
+  steps read where these read it;
+- what marks a value of the graph around, so that no kernel of a step computes it, goes;
+- a state that becomes another one, or is returned as a row, is copied: the end of a step writes
+  states, and kernels may not write what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import GlobalVar, Var
+from tvm.s_tir.stmt import SBlockRealize
+
+from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
+from neocpu.ir.uses import bindings, used_vars
+from neocpu.lowering.memory.tensor_uses import mark_of, replace_vars
+from neocpu.schedules.operators.gather import VIEW
+from neocpu.schedules.recurrent.counted_loop import (
+    LOOP_BEGIN,
+    LOOP_END,
+    LOOP_OUTER,
+    Tensor,
+    lower_copy,
+)
+
+
+def settle_loops(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module of which ``main`` calls kernels only with its loops settled."""
+    if not any(mark_of(function, LOOP_BEGIN) is not None for function in mod.functions.values()):
+        return mod
+    return _Settling(mod).run()
+
+
+class _Settling:
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._mod = mod
+        self._builder = relax.BlockBuilder(mod)
+        self._copies: set[GlobalVar] = set()
+
+    def run(self) -> tvm.IRModule:
+        """Return the new module."""
+        main = self._mod["main"]
+        made = self._without_marks(bindings(main))
+        made = self._copied(made)
+        for name in [name for each in made if (name := self._mark(each, LOOP_BEGIN)) is not None]:
+            made = self._hoisted(made, name)
+        body = relax.SeqExpr([relax.DataflowBlock(made)], main.body.body)
+        functions = dict(self._builder.get().functions_items())
+        functions[self._mod.get_global_var("main")] = relax.Function(
+            main.params, body, main.ret_ty, main.is_pure, main.attrs
+        )
+        return relax.transform.Normalize()(tvm.IRModule(functions, attrs=self._mod.attrs))
+
+    def _mark(self, binding: Any, mark: str) -> Any:
+        """Return an attribute of the kernel that a binding calls, or None."""
+        value = binding.value
+        if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:
+            return None
+        return mark_of(self._mod[value.args[0]], mark)
+
+    def _without_marks(self, given: Iterable[Any]) -> list[Any]:
+        """Return bindings with views where values of the graph around are marked."""
+        return [
+            relax.VarBinding(each.var, relax.op.reshape(_argument(each), static_shape(each.var)))
+            if self._mark(each, LOOP_OUTER)
+            else each
+            for each in given
+        ]
+
+    def _copied(self, given: Iterable[Any]) -> list[Any]:
+        """Return bindings with copies of the states that the ends of steps read."""
+        made: list[Any] = []
+        states: set[Var] = set()  # and what may be a view of one
+        tuples: set[Var] = set()
+
+        def kept(var: Var) -> Expr:
+            if var not in states:
+                return var
+            made.append(self._copy(var))
+            return made[-1].var
+
+        for each in given:
+            value = each.value
+            if self._mark(each, LOOP_BEGIN) is not None:
+                tuples.add(each.var)
+            elif isinstance(value, relax.TupleGetItem) and value.tuple_value in tuples:
+                if value.index > 0:
+                    states.add(each.var)
+            elif self._mark(each, LOOP_END) is not None:
+                each = relax.VarBinding(each.var, replace_vars(value, kept))
+            elif self._is_view(value) and any(var in states for var in used_vars(value)):
+                states.add(each.var)
+            made.append(each)
+        return made
+
+    def _copy(self, state: Var) -> Any:
+        tensor = Tensor(dtype_of(state), static_shape(state) or ())
+        kernel = self._builder.add_func(lower_copy(tensor), "copy")
+        self._copies.add(kernel)
+        call = relax.call_tir(kernel, relax.Tuple([state]), state.ty)
+        return relax.VarBinding(relax.DataflowVar("copied", state.ty), call)
+
+    def _is_view(self, value: Expr) -> bool:
+        """Whether a tensor may lie where one lies that it is made of."""
+        if isinstance(value, Var) or is_op(value, "relax.reshape"):
+            return True
+        if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:
+            return False
+        kernel = self._mod[value.args[0]]
+        if mark_of(kernel, VIEW) is not None:
+            return True
+        return isinstance(kernel.body, SBlockRealize) and relax.analysis.has_reshape_pattern(kernel)
+
+    def _hoisted(self, given: list[Any], name: str) -> list[Any]:
+        """Return bindings with those of a loop before it that do not depend on its step.
+
+        The begin of a loop within it may be one of those. It is behind again once that loop has had
+        its turn, which is why inner ones come last: what does not depend on them goes before them.
+        """
+        first = next(i for i, each in enumerate(given) if self._mark(each, LOOP_BEGIN) == name)
+        last = next(i for i, each in enumerate(given) if self._mark(each, LOOP_END) == name)
+        inner = {given[first].var}
+        before, within = [], []
+        for each in given[first + 1 : last]:
+            if inner.isdisjoint(used_vars(each.value)):
+                before.append(each)
+            else:
+                inner.add(each.var)
+                within.append(each)
+        return [*given[:first], *before, given[first], *within, *given[last:]]
+
+
+def _argument(binding: Any) -> Expr:
+    (argument,) = binding.value.args[1].fields
+    return argument

@@ -1,0 +1,216 @@
+"""Concatenations, slices, and selections of what is made under a condition, that need no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm.ir import Call, Var
+
+from neocpu.ir.expressions import Expr
+from neocpu.ir.uses import bindings, used_vars
+from neocpu.lowering.memory.arena import Span
+from neocpu.lowering.memory.guards import Guard, Step, guards_of
+from neocpu.lowering.memory.tensor_uses import (
+    Uses,
+    bytes_in,
+    is_kernel_call,
+    is_placeable,
+    is_reshape,
+)
+from neocpu.schedules.operators.concat import END_TO_END
+from neocpu.schedules.operators.gather import VIEW
+from neocpu.schedules.operators.select import SELECT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guards:
+    """Under which conditions the call of each binding is made.
+
+    Attributes
+    ----------
+    of_steps : list of tuple of Guard
+        By binding; conditions are allocations or parameters.
+    makers : dict of Var to int
+        The binding whose call writes an allocation.
+    """
+
+    of_steps: list[tuple[Guard, ...]]
+    makers: dict[Var, int]
+
+    def made_under(self, root: Var | None, guard: Guard) -> bool:
+        """Whether an allocation is written only if ``guard`` holds."""
+        return root in self.makers and guard in self.of_steps[self.makers[root]]
+
+
+def find_guards(
+    main: relax.Function, mod: tvm.IRModule, uses: Uses, written: Mapping[str, int]
+) -> Guards:
+    def roots(exprs: Iterable[Expr]) -> tuple[Var, ...]:
+        return tuple(uses.roots.get(var, var) for expr in exprs for var in used_vars(expr))
+
+    steps: list[Step] = []
+    makers: dict[Var, int] = {}
+    for number, binding in enumerate(bindings(main)):
+        value = uses.resolve(binding.value)
+        if is_kernel_call(value, mod):
+            count = len(value.args) - written.get(value.op.name_hint, 1)
+            made = roots(value.args[count:])
+            steps.append(Step(roots(value.args[:count]), made, _has(mod, value, SELECT)))
+            makers |= dict.fromkeys(made, number)
+        elif isinstance(value, Call) and not is_reshape(value) and not is_placeable(value):
+            # Whatever it does with a tensor, it does so always.
+            steps.append(Step(roots([value]), (binding.var,)))
+        else:
+            steps.append(Step((), ()))
+    kept = roots([uses.resolve(main.body.body)])
+    unknown = {var for step in steps for var in step.writes if var not in makers}
+    return Guards(guards_of(steps, {*kept, *unknown}), makers)
+
+
+def _has(mod: tvm.IRModule, call: Call, attribute: str) -> bool:
+    return attribute in (mod[call.op].attrs or {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A part of a tensor.
+
+    Attributes
+    ----------
+    var : Var
+        The tensor that is the part.
+    offset : int
+        Where it begins (bytes).
+    guards : tuple of Guard
+        Under which conditions it has to be there.
+    side : Guard, optional
+        That of them without which another one takes its place.
+    """
+
+    var: Var
+    offset: int
+    guards: tuple[Guard, ...]
+    side: Guard | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """A concatenation or a selection without a kernel.
+
+    Attributes
+    ----------
+    output : Var
+    copied : tuple of Part
+        What is not made there.
+    """
+
+    output: Var
+    copied: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joins:
+    """Joins and slices without a kernel, by binding, and which tensors lie inside which."""
+
+    at: dict[int, Join]
+    inside: dict[Var, tuple[Var, int]]
+    slices: set[int]
+
+    def made_under(self, root: Var | None, guard: Guard, guards: Guards) -> bool:
+        """Whether a tensor, and all that are parts of it, are written only if ``guard`` holds."""
+        parts = (part for part, (whole, _) in self.inside.items() if whole is root)
+        return guards.made_under(root, guard) and all(
+            self.made_under(part, guard, guards) for part in parts
+        )
+
+    def outermost(self, root: Var) -> tuple[Var, int]:
+        """Return the tensor that ``root`` is finally a part of, and where in it (bytes)."""
+        offset = 0
+        while root in self.inside:
+            root, distance = self.inside[root]
+            offset += distance
+        return root, offset
+
+
+def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guards) -> Joins:
+    """Put every tensor into the first join it is a part of, if it can be written there.
+
+    A part of a selection can, if it is made only where it is selected: the other one is not then.
+    What a loop hands on has a place of its own: the kernel that writes it may read what it is a
+    part of. A slice is inside what it is a slice of, and so is no part of a join.
+    """
+    joins = Joins({}, {}, set())
+    for step, binding in enumerate(bindings(main)):
+        value = uses.resolve(binding.value)
+        if not is_kernel_call(value, mod):
+            continue
+        whole, own = uses.root(value.args[-1]), guards.of_steps[step]
+        if whole is None:
+            continue
+        if _has(mod, value, SELECT):
+            parts = _sides(value, own, uses)
+        elif _has(mod, value, END_TO_END):
+            parts = _end_to_end(value, own)
+        elif _has(mod, value, VIEW):
+            source = uses.root(value.args[0])
+            if source is not None:
+                joins.inside[whole] = (source, int(mod[value.op].attrs[VIEW]))
+                joins.slices.add(step)
+            continue
+        else:
+            continue
+        copied = []
+        for part in parts:
+            root = uses.root(part.var)
+            fits = part.side is None or joins.made_under(root, part.side, guards)
+            fits = fits and root not in uses.carried
+            copied.append(root is None or root in joins.inside or not fits)
+            if not copied[-1]:
+                joins.inside[root] = (whole, part.offset)
+        if not all(copied):
+            pairs = zip(parts, copied, strict=True)
+            joins.at[step] = Join(whole, tuple(part for part, is_copied in pairs if is_copied))
+    return joins
+
+
+def _end_to_end(call: Call, guards: tuple[Guard, ...]) -> tuple[Part, ...]:
+    """Return the parts of a concatenation."""
+    parts = call.args[:-1]
+    sizes = [bytes_in(part) for part in parts]
+    return tuple(Part(part, sum(sizes[:i]), guards) for i, part in enumerate(parts))
+
+
+def _sides(call: Call, guards: tuple[Guard, ...], uses: Uses) -> tuple[Part, ...]:
+    """Return what a selection selects between."""
+    condition, *pair, _ = call.args
+    sides = [Guard(uses.roots.get(condition, condition), value) for value in (True, False)]
+    return tuple(
+        Part(part, 0, guards if side in guards else (*guards, side), side)
+        for part, side in zip(pair, sides, strict=True)
+    )
+
+
+def busy_spans(uses: Uses, joins: Joins) -> Iterator[tuple[Var, Span]]:
+    """Yield what each kernel writes: the outermost tensor around it, and its bytes there."""
+    joined = {join.output for join in joins.at.values()}
+    for root, first in uses.first.items():
+        if root not in joined and root not in uses.shared:
+            outermost, offset = joins.outermost(root)
+            yield outermost, Span(offset, bytes_in(root), first, _last_use(root, uses, joins))
+    for step, join in joins.at.items():
+        outermost, start = joins.outermost(join.output)
+        last = _last_use(join.output, uses, joins)
+        for part in join.copied:
+            yield outermost, Span(start + part.offset, bytes_in(part.var), step, last)
+
+
+def _last_use(root: Var, uses: Uses, joins: Joins) -> int:
+    """Return when the last tensor that ``root`` is a part of is read."""
+    last = uses.last[root]
+    while root in joins.inside:
+        root, _ = joins.inside[root]
+        last = max(last, uses.last[root])
+    return last

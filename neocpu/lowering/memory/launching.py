@@ -1,0 +1,268 @@
+"""Launch calls together that do not need each other, where they are too small for all threads.
+
+The calls of a block change their order for that: its branches become neighbours. What a launch
+touches is in use for all of it; where memory would grow too much, the calls stay as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import tvm
+from tvm import relax
+from tvm.ir import Var
+
+from neocpu.foundation.machines import Machine
+from neocpu.ir.expressions import Expr
+from neocpu.ir.uses import bindings, used_vars
+from neocpu.lowering.memory.joins import find_guards
+from neocpu.lowering.memory.plan_memory import Steps, lay_out
+from neocpu.lowering.memory.tensor_uses import (
+    Uses,
+    bytes_in,
+    is_kernel_call,
+    is_placeable,
+    is_reshape,
+    mark_of,
+    read_uses,
+)
+from neocpu.runtime.header import MAX_LAUNCH
+from neocpu.schedules.estimates.shared_launch import Piece, launch_seconds
+from neocpu.schedules.operators.concat import END_TO_END
+from neocpu.schedules.operators.gather import VIEW
+from neocpu.schedules.operators.select import SELECT
+from neocpu.schedules.recurrent.counted_loop import LOOP_BEGIN, LOOP_END
+from neocpu.search.solver.launches import CallNode, plan_launches
+
+WORTH: Final = 0.1
+"""What launching together has to save, of what the calls take by themselves: predictions err."""
+LEAST: Final = 1e-6
+"""And seconds of it."""
+GROWTH: Final = 1.1
+"""How many times as large the arena may be."""
+
+_JOINS: Final = (END_TO_END, VIEW)
+_FIXED: Final = (SELECT, LOOP_BEGIN, LOOP_END)
+
+PieceOf: TypeAlias = Callable[[str], Piece | None]
+"""What a kernel has for a launch, by its name; None if it can have none with others."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launched:
+    """A module whose calls are in another order.
+
+    Attributes
+    ----------
+    mod : tvm.IRModule
+    launches : tuple of Steps
+        Bindings of ``main`` that are launched together, in turn.
+    """
+
+    mod: tvm.IRModule
+    launches: tuple[Steps, ...]
+
+
+def launch_together(
+    mod: tvm.IRModule,
+    written: Mapping[str, int],
+    piece: PieceOf,
+    machine: Machine,
+    threads: int,
+    arena_bytes: int,
+) -> Launched | None:
+    """Return a module that `plan_memory` takes, with what to launch together; None for nothing.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As `plan_memory` takes it.
+    written : mapping of str to int
+        How many tensors a kernel writes; one, unless it is here.
+    piece : callable
+        What a kernel has for a launch.
+    machine : Machine
+        What it takes to enter and leave one on so many threads.
+    arena_bytes : int
+        Size of the arena with the calls as they are.
+    """
+    calls = _Calls(mod, written, piece)
+    # What each takes by itself, and what of that could be saved: what no thread computes.
+    alone = [
+        0.0 if one is None else launch_seconds([one], machine, threads) for one in calls.pieces
+    ]
+    spare = [
+        0.0 if one is None else seconds - one.before - one.seconds / threads
+        for seconds, one in zip(alone, calls.pieces, strict=True)
+    ]
+
+    def cost(step: Sequence[int]) -> float | None:
+        apart = sum(alone[number] for number in step)
+        worth = max(WORTH * apart, LEAST)
+        if len(step) == 1 or sum(spare[number] for number in step) < worth:
+            return apart if len(step) == 1 else None
+        pieces = (calls.pieces[number] for number in step)
+        together = launch_seconds([one for one in pieces if one is not None], machine, threads)
+        return together if apart - together >= worth else None
+
+    stretches = plan_launches(calls.nodes, cost, MAX_LAUNCH, GROWTH)
+    found = [i for i, steps in enumerate(stretches) if any(len(step) > 1 for step in steps)]
+
+    def launched(chosen: Collection[int]) -> Launched:
+        steps = [
+            step
+            for i, stretch in enumerate(stretches)
+            for step in (stretch if i in chosen else _one_by_one(stretch))
+        ]
+        return calls.in_order(steps)
+
+    def fits(chosen: Collection[int]) -> bool:
+        tried = launched(chosen)
+        return lay_out(tried.mod, written, tried.launches).size <= GROWTH * arena_bytes
+
+    chosen = _fitting([], found, fits)
+    return launched(chosen) if chosen else None
+
+
+def _one_by_one(stretch: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    return [(number,) for number in sorted(itertools.chain.from_iterable(stretch))]
+
+
+def _fitting(
+    kept: list[int], more: list[int], fits: Callable[[Collection[int]], bool]
+) -> list[int]:
+    """Return ``kept``, and of ``more`` all if they fit, or else what does of each half."""
+    if not more or fits([*kept, *more]):
+        return [*kept, *more]
+    if len(more) == 1:
+        return kept
+    half = len(more) // 2
+    return _fitting(_fitting(kept, more[:half], fits), more[half:], fits)
+
+
+class _Calls:
+    """The calls of ``main`` and what each needs.
+
+    Parameters
+    ----------
+    mod, written, piece
+        As `launch_together` takes them.
+
+    Attributes
+    ----------
+    nodes : list of CallNode
+    pieces : list of Piece or None
+        Of each; None of what is never launched with others.
+    """
+
+    def __init__(self, mod: tvm.IRModule, written: Mapping[str, int], piece: PieceOf) -> None:
+        self._mod, self._written, self._piece = mod, written, piece
+        self._bindings = list(bindings(mod["main"]))
+        self._uses = read_uses(mod["main"], mod)
+        self._guards = find_guards(mod["main"], mod, self._uses, written)
+        self._numbers: list[int] = []  # of the bindings that are calls
+        self._names: dict[Var, int] = {}  # of the others: what stands for a tensor
+        self.nodes: list[CallNode] = []
+        self.pieces: list[Piece | None] = []
+        self._read()
+
+    def _read(self) -> None:
+        touched: dict[Any, set[int]] = defaultdict(set)  # tensors: who has read or written them
+        writers: dict[Any, set[int]] = defaultdict(set)
+        last: dict[str, int] = {}  # of each kernel
+        barrier = -1
+        for place, binding in enumerate(self._bindings):
+            value = self._uses.resolve(binding.value)
+            if _stands_for_tensor(binding, value):
+                self._names[binding.var] = place
+                continue
+            number = len(self.nodes)
+            reads, writes = self._tensors(binding, value)
+            needs = {barrier} if barrier >= 0 else set[int]()
+            needs.update(*(writers[tensor] for tensor in reads))
+            needs.update(*(touched[tensor] for tensor in writes))
+            follows = frozenset[int]()
+            piece = None
+            if self._is_fixed(place, value):
+                needs, barrier = set(range(number)), number
+            else:
+                name = str(value.op.name_hint)
+                # Joins and slices call no kernel, but where they copy.
+                is_join = any(mark_of(self._mod[value.op], m) is not None for m in _JOINS)
+                piece = None if is_join else self._piece(name)
+                # The plan's operators are told from each other by the order of equal kernels.
+                follows = frozenset({last[name]} if name in last else ())
+                last[name] = number
+            for tensor in writes:
+                writers[tensor].add(number)
+            for tensor in (*reads, *writes):
+                touched[tensor].add(number)
+            self._numbers.append(place)
+            size = sum(bytes_in(tensor) for tensor in writes if tensor in self._uses.roots)
+            self.nodes.append(CallNode(frozenset(needs), follows, piece is not None, size))
+            self.pieces.append(piece)
+
+    def _tensors(self, binding: Any, value: Expr) -> tuple[list[Any], list[Any]]:
+        """Return what a call reads and writes."""
+        if not is_kernel_call(value, self._mod):
+            return [], [*_roots(self._uses, [value]), binding.var]
+        count = len(value.args) - self._written.get(value.op.name_hint, 1)
+        return _roots(self._uses, value.args[:count]), _roots(self._uses, value.args[count:])
+
+    def _is_fixed(self, place: int, value: Expr) -> bool:
+        """Whether a call stays between those before it and those after it."""
+        if not is_kernel_call(value, self._mod) or self._guards.of_steps[place]:
+            return True
+        if any(mark_of(self._mod[value.op], mark) is not None for mark in _FIXED):
+            return True
+        return any(place in loop for loop in self._uses.loops)
+
+    def in_order(self, steps: Sequence[Sequence[int]]) -> Launched:
+        """Return the module with its calls in this order, those of a step launched together."""
+        kept: list[Any] = []
+        done: set[int] = set()
+
+        def name(binding: Any) -> None:
+            for var in used_vars(binding.value):
+                place = self._names.get(var)
+                if place is not None and place not in done:
+                    name(self._bindings[place])
+                    done.add(place)
+                    kept.append(self._bindings[place])
+
+        launches = []
+        for step in steps:
+            calls = [self._bindings[self._numbers[number]] for number in self._longest_first(step)]
+            for call in calls:
+                name(call)
+            if len(calls) > 1:
+                launches.append((len(kept), len(kept) + len(calls) - 1))
+            kept += calls
+        kept += [self._bindings[i] for i in self._names.values() if i not in done]
+        main = self._mod["main"]
+        body = relax.SeqExpr([relax.BindingBlock(kept)], main.body.body)
+        ordered = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        functions = {var: func for var, func in self._mod.functions_items()}
+        functions[self._mod.get_global_var("main")] = ordered
+        return Launched(tvm.IRModule(functions, attrs=self._mod.attrs), tuple(launches))
+
+    def _longest_first(self, step: Sequence[int]) -> list[int]:
+        def shortness(number: int) -> float:
+            piece = self.pieces[number]
+            return 0.0 if piece is None else -piece.longest
+
+        return sorted(step, key=shortness)
+
+
+def _stands_for_tensor(binding: Any, value: Expr) -> bool:
+    """Whether a binding calls nothing: it makes room for a tensor, or gives one another name."""
+    named = isinstance(binding, relax.VarBinding) and isinstance(value, Var | relax.Tuple)
+    return named or is_placeable(value) or is_reshape(value)
+
+
+def _roots(uses: Uses, values: Sequence[Expr]) -> list[Any]:
+    return [uses.roots.get(var, var) for value in values for var in used_vars(value)]

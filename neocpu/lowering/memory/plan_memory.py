@@ -1,0 +1,322 @@
+"""Give every tensor between two kernels a fixed place in one arena, which ``main`` is handed.
+
+TVM's own planning leaves two more calls per kernel in the code, to make a tensor
+object and to name it: together they take as long as a small kernel. Here tensors become parameters
+of ``main``, made once. And as places are ours to choose, a concatenation whose parts lie end to end
+needs no kernel: those that make its parts write them where they belong. Nor does a slice of what
+lies together, which is read there, nor a selection between two tensors of which only one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import relax, tirx
+from tvm.ir import Call, GlobalVar, Var
+
+from neocpu.ir.expressions import Expr, dtype_of, static_shape
+from neocpu.ir.uses import bindings, used_vars
+from neocpu.lowering.memory.arena import Span, place
+from neocpu.lowering.memory.guards import Guard
+from neocpu.lowering.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
+from neocpu.lowering.memory.tensor_uses import Loop, Uses, read_uses, rebound, replace_vars
+from neocpu.lowering.values.held_values import HeldPlace
+from neocpu.runtime.header_parts import Launch, Placement
+from neocpu.schedules.operators.concat import lower_concat
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import NCHW
+from neocpu.schedules.vocabulary.target import CpuTarget
+
+Steps: TypeAlias = tuple[int, int]
+"""Neighbouring bindings: the first and the last one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopCalls:
+    """Calls that are made again and again.
+
+    Attributes
+    ----------
+    first, end : int
+        Of the first call, and of the one behind the last.
+    limit : int
+        How often at most.
+    number : Var
+        The parameter of ``main`` that is told the number of the step.
+    count, condition : Var, optional
+        Those that say how often, and after each time, whether once more.
+    """
+
+    first: int
+    end: int
+    limit: int
+    number: Var
+    count: Var | None
+    condition: Var | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedModule:
+    """A module whose ``main`` takes, after its other parameters, the tensors between its kernels.
+
+    Attributes
+    ----------
+    activations : tuple of Placement
+        Of each of those parameters, in order, its place in the arena. Some overlap: those never
+        busy at once, two shapes of one tensor, a concatenation and its parts.
+    arena_bytes : int
+        Size of the arena.
+    guards : tuple of tuple of Guard
+        Of each call of ``main``, in order; their conditions are parameters.
+    loops : tuple of LoopCalls
+        Each within another one, or behind it.
+    launches : tuple of Launch
+        Calls whose loops are shared out together, in turn.
+    places : mapping of str to HeldPlace
+        Of the variables that were asked for, by name.
+    """
+
+    mod: tvm.IRModule
+    activations: tuple[Placement, ...]
+    arena_bytes: int
+    guards: tuple[tuple[Guard, ...], ...]
+    loops: tuple[LoopCalls, ...]
+    launches: tuple[Launch, ...]
+    places: Mapping[str, HeldPlace]
+
+
+def plan_memory(
+    mod: tvm.IRModule,
+    target: CpuTarget,
+    written: Mapping[str, int],
+    names: Collection[str] = (),
+    launches: Sequence[Steps] = (),
+) -> PlannedModule:
+    """Replace the allocations of ``main`` by parameters, and concatenations by places.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        After ``relax.transform.CallTIRRewrite``, where kernels take their results as arguments.
+        An allocation stays as it is if its size is not static or something but kernels reads it.
+    target : CpuTarget
+        For the kernels that copy what cannot be made in its place in a concatenation.
+    written : mapping of str to int
+        How many tensors a kernel writes; one, unless it is here.
+    names : collection of str
+        Of variables whose places are to be told.
+    launches : sequence of Steps
+        Bindings that call kernels which are launched together, in turn.
+    """
+    layout = lay_out(mod, written, launches)
+    emitter = _Emitter(mod, layout, target)
+    planned = emitter.run()
+    guarded, loops = tuple(emitter.guards), tuple(emitter.loops)
+    places = emitter.places(names)
+    return PlannedModule(
+        planned,
+        emitter.placements,
+        layout.size,
+        guarded,
+        loops,
+        tuple(map(emitter.calls_of, launches)),
+        places,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryLayout:
+    """Where the tensors of a module lie.
+
+    Attributes
+    ----------
+    uses : Uses
+    guards : Guards
+    joins : Joins
+    size : int
+        Bytes of the arena.
+    starts : dict of Var to int
+        Where in it what lies in no other tensor begins.
+    """
+
+    uses: Uses
+    guards: Guards
+    joins: Joins
+    size: int
+    starts: dict[Var, int]
+
+
+def lay_out(
+    mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
+) -> MemoryLayout:
+    """Return where the tensors of a module lie; see `plan_memory`.
+
+    What is in use at one call of a launch, is at all of them.
+    """
+    main = mod["main"]
+    uses = read_uses(main, mod)
+    guards = find_guards(main, mod, uses, written)
+    joins = find_joins(main, mod, uses, guards)
+    groups: dict[Var, list[Span]] = {}
+    within = {step: steps for steps in launches for step in range(steps[0], steps[1] + 1)}
+    for root, span in busy_spans(uses, joins):
+        first, _ = within.get(span.first, (span.first, 0))
+        _, last = within.get(span.last, (0, span.last))
+        groups.setdefault(root, []).append(replace(span, first=first, last=last))
+    arena = place([tuple(spans) for spans in groups.values()])
+    starts = dict(zip(groups, arena.starts, strict=True))
+    return MemoryLayout(uses, guards, joins, arena.size, starts)
+
+
+class _Emitter:
+    """Writes ``main`` anew: without allocations, names and joins, with the tensors' parameters."""
+
+    def __init__(self, mod: tvm.IRModule, layout: MemoryLayout, target: CpuTarget) -> None:
+        self._mod = mod
+        self._uses = layout.uses
+        self._joins = layout.joins
+        self._starts = layout.starts
+        self._target = target
+        self._guards = layout.guards
+        self.guards: list[tuple[Guard, ...]] = []
+        self.loops: list[LoopCalls] = []
+        self._made: list[int] = []  # by binding: how many calls up to it
+        self._builder = relax.BlockBuilder(mod)
+        # What is returned, and lies in that, has parameters of its own: a run may then compute it
+        # at the caller's, whatever else has had its place before.
+        result = layout.uses.resolve(mod["main"].body.body)
+        self._returned = {self._outermost(var) for var in used_vars(result)}
+        self._params: dict[tuple[Placement, bool], Var] = {}
+        self._copies: dict[tuple[tuple[int, ...], str], GlobalVar] = {}
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where the tensors after the new parameters lie."""
+        return tuple(placement for placement, _ in self._params)
+
+    def run(self) -> tvm.IRModule:
+        """Return the new module."""
+        main = self._mod["main"]
+        kept: list[Any] = []
+        begun: dict[int, int] = {}  # loops by the binding that ends them: their first calls
+        begins = {loop.begin: loop for loop in self._uses.loops}
+        ends = {loop.end: loop for loop in self._uses.loops}
+        for step, binding in enumerate(bindings(main)):
+            if step in self._joins.at:
+                kept += self._copy_parts(self._joins.at[step])
+            elif step in self._joins.slices:
+                pass
+            elif binding.var not in self._uses.names and self._uses.root(binding.var) is None:
+                called = isinstance(binding.value, Call) and isinstance(binding.value.op, GlobalVar)
+                if not called or self._is_made(self._guards.of_steps[step]):
+                    kept.append(rebound(binding, binding.var, self._over_params(binding.value)))
+                    if step in begins:
+                        begun[begins[step].end] = len(self.guards)
+                    elif step in begun:
+                        self._end_loop(ends[step], begun[step])
+            self._made.append(len(self.guards))
+        result = self._over_params(main.body.body)
+        if not isinstance(result, Var):
+            outputs = Var("outputs", main.ret_ty)
+            kept.append(relax.VarBinding(outputs, result))
+            result = outputs
+        body = relax.SeqExpr([relax.BindingBlock(kept)], result)
+        params = [*main.params, *self._params.values()]
+        # The loader has checked the inputs and makes the rest: the machine need not check any.
+        func = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
+        return self._module(func.with_attr("num_input", 0), kept)
+
+    def places(self, names: Collection[str]) -> dict[str, HeldPlace]:
+        """Return where what variables hold lies, after `run`; of equal names the last one's."""
+        found: dict[str, HeldPlace] = {}
+        for binding in bindings(self._mod["main"]) if names else ():
+            root = self._uses.root(self._uses.resolve(binding.var))
+            shape = None if root is None else static_shape(root)
+            if str(binding.var.name) in names and root in self._guards.makers and shape is not None:
+                place = Placement(self._start(root), dtype_of(root), shape)
+                calls = self._made[self._guards.makers[root]]
+                found[str(binding.var.name)] = HeldPlace(calls, place)
+        return found
+
+    def calls_of(self, steps: Steps) -> Launch:
+        """Return the calls that bindings have become, after `run`."""
+        first, last = steps
+        count = last - first + 1
+        return self._made[last] - count, count
+
+    def _end_loop(self, loop: Loop, first: int) -> None:
+        deciding = (
+            None if each is None else self._over_params(each)
+            for each in (loop.count, loop.condition)
+        )
+        number = self._param(loop.number)
+        self.loops.append(LoopCalls(first, len(self.guards), loop.limit, number, *deciding))
+
+    def _module(self, main: relax.Function, kept: list[Any]) -> tvm.IRModule:
+        """Return the module with ``main``, without kernels that nothing calls any more."""
+        called = {binding.value.op for binding in kept if isinstance(binding.value, Call)}
+        functions = {
+            variable: function
+            for variable, function in self._builder.get().functions_items()
+            if variable in called or not isinstance(function, tirx.PrimFunc)
+        }
+        functions[self._mod.get_global_var("main")] = main
+        return tvm.IRModule(functions, attrs=self._mod.attrs)
+
+    def _over_params(self, expr: Expr) -> Expr:
+        return replace_vars(self._uses.resolve(expr), self._param)
+
+    def _param(self, var: Var) -> Var:
+        """Return the parameter that holds the tensor ``var``, or ``var`` if it is not placed."""
+        root = self._uses.root(var)
+        if root is None:
+            return var
+        return self._view(var, self._start(root), self._outermost(var) in self._returned)
+
+    def _start(self, root: Var) -> int:
+        """Return where in the arena a tensor begins that is placed."""
+        outermost, offset = self._joins.outermost(root)
+        return self._starts[outermost] + offset
+
+    def _outermost(self, var: Var) -> Var | None:
+        """Return what a tensor lies in that is placed; None if it is not."""
+        root = self._uses.root(var)
+        return None if root is None else self._joins.outermost(root)[0]
+
+    def _view(self, var: Var, offset: int, returned: bool) -> Var:
+        shape, dtype = static_shape(var), dtype_of(var)
+        assert shape is not None
+        key = Placement(offset, dtype, shape), returned
+        if key not in self._params:
+            name = f"activation_{len(self._params)}"
+            self._params[key] = Var(name, relax.TensorType(shape, dtype))
+        return self._params[key]
+
+    def _copy_parts(self, join: Join) -> Iterator[Any]:
+        """Yield the calls that copy what is not made in its place."""
+        start, returned = self._start(join.output), self._outermost(join.output) in self._returned
+        for part in join.copied:
+            if self._is_made(part.guards):
+                copied = self._view(part.var, start + part.offset, returned)
+                arguments = [self._param(part.var), copied]
+                call = Call(self._copy_kernel(part.var), arguments)
+                yield relax.VarBinding(Var("_", relax.TupleType([])), call)
+
+    def _is_made(self, guards: Sequence[Guard]) -> bool:
+        """Note the guards of the next call; return False if no run could make it."""
+        if len({guard.condition for guard in guards}) < len(guards):
+            return False
+        over = (replace(guard, condition=self._param(guard.condition)) for guard in guards)
+        self.guards.append(tuple(over))
+        return True
+
+    def _copy_kernel(self, part: Var) -> GlobalVar:
+        shape, dtype = static_shape(part), dtype_of(part)
+        assert shape is not None
+        if (shape, dtype) not in self._copies:
+            kernel = lower_concat([shape or (1,)], 0, self._target, Format(NCHW, dtype))
+            self._copies[shape, dtype] = self._builder.add_func(kernel, "copy")
+        return self._copies[shape, dtype]

@@ -1,0 +1,1 @@
+"""Plans as people read them: reports, pages, and comparisons of two."""

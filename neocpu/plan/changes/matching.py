@@ -1,0 +1,101 @@
+"""Which step of an artifact is which of another one."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from neocpu.plan.changes.steps import RUNTIME, Step
+from neocpu.plan.pages.program_graph import OTHER, TRANSFORM
+
+UNPLANNED: Final = (TRANSFORM, OTHER, RUNTIME)
+"""Kinds of steps that say nothing of which model it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A step of one artifact and its counterpart in the other; None where there is none.
+
+    Attributes
+    ----------
+    by : str
+        What they have in common: ``tensor``, ``workload``, ``operator`` (the same but for what is
+        fused with it) or ``name``; empty of one alone.
+    """
+
+    before: Step | None
+    after: Step | None
+    by: str = ""
+
+
+def pair_up(before: Sequence[Step], after: Sequence[Step]) -> tuple[Pair, ...]:
+    """Return all steps of both, in the order of ``after``; what is gone comes where it was.
+
+    First those that make the same tensor of the model are paired, then those that compute the
+    same, in turn.
+    """
+    rules: tuple[tuple[str, Callable[[Step], Iterable[Hashable]]], ...] = (
+        ("tensor", lambda step: step.values[::-1]),
+        ("workload", lambda step: [(step.kind, step.workload)] if step.workload else []),
+        ("operator", lambda step: [(step.kind, bare(step.workload))] if step.workload else []),
+        ("name", lambda step: [(step.kind, step.name)]),
+    )
+    partner: dict[int, tuple[int, str]] = {}
+    taken: set[int] = set()
+    for by, keys in rules:
+        waiting: dict[Hashable, list[int]] = defaultdict(list)
+        for place, step in enumerate(after):
+            if place not in taken:
+                for key in keys(step):
+                    waiting[key].append(place)
+        for place, step in enumerate(before):
+            if place in partner:
+                continue
+            free = (i for key in keys(step) for i in waiting[key] if i not in taken)
+            found = next((i for i in free if _alike(step, after[i])), None)
+            if found is not None:
+                partner[place] = found, by
+                taken.add(found)
+    return _in_order(before, after, partner)
+
+
+def bare(workload: str) -> str:
+    """Return what is computed, without what is fused with it and the numbers it computes in.
+
+    >>> bare("relu+ 1x64x56x56 -> 64, 3x3 /2 +bias_add +relu")
+    '1x64x56x56 -> 64, 3x3 /2'
+    """
+    size, *more = workload.split(", ")
+    # Of a convolution the window; then the numbers that it computes in.
+    kept = ", ".join([size, *(text for text in more[:1] if text[:1].isdigit())])
+    return " ".join(word for word in kept.split() if not re.match(r"\+|\S*\+$", word))
+
+
+def planned(steps: Iterable[Step]) -> int:
+    """Return how many of them a plan has operators for."""
+    return sum(step.kind not in UNPLANNED for step in steps)
+
+
+def _alike(one: Step, other: Step) -> bool:
+    """Whether both move, both wait, or both compute: a transform may hold an operator's tensor."""
+    return (one.kind in (TRANSFORM, RUNTIME)) == (other.kind in (TRANSFORM, RUNTIME))
+
+
+def _in_order(
+    before: Sequence[Step], after: Sequence[Step], partner: dict[int, tuple[int, str]]
+) -> tuple[Pair, ...]:
+    placed: list[tuple[float, Pair]] = []
+    last = -1.0
+    for place, step in enumerate(before):
+        if place in partner:
+            at, by = partner[place]
+            placed.append((at, Pair(step, after[at], by)))
+            last = at
+        else:
+            placed.append((last + 0.5, Pair(step, None)))
+    taken = {at for at, _ in partner.values()}
+    placed += [(at, Pair(None, step)) for at, step in enumerate(after) if at not in taken]
+    return tuple(pair for _, pair in sorted(placed, key=lambda each: each[0]))

@@ -1,0 +1,124 @@
+"""The page of an artifact: its data as JSON, and what draws them in a browser, as one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from neocpu.plan.pages.arena_picture import Block, arena_blocks
+from neocpu.plan.pages.frame import ASSETS, SHARED, asset, framed
+from neocpu.plan.pages.hot_loops import INSTALL, HotLoop
+from neocpu.plan.pages.program_graph import ProgramGraph, program_graph
+from neocpu.plan.pages.run_trace import RunTrace
+from neocpu.plan.pages.scheme_words import TEMPLATES, WORDS
+from neocpu.runtime.header import ArtifactHeader
+
+SCRIPTS: Final = (
+    *("report", "picked", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
+    *("pages", "search", "roofline", "trace", "main"),
+)
+"""Scripts of this page alone, in the order in which they use each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """What the page of an artifact shows.
+
+    Attributes
+    ----------
+    name : str
+        The model's.
+    facts : sequence of pair of str
+        What ``neocpu explain`` prints above its table.
+    plan : mapping
+        What ``neocpu explain --json`` prints.
+    graph : ProgramGraph
+    arena_bytes : int
+    arena : tuple of Block
+    profile : mapping or None
+        The JSON form of `neocpu.bench.profile.operator_times.ProfileReport`: of each node that is a
+        call, in turn, and of what lies between the calls. None if nobody measured.
+    loops : mapping of str to HotLoop
+        By kernel; empty where no tool disassembles them.
+    trace : RunTrace or None
+        None if none was given.
+    """
+
+    name: str
+    facts: Sequence[tuple[str, str]]
+    plan: Mapping[str, Any]
+    graph: ProgramGraph
+    arena_bytes: int
+    arena: tuple[Block, ...]
+    profile: Mapping[str, Any] | None = None
+    loops: Mapping[str, HotLoop] = field(default_factory=dict)
+    trace: RunTrace | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, which the page carries."""
+        return {
+            "name": self.name,
+            "facts": [list(fact) for fact in self.facts],
+            "plan": dict(self.plan),
+            **self.graph.to_json(),
+            "arena": {
+                "bytes": self.arena_bytes,
+                "blocks": [block.to_json() for block in self.arena],
+            },
+            "profile": self.profile,
+            "loops": {name: loop.to_json() for name, loop in self.loops.items()},
+            "trace": None if self.trace is None else self.trace.to_json(),
+            "install": INSTALL,
+            "words": dict(WORDS),
+            "templates": dict(TEMPLATES),
+        }
+
+
+def page_data(
+    header: ArtifactHeader,
+    facts: Sequence[tuple[str, str]],
+    profile: Mapping[str, Any] | None = None,
+    loops: Mapping[str, HotLoop] | None = None,
+    trace: RunTrace | None = None,
+) -> PageData:
+    """Return what the page of an artifact shows, or of one signature of a set.
+
+    Raises
+    ------
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
+        If its plan cannot be shown: anybody may have written it.
+    """
+    return PageData(
+        header.name,
+        facts,
+        header.plan,
+        program_graph(header),
+        header.arena_bytes,
+        arena_blocks(header),
+        profile,
+        loops or {},
+        trace,
+    )
+
+
+def page_text(data: PageData) -> str:
+    """Return the page as HTML, which loads nothing.
+
+    Raises
+    ------
+    ValueError
+        If a number is infinite, or none: no browser reads those.
+    """
+    vendor = ASSETS / "vendor"
+    return framed(
+        ASSETS / "page.html",
+        data.name,
+        data.to_json(),
+        (*SHARED, *(ASSETS / f"{name}.js" for name in SCRIPTS)),
+        ("dagre", "uPlot"),
+        style=asset(vendor / "uPlot.min.css") + asset(ASSETS / "page.css"),
+        layouter=asset(vendor / "dagre.min.js"),
+        plots=asset(vendor / "uPlot.iife.min.js"),
+        layouts=asset(ASSETS / "layout_worker.js"),
+    )

@@ -1,0 +1,207 @@
+"""What an artifact's program is as a graph: its calls, and who reads what another writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
+from neocpu.runtime.described_calls import describe_calls, operators_in_turn
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import times_of_calls
+
+INPUT, OUTPUT, TRANSFORM, OTHER = "input", "output", "transform", "other"
+JOIN: Final = "join"
+"""Tensors that lie side by side, and are read as one without being copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A call of a kernel, an input, an output or a join.
+
+    Attributes
+    ----------
+    name : str
+        Of the plan's operator, the kernel or the tensor.
+    kind : str
+        The operator's, or `TRANSFORM`, `OTHER`, `INPUT`, `OUTPUT` or `JOIN`.
+    kernel : str or None
+    op, transform : int or None
+        Position in the plan's list, where it has it.
+    times : int
+        How often a run makes the call.
+    weights, others : int
+        Bytes of the weights it reads, and of the other tensors it reads or writes.
+    predicted_us : float or None
+        Of all times; None if the plan does not say.
+    makes : tuple of str
+        Tensors of the model that are there after it.
+    """
+
+    name: str
+    kind: str
+    kernel: str | None = None
+    op: int | None = None
+    transform: int | None = None
+    times: int = 1
+    weights: int = 0
+    others: int = 0
+    predicted_us: float | None = None
+    makes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """That a node reads what another wrote.
+
+    Attributes
+    ----------
+    source, destination : int
+        Positions of nodes, none of which is a transform between two others.
+    through : tuple of int
+        The transforms on the way.
+    """
+
+    source: int
+    destination: int
+    through: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramGraph:
+    """Nodes, calls first and in calling order, and the edges between them."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "nodes": [asdict(node) for node in self.nodes],
+            "edges": [[edge.source, edge.destination, list(edge.through)] for edge in self.edges],
+        }
+
+
+class Links:
+    """Which node reads what others wrote, with a node for each join that is read as one.
+
+    Parameters
+    ----------
+    nodes : int
+        How many nodes there are without the joins.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self.joins: list[Node] = []
+        self.found: set[tuple[int, int]] = set()
+        self._nodes = nodes
+        self._parts: dict[frozenset[int], int] = {}
+
+    def add(self, writers: Sequence[int], reader: int) -> None:
+        """Say who wrote what a node reads: the parts of a tensor."""
+        parts = frozenset(writers)
+        if len(parts) > 1:
+            parts = frozenset([self._parts[parts] if parts in self._parts else self._join(parts)])
+        self.found.update((part, reader) for part in parts)
+
+    def _join(self, parts: frozenset[int]) -> int:
+        """Return the node of a new join, which is of a former one if that is a part of it."""
+        number = self._nodes + len(self.joins)
+        self.joins.append(Node(f"join_{len(self.joins)}", JOIN))
+        former = max((known for known in self._parts if known < parts), key=len, default=None)
+        rest = parts - (former or frozenset())
+        self._parts[parts] = number
+        self.found.update((part, number) for part in rest)
+        if former is not None:
+            self.found.add((self._parts[former], number))
+        return number
+
+
+def program_graph(header: ArtifactHeader) -> ProgramGraph:
+    """Return the graph of an artifact's program, or of one signature's of a set.
+
+    Raises
+    ------
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
+        If its plan is none: anybody may have written it.
+    """
+    calls = tuple(_calls(header))
+    inputs = tuple(Node(spec.name, INPUT) for spec in header.inputs)
+    outputs = tuple(Node(spec.name, OUTPUT) for spec in header.outputs)
+    links = Links(len(calls) + len(inputs) + len(outputs))
+    _follow(header, links)
+    nodes = (*calls, *inputs, *outputs, *links.joins)
+    return ProgramGraph(nodes, tuple(_edges(calls, links.found)))
+
+
+def _calls(header: ArtifactHeader) -> Iterator[Node]:
+    plan = header.plan
+    positions = {id(op): i for i, op in enumerate(plan["ops"])}
+    transforms = {one.get("kernel"): i for i, one in enumerate(plan["transforms"])}
+    costs = {one["kernel"]: float(one["cost_us"]) / one["calls"] for one in plan.get("kernels", ())}
+    makes: dict[int, list[str]] = defaultdict(list)
+    for name, calls, *_ in plan.get("values", ()):
+        makes[calls - 1].append(str(name))
+    operators = operators_in_turn(plan, (kernel for kernel, _ in header.calls))
+    times = times_of_calls(len(header.calls), header.repeats)
+    for i, (call, operator) in enumerate(zip(describe_calls(header), operators, strict=True)):
+        transform = None if operator else transforms.get(call.kernel)
+        other = OTHER if transform is None else TRANSFORM
+        cost = costs.get(call.kernel)
+        yield Node(
+            call.name,
+            str(operator.get("kind", other)),
+            call.kernel,
+            positions.get(id(operator)),
+            transform,
+            times[i],
+            call.weights,
+            call.others,
+            None if cost is None else cost * times[i],
+            tuple(makes[i]),
+        )
+
+
+def _follow(header: ArtifactHeader, links: Links) -> None:
+    """Add which node reads what which others wrote."""
+    calls = len(header.calls)
+    contents = Contents()
+
+    def read(tensor: int, reader: int) -> None:
+        if tensor < len(header.inputs):
+            links.add([calls + tensor], reader)
+        elif place := place_of(header, tensor):
+            links.add(contents.writers(place), reader)
+
+    for i, use in enumerate(uses_of(header, contents)):
+        for tensor in use.reads:
+            read(tensor, i)
+        for place in use.writes:
+            contents.write(place, i)
+    for i, tensor in enumerate(header.returns[: len(header.outputs)]):
+        read(owner(header, tensor), calls + len(header.inputs) + i)
+
+
+def _edges(nodes: tuple[Node, ...], links: Iterable[tuple[int, int]]) -> Iterator[Edge]:
+    """Yield the links between nodes, with transforms as what lies on the way."""
+    sources: Mapping[int, list[int]] = defaultdict(list)
+    readers: Mapping[int, list[int]] = defaultdict(list)
+    for source, destination in sorted(links):
+        sources[destination].append(source)
+        readers[source].append(destination)
+    passed = {
+        i
+        for i, node in enumerate(nodes)
+        if node.kind == TRANSFORM and len(sources[i]) == 1 and readers[i]
+    }
+    for source in sorted(set(readers) - passed):
+        waiting: list[tuple[int, tuple[int, ...]]] = [(reader, ()) for reader in readers[source]]
+        while waiting:
+            reader, through = waiting.pop()
+            if reader in passed:
+                further = (*through, reader)
+                waiting += [(one, further) for one in readers[reader] if one not in further]
+            else:
+                yield Edge(source, reader, through)

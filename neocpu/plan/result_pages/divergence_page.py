@@ -1,0 +1,151 @@
+"""Where an artifact parts from its model, on a page: how errors grow, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from neocpu.plan.result_pages.parts import (
+    Bars,
+    Cell,
+    Chart,
+    Column,
+    Facts,
+    Line,
+    Part,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+)
+from neocpu.plan.result_pages.result_page import result_page
+
+Row: TypeAlias = Mapping[str, Any]
+
+COLUMNS = (
+    *(Column("number", "count"), Column("operator", "name"), Column("makes")),
+    *(Column("computes", "text", True), Column("in", "text", True)),
+    *(Column("error", "error"), Column("own error", "error"), Column("may err", "error")),
+    *(Column("of what it may", "times"), Column("verdict")),
+)
+
+
+def divergence_page(report: Row) -> str:
+    """Return the page of a comparison, as HTML.
+
+    Parameters
+    ----------
+    report : mapping
+        What ``neocpu compare --json`` prints.
+    """
+    title = f"{report['artifact']} compared with {report['other']}"
+    return result_page(title, divergence_sections(report))
+
+
+def divergence_sections(report: Row) -> tuple[Section, ...]:
+    """Return what the page has: how errors grow, every operator, where the errors are."""
+    tensors, first = report["tensors"], report["first"]
+    rows = tuple(_row(number, tensor) for number, tensor in enumerate(tensors))
+    where = [] if first is None or first["where"] is None else list(_where(first))
+    return (
+        Section(
+            "Growth",
+            "How errors grow, operator by operator",
+            (Tiles(_tiles(report)), _growth(tensors), _facts(report)),
+            "The line is the error of each tensor as it comes out of a run; dots are what its "
+            "operator does itself, of exact inputs; dashed is what that may be.",
+        ),
+        Section("Operators", "Every operator", (Table(COLUMNS, rows, sort=0, down=False),)),
+        Section("Where", "Where the errors are", (_histogram(report), *where)),
+    )
+
+
+def _tiles(report: Row) -> tuple[Tile, ...]:
+    tensors, first = report["tensors"], report["first"]
+    worst = max((one["error"] for one in tensors if one["error"] is not None), default=None)
+    infinite = any(one["error"] is None for one in tensors)
+    name = "none" if first is None else first["operator"]
+    return (
+        Tile(name, "text", "is the first operator that errs more than it may"),
+        Tile(report["broken"], "count", "operators err more than they may"),
+        Tile(len(tensors), "count", f"tensors compared, of {report['model_tensors']}"),
+        Tile("infinite" if infinite else worst, "error", "is the largest error of a tensor"),
+    )
+
+
+def _facts(report: Row) -> Facts:
+    pairs = [
+        ("artifact", report["artifact"]),
+        ("compared with", report["other"]),
+        ("what is right", report["source"]),
+        ("inputs", report["inputs"]),
+    ]
+    if (first := report["first"]) is not None:
+        made = f" ({', '.join(first['nodes'])})" if first["nodes"] else ""
+        pairs.append(("first wrong", f"{first['operator']} makes {first['name']}{made}"))
+    return Facts(tuple(pairs))
+
+
+def _growth(tensors: Sequence[Row]) -> Chart:
+    return Chart(
+        "Errors, norm-wise",
+        "tensors as they are made",
+        "error",
+        "error",
+        tuple(map(float, range(len(tensors)))),
+        (
+            Line("error", tuple(one["error"] for one in tensors)),
+            Line("own error", tuple(one["own_error"] for one in tensors), "dots"),
+            Line("may err", tuple(one["bound"] for one in tensors), "limit"),
+        ),
+        tuple(f"{number}, {one['operator']}: {one['name']}" for number, one in enumerate(tensors)),
+        log_y=True,
+    )
+
+
+def _row(number: int, tensor: Row) -> tuple[Cell, ...]:
+    own, bound = tensor["own_error"], tensor["bound"]
+    return (
+        number,
+        tensor["operator"],
+        tensor["name"],
+        ", ".join(tensor["nodes"]),
+        tensor["precision"],
+        *(_error(tensor[key]) for key in ("error", "own_error", "bound")),
+        own / bound if own is not None and bound else None,
+        "" if tensor["kept"] else "wrong",
+    )
+
+
+def _error(value: float | None) -> Cell:
+    return "infinite" if value is None else value
+
+
+def _histogram(report: Row) -> Bars:
+    counts = report["histogram"]
+    names = [f"up to {each['up_to']:g}" for each in counts]
+    if names:
+        names[-1] = f"more than {counts[-2]['up_to']:g}" if len(counts) > 1 else names[-1]
+    bars = zip(names, (float(each["operators"]) for each in counts), strict=True)
+    return Bars("Own errors as parts of what they may be, operators", "count", tuple(bars))
+
+
+def _where(first: Row) -> Iterator[Part]:
+    """Yield in which parts of the first wrong tensor its error is."""
+    shape = "x".join(map(str, first["shape"]))
+    for number, parts in enumerate(first["where"]["axes"]):
+        if len(parts) > 1:
+            spans = ((_span(part), part["share"]) for part in parts)
+            title = f"{first['name']} ({shape}): share of the error along axis {number}"
+            yield Bars(title, "share", tuple(spans))
+    counted = (
+        (f"by up to {each['up_to']:.0e} of its root mean square", float(each["count"]))
+        for each in first["where"]["elements"]
+        if each["count"]
+    )
+    yield Bars("Elements that err", "count", tuple(counted))
+
+
+def _span(part: Row) -> str:
+    last = part["end"] - 1
+    return str(last) if last == part["first"] else f"{part['first']} to {last}"

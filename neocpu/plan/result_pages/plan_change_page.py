@@ -1,0 +1,147 @@
+"""Two artifacts of one model on a page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from neocpu.plan.changes.plan_change import REASONS, Change, PlanChange, changed
+from neocpu.plan.result_pages.parts import (
+    Bars,
+    Cell,
+    Column,
+    Facts,
+    Part,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+    algorithm,
+)
+from neocpu.plan.result_pages.result_page import result_page
+
+COLUMNS = (
+    *(Column("operator", "name"), Column("before", "us"), Column("after", "us")),
+    *(Column("bought", "gain"), Column("what changed"), Column("why", "text", True)),
+    *(Column("computes", "text", True), Column("found by", "text", True)),
+)
+
+_WHEN: Final = ("before", "after")
+
+SMALL: Final = 0.01
+"""Share of a run below which an algorithm's bar is one of the rest."""
+
+
+def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> str:
+    """Return the page of two artifacts, as HTML.
+
+    Parameters
+    ----------
+    facts : sequence of tuple of str
+        What differs in the whole: its name, and what it is in the first and in the second.
+    """
+    title = f"{found.before.label} → {found.after.label}"
+    return result_page(title, plan_change_sections(found, facts))
+
+
+def plan_change_sections(
+    found: PlanChange, facts: Sequence[tuple[str, str, str]]
+) -> tuple[Section, ...]:
+    """Return what the page has: what all bought, what changed why, every step, the whole plans."""
+    same = [change for change in found.changes if change.reason == "same"]
+    steps = Table(COLUMNS, tuple(map(_row, (*changed(found), *same))))
+    return (
+        Section("Totals", "What changed, and what it bought", tuple(_totals(found)), _hint(found)),
+        Section(
+            "Operators",
+            "Every operator, before and after",
+            (steps,),
+            "A row for each call of a kernel, for the transforms between two layouts and for the "
+            "runtime. Operators are matched by the tensors of the model that they make, else by "
+            "what they compute. First comes what bought or cost most; choose a heading to sort.",
+        ),
+        Section("Plans", "What differs in the whole", (_facts(found, facts),)),
+    )
+
+
+def _hint(found: PlanChange) -> str:
+    measured = found.before.to_json()["measured_us"] is not None
+    what = "measured inside the running network" if measured else "predicted when it was compiled"
+    text = f"Times are of one run, as {what}; what was bought is what a run takes less."
+    if found.before.convolutions_in != found.after.convolutions_in:
+        files = f"{found.before.label} {found.after.label}"
+        text += f" How far apart their outputs are: neocpu compare {files}."
+    return text
+
+
+def _totals(found: PlanChange) -> list[Part]:
+    before, after = found.before.to_json(), found.after.to_json()
+    faster = found.before.us / found.after.us if found.after.us else None
+    moved = before["transforms_us"] - after["transforms_us"]
+    tiles = (
+        Tile(found.before.us, "us", "a run before"),
+        Tile(found.after.us, "us", "a run after"),
+        Tile(faster, "times", "as fast"),
+        Tile(
+            moved,
+            "gain",
+            f"by transforms: {before['transforms']} before, {after['transforms']} after",
+        ),
+        Tile(before["weight_bytes"], "bytes", "of weights before, packed"),
+        Tile(after["weight_bytes"], "bytes", "of weights after"),
+        *_numbers(found),
+    )
+    reasons = tuple((REASONS[name], count, us) for name, (count, us) in found.by_reason.items())
+    columns = (Column("why", "name"), Column("steps", "count"), Column("bought", "gain"))
+    return [Tiles(tiles), Table(columns, reasons, "What bought it", sort=2), _kinds(found)]
+
+
+def _kinds(found: PlanChange) -> Bars:
+    """Return what each algorithm takes before and after, what takes most first."""
+    taken: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for number, side in enumerate((found.before, found.after)):
+        for step in side.steps:
+            template = str((step.scheme or {}).get("template", step.kind))
+            taken[algorithm(template)][number] += step.us
+    least = SMALL * max(found.before.us, found.after.us)
+    large = {kind: both for kind, both in taken.items() if max(both) >= least}
+    rest = zip(*(both for kind, both in taken.items() if kind not in large), strict=True)
+    order = sorted(large.items(), key=lambda each: -max(each[1]))
+    bars = (
+        (f"{kind}, {when}", us)
+        for kind, both in (*order, ("the rest", tuple(map(sum, rest))))
+        for when, us in zip(_WHEN, both, strict=False)
+        if us
+    )
+    return Bars("Where the time goes", "us", tuple(bars))
+
+
+def _numbers(found: PlanChange) -> Iterator[Tile]:
+    """Yield in which numbers convolutions compute, if that changed."""
+    before, after = (
+        ", ".join(f"{count} {name}" for name, count in side.convolutions_in.items()) or "none"
+        for side in (found.before, found.after)
+    )
+    if before != after:
+        yield Tile(after, "text", f"convolutions after; before {before}")
+
+
+def _row(change: Change) -> tuple[Cell, ...]:
+    return (
+        change.step.name,
+        change.before_us,
+        change.after_us,
+        change.bought_us,
+        "; ".join(change.words),
+        change.reason,
+        change.step.workload,
+        change.pair.by,
+    )
+
+
+def _facts(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> Part:
+    if not facts:
+        return Facts((("all", "as it was"),))
+    columns = (Column("what", "name"), Column(found.before.label), Column(found.after.label))
+    return Table(columns, tuple(facts))

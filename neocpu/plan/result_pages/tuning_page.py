@@ -1,0 +1,200 @@
+"""A tuning run on a page: a curve for each layer, what was tried, and how noisy it was."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from neocpu.plan.result_pages.parts import (
+    Bars,
+    Chart,
+    Choice,
+    Column,
+    Line,
+    Part,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+    algorithm,
+)
+from neocpu.plan.result_pages.result_page import result_page
+
+Row: TypeAlias = Mapping[str, Any]
+
+STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
+"""Spreads of repeats, by which measurements are counted."""
+
+WIDE: Final = 6.0
+"""Slowest over fastest scheme, above which a curve needs a logarithmic axis."""
+
+COLUMNS: Final = (
+    *(Column("layer", "name"), Column("times", "count"), Column("before", "us")),
+    *(Column("best", "us"), Column("gained in all", "gain"), Column("noise", "share")),
+    *(Column("tried", "count"), Column("failed", "count", True), Column("left", "count", True)),
+    *(Column("GFLOP/s", "count", True), Column("best scheme", "text", True)),
+)
+
+
+def tuning_page(title: str, report: Row, scheme_text: Callable[[Any], str]) -> str:
+    """Return the page of a run, as HTML.
+
+    Parameters
+    ----------
+    report : mapping
+        What ``neocpu tune --json`` prints.
+    scheme_text : callable
+        Return the JSON form of a scheme as people read it.
+    """
+    return result_page(title, tuning_sections(report, scheme_text))
+
+
+def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[Section, ...]:
+    """Return what the page has: what it bought, a curve per layer, what was tried."""
+    layers = sorted(report["workloads"], key=_gained, reverse=True)
+    measured = [layer for layer in layers if layer["trials"]]
+    rows = tuple(_row(layer, scheme_text) for layer in measured)
+    charts = tuple(_curve(layer, scheme_text) for layer in measured)
+    choice = Choice(Table(COLUMNS, rows, sort=4), charts)
+    return (
+        Section("Totals", "What tuning bought", tuple(_totals(report, measured))),
+        Section(
+            "Layers",
+            "Every layer that was measured",
+            (choice,) if measured else (),
+            "Choose a layer to see its curve: each dot is a scheme that was tried, at its fastest "
+            "repeat, with a thin line up to its slowest; the steps are the best so far, and dashed "
+            "is what a compilation would have chosen before."
+            if measured
+            else "Nothing was measured: all layers stand by what was known before.",
+        ),
+        Section("Tried", "What was tried, and how noisy it was", tuple(_tried(measured))),
+    )
+
+
+def _totals(report: Row, measured: Sequence[Row]) -> list[Part]:
+    before, now = report["before_us"], report["now_us"]
+    tiles = (
+        Tile(report["measured"], "count", f"schemes measured, {report['failed']} failed"),
+        Tile(report["seconds"] * 1e6, "us", "that it took"),
+        Tile(before, "us", "of the layers measured, as chosen before"),
+        Tile(now, "us", "now"),
+        Tile(before / now if now else None, "times", "as fast"),
+        Tile(report["gain_left"], "share", "of a network's time expected of more"),
+    )
+    return [Tiles(tiles), *([_network(measured)] if measured else [])]
+
+
+def _network(measured: Sequence[Row]) -> Chart:
+    """Return what all layers take with what is chosen, as the run goes on."""
+    best = {i: layer["before_us"] for i, layer in enumerate(measured) if layer["before_us"]}
+    trials = sorted(
+        (trial["seconds"], i, min(trial["repeats_us"], default=math.inf))
+        for i, layer in enumerate(measured)
+        for trial in layer["trials"]
+    )
+    first = sum(us * measured[i]["count"] for i, us in best.items())
+    along, total = [0.0], [first]
+    for seconds, i, us in trials:
+        if i not in best:
+            continue
+        best[i] = min(best[i], us)
+        along.append(seconds)
+        total.append(sum(us * measured[k]["count"] for k, us in best.items()))
+    return Chart(
+        "All layers, each as often as it is run, with the best so far",
+        "seconds of tuning",
+        "time of a run",
+        "us",
+        tuple(along),
+        (Line("best so far", tuple(total), "step"),),
+    )
+
+
+def _curve(layer: Row, scheme_text: Callable[[Any], str]) -> Chart:
+    repeats = [trial["repeats_us"] for trial in layer["trials"]]
+    fastest = tuple(min(each) if each else None for each in repeats)
+    known = [us for us in fastest if us is not None]
+    running = itertools.accumulate(
+        (us if us is not None else math.inf for us in fastest), min, initial=math.inf
+    )
+    best = tuple(us if math.isfinite(us) else None for us in list(running)[1:])
+    lines = [
+        Line("tried", fastest, "dots", fastest, tuple(max(each, default=None) for each in repeats)),
+        Line("best so far", best, "step"),
+    ]
+    if layer["before_us"] is not None:
+        lines.append(Line("before", (layer["before_us"],) * len(fastest), "limit"))
+    return Chart(
+        layer["workload"],
+        "schemes tried",
+        "time of a call",
+        "us",
+        tuple(float(number) for number in range(1, len(fastest) + 1)),
+        tuple(lines),
+        tuple(_name(i, trial, scheme_text) for i, trial in enumerate(layer["trials"], 1)),
+        log_y=bool(known) and max(known) > WIDE * min(known),
+    )
+
+
+def _name(number: int, trial: Row, scheme_text: Callable[[Any], str]) -> str:
+    failed = f"; failed: {trial['error']}" if trial["error"] else ""
+    return f"{number}, {scheme_text(trial['scheme'])}{failed}"
+
+
+def _row(layer: Row, scheme_text: Callable[[Any], str]) -> tuple[Any, ...]:
+    measured = layer["best_us"] if layer["source"] == "measured" else None
+    return (
+        layer["workload"],
+        layer["count"],
+        layer["before_us"],
+        measured,
+        _gained(layer),
+        layer["noise"],
+        layer["measured"],
+        layer["failed"],
+        layer["left"],
+        layer["gflops"] and round(layer["gflops"]),
+        scheme_text(layer["scheme"]),
+    )
+
+
+def _gained(layer: Row) -> float:
+    if layer["before_us"] is None or layer["source"] != "measured":
+        return 0.0
+    return float(layer["count"] * (layer["before_us"] - layer["best_us"]))
+
+
+def _tried(measured: Sequence[Row]) -> list[Part]:
+    trials = [trial for layer in measured for trial in layer["trials"]]
+    kinds = Counter(str(trial["scheme"].get("template", "move")) for trial in trials)
+    won = Counter(
+        str(layer["scheme"].get("template", "move")) for layer in measured if layer["scheme"]
+    )
+    spreads = [max(r) / min(r) - 1 for trial in trials if len(r := trial["repeats_us"]) > 1]
+    errors = Counter(trial["error"] for trial in trials if trial["error"])
+    parts: list[Part] = [
+        Bars("Schemes tried, by algorithm", "count", tuple(_short(kinds.most_common()))),
+        Bars("Layers won, by algorithm", "count", tuple(_short(won.most_common()))),
+        Bars("Slowest repeat over the fastest, schemes", "count", _counted(spreads)),
+    ]
+    if errors:
+        columns = (Column("what failed", "name"), Column("schemes", "count"))
+        parts.append(Table(columns, tuple(errors.most_common()), "Failed"))
+    return parts if trials else []
+
+
+def _short(counts: Iterable[tuple[str, int]]) -> list[tuple[str, float]]:
+    return [(algorithm(name), float(count)) for name, count in counts]
+
+
+def _counted(spreads: Sequence[float]) -> tuple[tuple[str, float], ...]:
+    edges = (0.0, *STEPS, math.inf)
+    names = [*(f"up to {edge:.0%} more" for edge in STEPS), f"over {STEPS[-1]:.0%} more"]
+    return tuple(
+        (name, float(sum(low <= spread < high for spread in spreads)))
+        for name, (low, high) in zip(names, itertools.pairwise(edges), strict=True)
+    )

@@ -1,0 +1,122 @@
+"""What ``neocpu compare`` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from neocpu.foundation.terminal import echo, print_fields, print_table
+from neocpu.foundation.units import plural
+from neocpu.verification.divergence.report import ComparedTensor, Divergence
+from neocpu.verification.divergence.tensor_errors import Part, Where
+
+_NODES: Final = 3
+"""Of an operator, that a line of the table names."""
+_FEW: Final = 30
+"""Tensors that are all listed."""
+_WRONG: Final = 10
+"""Of many, how many wrong ones are."""
+
+
+def show_divergence(found: Divergence, *, every: bool) -> None:
+    """Print how errors grow, tensor by tensor, and where the first one that is wrong errs.
+
+    Parameters
+    ----------
+    every : bool
+        Whether each tensor has a line; else, of many, those where there is something to see.
+    """
+    broken = sum(not tensor.kept for tensor in found.tensors)
+    last = found.tensors[-1]
+    first = "none breaks its own bound"
+    if found.first is not None:
+        first = f"'{found.first.name}' of {found.first.operator}, {broken} in all"
+    echo(f"{found.artifact} beside {found.other}")
+    print_fields(
+        [
+            ("truth", found.source),
+            ("inputs", found.inputs),
+            ("tensors", f"{len(found.tensors)} compared, of {found.model_tensors}"),
+            ("at the end", f"'{last.name}' errs by {last.error:.2g} of its norm"),
+            ("first wrong", first),
+        ]
+    )
+    echo()
+    shown = found.tensors if every else tuple(_telling(found.tensors))
+    print_table(
+        ("tensor", "operator", "in", "computes", "error", "own error", "may err", ""),
+        [
+            (
+                tensor.name,
+                tensor.operator,
+                tensor.precision,
+                _nodes_text(tensor),
+                f"{tensor.error:.1e}",
+                f"{tensor.own_error:.1e}",
+                f"{tensor.bound:.1e}",
+                "" if tensor.kept else "wrong",
+            )
+            for tensor in shown
+        ],
+        right=("error", "own error", "may err"),
+    )
+    if left := len(found.tensors) - len(shown):
+        wrong = broken - sum(not tensor.kept for tensor in shown)
+        which = f"{wrong} of them wrong" if wrong else "whose errors grew less"
+        echo(f"and {plural(left, 'tensor')} between them, {which}: -v lists all")
+    echo()
+    print_table(
+        ("own error, of what it may", "operators"),
+        [(f"up to {10.0**power:g}", str(count)) for power, count in found.histogram if count],
+        right=("operators",),
+    )
+    if found.first is not None and found.first.where is not None:
+        echo()
+        _show_where(found.first, found.first.where)
+
+
+def _telling(tensors: Sequence[ComparedTensor]) -> Iterator[ComparedTensor]:
+    """Yield those where the error has grown by a quarter since, the first wrong ones, the last."""
+    reached, wrong = 0.0, 0
+    for number, tensor in enumerate(tensors, 1):
+        wrong += not tensor.kept
+        grown = tensor.error > 1.25 * reached
+        named = not tensor.kept and wrong <= _WRONG
+        if grown or named or number == len(tensors) or len(tensors) <= _FEW:
+            reached = max(reached, tensor.error)
+            yield tensor
+
+
+def _nodes_text(tensor: ComparedTensor) -> str:
+    names = ", ".join(tensor.nodes[:_NODES])
+    more = len(tensor.nodes) - _NODES
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def _show_where(tensor: ComparedTensor, where: Where) -> None:
+    """Print in which parts of a tensor its error is, and how many elements err by how much."""
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
+    echo(f"Where '{tensor.name}' ({shape}) errs")
+    fields = [
+        (f"axis {number}", _parts_text(parts))
+        for number, parts in enumerate(where.axes)
+        if len(parts) > 1
+    ]
+    elements = [(power, count) for power, count in where.elements if count]
+    counted = ", ".join(f"{count} by up to 1e{power:+d}" for power, count in elements)
+    print_fields([*fields, ("elements", f"{counted} of its root mean square")])
+
+
+def _parts_text(parts: tuple[Part, ...]) -> str:
+    """Return which parts of an axis have more of the error than is theirs, the largest first."""
+    extent = parts[-1].end
+    # Of what errs everywhere some parts err a little more than others.
+    large = [part for part in parts if part.share > 2 * (part.end - part.first) / extent]
+    if not large:
+        return f"all of {extent}"
+    large.sort(key=lambda part: -part.share)
+    return ", ".join(f"{_span(part)} {part.share:.0%}" for part in large) + f" of {extent}"
+
+
+def _span(part: Part) -> str:
+    return str(part.first) if part.end == part.first + 1 else f"{part.first} to {part.end - 1}"

@@ -1,0 +1,53 @@
+"""Which kernels lack something, what that takes and why, as ``neocpu explain`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from neocpu.foundation.terminal import echo, print_table
+from neocpu.foundation.units import plural
+
+SMALL: Final = 0.005
+"""Of a run, what a kernel loses that is counted and not listed."""
+UNKNOWN: Final = "no reason is known: please report this model"
+
+
+def lack_text(lack: Mapping[str, Any]) -> str:
+    """Return what a kernel lacks."""
+    return f"{lack['kind']}: {lack['detail']}"
+
+
+def show_lacks(plan: Mapping[str, Any]) -> None:
+    """Print a line for each thing that a kernel lacks, if it takes enough; the rest is counted."""
+    total = float(plan["predicted_us"])
+    found = [
+        (kernel["kernel"], lack)
+        for kernel in plan.get("kernels", ())  # an older neocpu says nothing of it
+        for lack in kernel.get("lacks", ())
+    ]
+    shown = [(name, lack) for name, lack in found if lack["cost_us"] >= SMALL * total]
+    if not found:
+        return
+    echo()
+    if shown:
+        print_table(
+            ("kernel that is not as it should be", "what it lacks", "of the run", "µs", "why"),
+            [
+                (
+                    name,
+                    lack_text(lack),
+                    f"{lack['cost_us'] / total:.1%}",
+                    f"{lack['cost_us']:.1f}",
+                    lack["reason"] or UNKNOWN,
+                )
+                for name, lack in sorted(shown, key=lambda each: -each[1]["cost_us"])
+            ],
+            right=("of the run", "µs"),
+        )
+    if small := len(found) - len(shown):
+        rest = sum(lack["cost_us"] for _, lack in found if lack["cost_us"] < SMALL * total)
+        echo(
+            f"{plural(small, 'shortcoming')} of kernels below {SMALL:.1%} of the run each, "
+            f"{rest:.1f} µs together."
+        )

@@ -1,0 +1,33 @@
+"""Which operators are launched together, as ``neocpu explain`` says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neocpu.foundation.terminal import echo
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header import ArtifactHeader
+
+
+def with_launches(header: ArtifactHeader) -> dict[str, Any]:
+    """Return the plan with ``launches``, if there are any: the names of what each launches."""
+    names = _names(header)
+    return {**header.plan, **({"launches": names} if names else {})}
+
+
+def show_launches(header: ArtifactHeader) -> None:
+    """Print a line for each launch of several calls, if there are any."""
+    if names := _names(header):
+        echo()
+        echo("launched together:")
+        for each in names:
+            echo(f"  {' + '.join(each)}")
+
+
+def _names(header: ArtifactHeader) -> list[list[str]]:
+    """Return the operators of each launch; kernels where the plan has none."""
+    from neocpu.runtime.described_calls import describe_calls
+
+    calls = [call.name for call in describe_calls(header)]
+    return [calls[first : first + count] for first, count in header.launches]

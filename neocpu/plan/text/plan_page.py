@@ -1,0 +1,137 @@
+"""The plan of an artifact as a page, which ``neocpu explain --html`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.terminal import Terminal
+from neocpu.plan.text.page_file import check_page_file, write_page_file
+from neocpu.plan.text.plan_screen import plan_fields
+
+if TYPE_CHECKING:
+    from neocpu.bench.limits.roofline import Limits
+    from neocpu.runtime.header import ArtifactHeader
+
+
+def write_page(
+    terminal: Terminal,
+    artifact: Path,
+    header: ArtifactHeader,
+    others: Sequence[tuple[str, str]],
+    destination: Path,
+    *,
+    variant: str | None = None,
+    profile: bool = False,
+    measured: Path | None = None,
+    trace: Path | None = None,
+) -> dict[str, Any]:
+    """Write the page of an artifact, and say so; return what it shows besides the plan, as JSON.
+
+    Parameters
+    ----------
+    header : ArtifactHeader
+        Of the variant and the shapes that are asked for.
+    others : sequence of pair of str
+        What to say of the set of shapes, if the file has one.
+    variant : str or None
+        Which one that is.
+    profile : bool
+        Whether to run it first, and show what each operator takes.
+    measured : Path or None
+        A profile of it, to be shown instead.
+    trace : Path or None
+        A timeline of it, to be shown.
+
+    Raises
+    ------
+    UsageError
+        If that cannot be written or is one of the other files, the profile would be of another part
+        of the artifact, or the one that is given or the timeline is of another one.
+    ArtifactError
+        If it does not run.
+    """
+    from neocpu.plan.pages.hot_loops import hot_loops
+    from neocpu.plan.pages.page import page_data, page_text
+    from neocpu.plan.pages.run_trace import read_trace
+    from neocpu.runtime.artifact import ArtifactFile
+
+    check_page_file(destination, (artifact, measured, trace))
+    file = ArtifactFile(artifact)
+    part = file.loadable or file.variants[0] if variant is None else file.variant(variant)
+    timeline = None if trace is None else read_trace(trace, artifact, header, part.header)
+    times, where = None, list[tuple[str, str]]()
+    if measured is not None:
+        asked = " ".join([str(artifact), *_shape_options(part.header, header)])
+        times, where = _saved_profile(terminal, measured, asked, header)
+    elif profile:
+        times = measured_profile(terminal, artifact, header)
+    fields = [*plan_fields(header, others), *where]
+    data = page_data(header, fields, times, hot_loops(artifact, part), timeline)
+    write_page_file(terminal, destination, page_text(data))
+    return {
+        **({} if times is None else {"profile": times}),
+        **({} if timeline is None else {"trace": timeline.to_json()}),
+    }
+
+
+def _shape_options(every: ArtifactHeader, header: ArtifactHeader) -> list[str]:
+    """Return the options that tell which of a set of shapes is meant; none of the first."""
+    if header.inputs == every.inputs:
+        return []
+    shapes = ((spec.name, ",".join(map(str, spec.shape))) for spec in header.inputs)
+    return [f"--shape {name}:{shape}" for name, shape in shapes]
+
+
+def _saved_profile(
+    terminal: Terminal, path: Path, artifact: str, header: ArtifactHeader
+) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
+    """Return a profile as JSON, and as a fact where that was, which is said if it is elsewhere."""
+    from neocpu.bench.profile.saved_profile import read_profile
+    from neocpu.bench.results.machine import describe
+
+    found = read_profile(path, artifact, header)
+    if found.cpu != (here := describe().cpu):
+        terminal.note(f"{path} was measured on another machine: {found.cpu}; this is {here}")
+    return found.profile.to_json(), [("measured", f"on {found.cpu}, {found.date}")]
+
+
+def measured_profile(
+    terminal: Terminal, artifact: Path, header: ArtifactHeader, limits: Limits | None = None
+) -> Mapping[str, Any]:
+    """Run an artifact, and return what each operator takes, as JSON.
+
+    Parameters
+    ----------
+    limits : Limits or None
+        This machine's; measured if None.
+
+    Raises
+    ------
+    UsageError
+        If that would be of another part of the file than the header.
+    ArtifactError
+        If it does not run.
+    """
+    from neocpu.bench.limits.roofline import measure_limits
+    from neocpu.bench.profile.operator_times import measure_profile
+    from neocpu.runtime.artifact import read_header
+    from neocpu.runtime.module import load
+
+    loaded = read_header(artifact)
+    same = (one.inputs == header.inputs and one.calls == header.calls for one in loaded.each)
+    number = next((number for number, one in enumerate(same) if one), None)
+    if number is None or loaded.target != header.target:
+        raise UsageError(
+            f"--profile runs what this host loads of {artifact}, which is for {loaded.target}: "
+            "leave --variant out"
+        )
+    load(artifact, header.threads).close()  # refused at once where this host cannot run it
+    with terminal.progress() as on_progress:
+        limits = limits or measure_limits(header.threads, on_progress)
+        found = measure_profile(
+            artifact, header.plan, limits, on_progress=on_progress, number=number
+        )
+    return found.to_json()

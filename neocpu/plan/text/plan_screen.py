@@ -1,0 +1,123 @@
+"""The plan of an artifact as ``neocpu explain`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neocpu.foundation.errors import ArtifactError, NeoCPUError
+from neocpu.foundation.terminal import echo, print_fields
+from neocpu.foundation.units import duration, plural, size
+from neocpu.plan.text.artifact_text import precision_text
+from neocpu.plan.text.choice_fields import processing_fields, rule_fields
+from neocpu.plan.text.lack_table import show_lacks
+from neocpu.plan.text.launch_table import show_launches
+from neocpu.plan.text.plan_text import (
+    accuracy_text,
+    calibration_fields,
+    cost_sources,
+    error_text,
+    goal_fields,
+    level_fields,
+    loop_fields,
+    missed_text,
+    proof_fields,
+    rounding_fields,
+    skippable_text,
+    sources_text,
+    split_fields,
+    weights_text,
+)
+from neocpu.plan.text.share_table import show_shares, show_transforms
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header import ArtifactHeader
+
+
+@contextmanager
+def showing_plan_of(artifact: Path) -> Iterator[None]:
+    """Have all that a plan can raise said of its artifact: anybody may have written it.
+
+    Raises
+    ------
+    ArtifactError
+        In place of that.
+    """
+    try:
+        yield
+    except NeoCPUError:  # some are a ValueError or a TypeError too
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"{artifact} has a plan that cannot be shown ({error!r}); compile the model again"
+        ) from error
+
+
+def show_plan(
+    header: ArtifactHeader, others: Sequence[tuple[str, str]], *, sort: bool, transforms: bool
+) -> None:
+    """Print what was decided, and what each part of a run takes.
+
+    Parameters
+    ----------
+    others : sequence of pair of str
+        What to say of the set of shapes, if the file has one.
+    sort : bool
+        Whether what takes longest comes first.
+    transforms : bool
+        Whether the layout transforms are listed too.
+    """
+    echo(header.name)
+    print_fields(plan_fields(header, others))
+    echo()
+    show_shares(header.plan, sort=sort)
+    show_launches(header)
+    show_lacks(header.plan)
+    if transforms:
+        echo()
+        show_transforms(header.plan)
+
+
+def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what was decided of the whole, name by name."""
+    plan = header.plan
+    search = plan["search"]
+    fields = [
+        *([("shape", header.set_text), *others] if others else []),
+        ("target", plan["target"]),
+        *goal_fields(plan),
+        ("opt", plan["opt"]),
+        ("computes in", precision_text(plan)),
+        *split_fields(plan),
+        *proof_fields(plan),
+        *rounding_fields(plan),
+        *processing_fields(plan),
+        *calibration_fields(plan),
+        *rule_fields(plan),
+        *loop_fields(header.repeats),
+        ("accuracy", accuracy_text(plan["accuracy"])),
+        (
+            "search",
+            f"{search['solver']} over {plural(search['variables'], 'variable')} "
+            f"in {duration(search['seconds'])}, {search['verdict']}",
+        ),
+        (
+            "predicted",
+            f"{duration(plan['predicted_us'] / 1e6)}, of it {duration(search['cost_us'] / 1e6)} "
+            "searched; no plan that is worth its weights is below "
+            f"{duration(search['lower_bound_us'] / 1e6)}{skippable_text(plan)}",
+        ),
+        *level_fields(search),
+        ("weights", weights_text(plan["weights"])),
+        ("activations", f"{size(plan['activation_bytes'])} between the kernels"),
+    ]
+    if sources := cost_sources(plan):
+        fields.append(("costs", f"of convolutions: {sources_text(sources)}"))
+    # Absent is not unchecked: the plan may have been written before the check.
+    if "verification" in plan:
+        fields.append(("largest error", error_text(plan)))
+    if missed := missed_text(plan):
+        fields.append(("before", missed))
+    return fields

@@ -1,1 +1,0 @@
-"""What a compilation promises of outputs, and how plans come to keep it."""

@@ -1,0 +1,362 @@
+"""Comparing an artifact with its model, or with another artifact, tensor by tensor.
+
+It is run three times: as it is; with every tensor that was compared replaced, as soon as it is
+made, by what it should be, so that each operator reads exact inputs and its error is its own; and
+once more with these rounded otherwise, which tells what rounding alone makes of an operator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.progress import ProgressCallback, silent
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend.model_identity import difference
+from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.model_values import ModelValue
+from neocpu.verification.divergence.counted_rows import rows_in_order
+from neocpu.verification.divergence.operators import Operators, made_after
+from neocpu.verification.divergence.reference_tensors import (
+    NodesBetween,
+    expected_tensors,
+    load_like,
+    tensor_names,
+)
+from neocpu.verification.divergence.report import ComparedTensor, Divergence
+from neocpu.verification.divergence.tensor_errors import (
+    DIRECT,
+    UNSETTLED,
+    bound_of,
+    norm_error,
+    where_of,
+)
+from neocpu.verification.divergence.watched_model import SeenRun, WatchedModel
+from neocpu.verification.reference.oracles import Truth
+from neocpu.verification.reference.verdict import REFERENCE, ROUNDING
+
+Array: TypeAlias = npt.NDArray[Any]
+Arrays: TypeAlias = Mapping[str, Array]
+
+NUDGE: Final = 2.0**-22
+"""Of a number, what another way to round it may add or take: two units in the last place."""
+
+
+_ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "Round")
+"""Operators that rounding decides for: what is halfway may come out a step away."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonInputs:
+    """What artifacts are run on.
+
+    Attributes
+    ----------
+    arrays : mapping of str to array, or None
+        By name; None for random ones.
+    seed : int
+        Of these.
+    """
+
+    arrays: Arrays | None = None
+    seed: int = 0
+
+    def of(self, watched: WatchedModel) -> dict[str, Array]:
+        """Return an artifact's inputs."""
+        if self.arrays is not None:
+            return dict(self.arrays)
+        return random_inputs(watched.header.inputs, self.seed)
+
+    def __str__(self) -> str:
+        return f"random, seed {self.seed}" if self.arrays is None else "given"
+
+
+def compare_with_model(
+    model: str | os.PathLike[str],
+    artifact: str | os.PathLike[str],
+    inputs: ComparisonInputs,
+    *,
+    shapes: InputShapes = NO_SHAPES,
+    threads: int | None = None,
+    force: bool = False,
+    on_progress: ProgressCallback = silent,
+) -> Divergence:
+    """Compare an artifact's tensors with what the model that it was compiled from says.
+
+    Parameters
+    ----------
+    model : path or str
+        Or the name of a built-in network.
+    shapes : InputShapes
+        What ``compile`` was given, of inputs that are values; and which plan of a set of shapes.
+    force : bool
+        Compare although the artifact was compiled from another model, whose tensors have the same
+        names.
+    on_progress : callable
+        Is told of a reference that takes long.
+
+    Raises
+    ------
+    UsageError
+        If the artifact is compiled from another model, or inputs do not fit.
+    AccuracyError
+        If nothing can run the model.
+    ArtifactError, TargetError, ModelError, UnsupportedError
+    """
+    with WatchedModel(artifact, threads, shapes.by_name) as watched:
+        loaded = load_like(model, watched.path, watched.header, shapes)
+        if not force:
+            _require_same_model(loaded.identities, os.fspath(model), watched)
+        given = inputs.of(watched)
+        known = tensor_names(loaded)
+        names = {value.name for value in watched.values} & known
+        free = watched.run(given)  # inputs that do not fit are found before the reference runs
+        found = expected_tensors(loaded, names, given, on_progress)
+        truth = _Truth.of(os.fspath(model), found, len(known))
+        common = _common(watched, truth)
+        nodes = NodesBetween(loaded.original.graph, {value.name for value in common}, known)
+        return _diverging(watched, truth, common, given, free, inputs, nodes)
+
+
+def compare_artifacts(
+    other: str | os.PathLike[str],
+    artifact: str | os.PathLike[str],
+    inputs: ComparisonInputs,
+    *,
+    shapes: InputShapes = NO_SHAPES,
+    threads: int | None = None,
+    force: bool = False,
+) -> Divergence:
+    """Compare an artifact's tensors with those of another one of the same model.
+
+    Parameters
+    ----------
+    shapes : InputShapes
+        Which plan of sets of shapes.
+    force : bool
+        As in `compare_with_model`.
+
+    Raises
+    ------
+    UsageError
+        If they are compiled from different models, or inputs do not fit.
+    ArtifactError, TargetError
+    """
+    chosen = shapes.by_name
+    with (
+        WatchedModel(other, threads, chosen) as right,
+        WatchedModel(artifact, threads, chosen) as watched,
+    ):
+        _require_same_tensors(right, watched)
+        if not force:
+            _require_same_model(_identities(right.header), right.path, watched)
+        given = inputs.of(watched)
+        run = right.run(given)
+        operators = Operators(right)
+        bounds = {
+            value.name: bound_of(value, run.tensors[value.name], operators.of(value).rounding)
+            for value in right.values
+            if value.name in run.tensors
+        }
+        expected = {**run.tensors, **run.outputs}
+        names = {value.name for value in right.values} | expected.keys()
+        truth = _Truth(right.path, right.path, expected, len(names), bounds)
+        common = _common(watched, truth)
+        return _diverging(watched, truth, common, given, watched.run(given), inputs, None)
+
+
+def _identities(header: ArtifactHeader) -> tuple[str, ...]:
+    """Return what the model is known by; nothing of a plan by an older neocpu, or by a stranger."""
+    found = header.plan.get("models")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def _require_same_model(models: Collection[str], name: str, watched: WatchedModel) -> None:
+    if other := difference(models, _identities(watched.header)):
+        raise UsageError(
+            f"{watched.path} ({watched.header.name}) is not compiled from the model of {name}, "
+            f"which has {other}: name the one that it was compiled from, or compare them all the "
+            "same with --force"
+        )
+
+
+def _require_same_tensors(right: WatchedModel, watched: WatchedModel) -> None:
+    sides = [(*each.header.inputs, *each.header.outputs) for each in (right, watched)]
+    if [*map(str, sides[0])] != [*map(str, sides[1])]:
+        raise UsageError(
+            f"{right.path} ({right.header.summary}) and {watched.path} ({watched.header.summary}) "
+            "are not compiled from one model"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    """What an artifact is compared with.
+
+    Attributes
+    ----------
+    expected : mapping of str to array
+    count : int
+        How many tensors it has.
+    bounds : mapping of str to float
+        What these may err themselves.
+    """
+
+    name: str
+    source: str
+    expected: Arrays
+    count: int
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: str, found: Truth, count: int) -> _Truth:
+        """Return what an oracle says of a model that has so many tensors."""
+        oracle = found.oracle
+        if oracle.name == REFERENCE:
+            return cls(model, oracle.name, found.outputs, count)
+        bounds = dict.fromkeys(found.outputs, DIRECT)  # it computes in float32 itself
+        return cls(model, f"{oracle.name} ({oracle.reason})", found.outputs, count, bounds)
+
+
+def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
+    """Return the tensors that both sides have, outputs too, wherever these are.
+
+    Raises
+    ------
+    UsageError
+        If there are none.
+    """
+    header, counted = watched.header, _counted(watched.header)
+    seen = [value for value in watched.values if value.name not in counted]
+    names = {value.name for value in seen}
+    outputs = (
+        ModelValue(spec.name, made_after(header, number), 0, spec.dtype, spec.shape)
+        for spec, number in zip(header.outputs, header.returns, strict=False)
+        if spec.name not in names
+    )
+    found = [
+        value
+        for value in (*seen, *outputs)
+        if value.name in truth.expected
+        and _fits(truth.expected[value.name].shape, value, value.name in counted)
+    ]
+    if not found:
+        raise _nothing_common(watched, truth)
+    return found
+
+
+def _counted(header: ArtifactHeader) -> frozenset[str]:
+    """Return the outputs of which not all rows matter, but those that a run counts."""
+    return frozenset(spec.name for spec in header.outputs if spec.bounded)
+
+
+def _fits(shape: tuple[int, ...], value: ModelValue, counted: bool) -> bool:
+    """Whether a tensor has the model's shape, or more rows: as many as a run may select."""
+    if len(shape) != len(value.shape):
+        return False
+    larger = [
+        axis for axis, (n, most) in enumerate(zip(shape, value.shape, strict=True)) if n != most
+    ]
+    if counted and larger not in ([], [0]):
+        return False
+    return len(larger) < 2 and all(shape[axis] < value.shape[axis] for axis in larger)
+
+
+def _nothing_common(watched: WatchedModel, truth: _Truth) -> UsageError:
+    return UsageError(
+        f"{watched.path} ({watched.header.name}) and {truth.name} have no tensor in common that is "
+        "made on these inputs: compare an artifact with the model that it was compiled from"
+    )
+
+
+def _diverging(
+    watched: WatchedModel,
+    truth: _Truth,
+    common: Sequence[ModelValue],
+    inputs: Arrays,
+    free: SeenRun,
+    source: ComparisonInputs,
+    nodes: NodesBetween | None,
+) -> Divergence:
+    header, counted = watched.header, _counted(watched.header)
+    expected = {value.name: truth.expected[value.name] for value in common}
+    exact = {name: array for name, array in expected.items() if name not in counted}
+    names = [[header.outputs[place].name for place in group] for group in header.row_groups]
+    groups = [[name for name in group if name in expected] for group in names]
+    rng = np.random.default_rng(source.seed)
+    runs = (
+        free,
+        watched.run(inputs, exact),
+        watched.run(_nudged(inputs, rng), _nudged(exact, rng)),
+    )
+    arrays = [rows_in_order(_all(run, counted, expected), expected, groups) for run in runs]
+    tensors = tuple(_compared(watched, truth, common, arrays, nodes))
+    if not tensors:
+        raise _nothing_common(watched, truth)
+    return Divergence(watched.path, truth.name, truth.source, str(source), tensors, truth.count)
+
+
+def _compared(
+    watched: WatchedModel,
+    truth: _Truth,
+    common: Collection[ModelValue],
+    runs: Sequence[Arrays],
+    nodes: NodesBetween | None,
+) -> Iterator[ComparedTensor]:
+    operators = Operators(watched)
+    seen = {value.calls - 1 for value in common}
+    for value in common:
+        name, expected = value.name, truth.expected[value.name]
+        if any(name not in run for run in runs):
+            continue  # of a branch that was not taken
+        free, own, nudged = (run[name] for run in runs)
+        operator = operators.of(value)
+        between = () if nodes is None else nodes.of(name)
+        bound = bound_of(value, expected, operator.rounding)
+        if not value.scale and any(node.startswith(_ROUNDING) for node in between):
+            bound = max(bound, ROUNDING)
+        bound += truth.bounds.get(name, 0.0) + UNSETTLED * norm_error(nudged, own)
+        own_error = norm_error(own, expected)
+        yield ComparedTensor(
+            name,
+            expected.shape,
+            operator.name,
+            operator.kernel,
+            operator.precision,
+            between,
+            norm_error(free, expected),
+            own_error,
+            bound,
+            None if own_error <= bound or own.shape != expected.shape else where_of(own, expected),
+            operators.before(value, seen),
+        )
+
+
+def _all(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
+    """Return what is seen of a run: of tensors with rows to spare, those rows that count."""
+    rows = {name: run.outputs[name] for name in counted}
+    tensors = {name: run.tensors[name] for name in expected if name in run.tensors}
+    seen = {name: _first_rows(array, expected[name]) for name, array in tensors.items()}
+    made = {name: array for name, array in seen.items() if array.shape == expected[name].shape}
+    return {**run.outputs, **made, **rows}
+
+
+def _first_rows(array: Array, like: Array) -> Array:
+    return array[tuple(map(slice, like.shape))]
+
+
+def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:
+    """Return arrays whose real numbers are rounded otherwise."""
+    return {
+        name: (array * (1 + rng.uniform(-NUDGE, NUDGE, array.shape))).astype(array.dtype)
+        if array.dtype.kind == "f"
+        else array
+        for name, array in arrays.items()
+    }

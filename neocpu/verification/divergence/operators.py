@@ -1,0 +1,91 @@
+"""Which operators of an artifact make its tensors, and which lie between tensors that are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
+from neocpu.planning.precision import Precision
+from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
+from neocpu.runtime.described_calls import operators_in_turn
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.model_values import ModelValue
+from neocpu.schedules.vocabulary.accuracy import BFLOAT16
+from neocpu.verification.divergence.watched_model import WatchedModel
+
+_WEIGHTED: Final = ("conv2d", "dense")
+"""Kinds of operators whose weights may be rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What makes a tensor, and what comes of weights and data that it rounds and the model not."""
+
+    name: str
+    kernel: str
+    precision: str
+    rounding: float
+
+
+class Operators:
+    """Which operator makes which tensor of an artifact."""
+
+    def __init__(self, watched: WatchedModel) -> None:
+        plan = watched.header.plan
+        self._rounding = 0.0
+        if plan.get("precision") == Precision.BF16:
+            self._rounding = BFLOAT16.bound
+        elif plan.get("calibration"):
+            self._rounding = DEFAULT_MAX_ERROR
+        self._kernels = [kernel for kernel, _ in watched.header.calls]
+        self._operators = list(operators_in_turn(watched.header.plan, self._kernels))
+        self._instead = watched.instead
+        self._reads = list(_reads(watched.header))
+
+    def before(self, value: ModelValue, seen: Collection[int]) -> tuple[str, ...]:
+        """Return the operators between a tensor's and those calls whose results are seen too."""
+        found: list[int] = []
+        waiting = list(self._reads[value.calls - 1]) if value.calls else []
+        while waiting:
+            call = waiting.pop(0)
+            if call not in seen and call not in found:
+                found.append(call)
+                waiting += self._reads[call]
+        names = (str(self._operators[call].get("name", self._kernels[call])) for call in found)
+        return tuple(dict.fromkeys(names))
+
+    def of(self, value: ModelValue) -> Operator:
+        """Return what makes a tensor; an output that is an input or a constant is copied."""
+        if value.calls == 0:
+            return Operator("copy", "", Precision.FP32, 0.0)
+        last = value.calls - 1
+        call = next((one for one in self._instead[last] if self._operators[one]), last)
+        kernel, operator = self._kernels[call], self._operators[call]
+        precision = str(operator.get("precision", Precision.FP32))
+        rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
+        rounding = self._rounding if rounds else 0.0
+        return Operator(str(operator.get("name", kernel)), kernel, precision, rounding)
+
+
+def made_after(header: ArtifactHeader, number: int) -> int:
+    """Return after how many calls an output, or the last part of one, is made; 0 of an input."""
+    place = place_of(header, owner(header, number))
+    if place is None:
+        return 0
+    contents = Contents()
+    for call, use in enumerate(uses_of(header, contents), 1):
+        for written in use.writes:
+            contents.write(written, call)
+    return max(contents.writers(place), default=len(header.calls))
+
+
+def _reads(header: ArtifactHeader) -> Iterator[list[int]]:
+    """Yield of each call those that made what it reads: they were the last to write there."""
+    contents = Contents()
+    for call, use in enumerate(uses_of(header, contents)):
+        places = filter(None, (place_of(header, tensor) for tensor in use.reads))
+        yield sorted({writer for place in places for writer in contents.writers(place)})
+        for place in use.writes:
+            contents.write(place, call)

@@ -1,0 +1,316 @@
+"""Running an artifact such that the model's tensors in it are seen, and may be replaced."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from neocpu.foundation.bfloat16 import NAME as BFLOAT16
+from neocpu.foundation.bfloat16 import array_dtype, from_bits, round_to_bits
+from neocpu.foundation.closing import Closing
+from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.aligned_memory import aligned_empty
+from neocpu.runtime.guarding.guarded_workspaces import Workspaces
+from neocpu.runtime.guarding.kernel_calls import Call, Interception
+from neocpu.runtime.guarding.kernel_calls import Value as Argument
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.inputs import check_named
+from neocpu.runtime.model_values import ModelValue, values_of
+from neocpu.runtime.session import open_session
+from neocpu.runtime.signatures import SignatureSet
+from neocpu.runtime.thread_pool import ThreadPool
+from neocpu.schedules.vocabulary.layout import DataLayout
+
+Array: TypeAlias = npt.NDArray[Any]
+
+NOTHING: Final[Mapping[str, Array]] = MappingProxyType({})
+NO_SHAPES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType({})
+
+_ASIDE: Final = 16
+"""Bytes by which outputs start beside where kernels could write them: the arena has them then."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A run of an artifact.
+
+    Attributes
+    ----------
+    tensors : mapping of str to array
+        As the model has them, as they were made: what stands for real numbers in 8 bits as these.
+    outputs : mapping of str to array
+    """
+
+    tensors: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+
+class WatchedModel(Closing):
+    """A loaded artifact.
+
+    Parameters
+    ----------
+    path : path
+    threads : int, optional
+    shapes : mapping of str to tuple of int
+        Of some inputs: which plan of a set of shapes it is; without any, the first.
+
+    Attributes
+    ----------
+    path : str
+    header : ArtifactHeader
+        As it would be of that plan alone.
+    values : tuple of ModelValue
+        The tensors of the model that are seen in every run, in order: none within a loop.
+    instead : list of tuple of int
+        Of each call, those of which a run makes one: itself, and the other branch's.
+
+    Raises
+    ------
+    ArtifactError
+        As `neocpu.load`, and if the file does not say where the model's tensors are.
+    TargetError, UsageError
+        As `neocpu.load`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        threads: int | None = None,
+        shapes: Mapping[str, tuple[int, ...]] = NO_SHAPES,
+    ) -> None:
+        self.path: Final = os.fspath(path)
+        self._pool = ThreadPool(threads, name="neocpu-compare")
+        try:
+            self._session = open_session(path, self._pool)
+            self._session.verify()
+            whole = ArtifactHeader.from_json(json.loads(self._session.metadata))
+            self.header: Final = whole.of(shapes)
+            self._number = whole.each.index(self.header)
+            self.values: Final = tuple(_seen_values(self.path, self.header))
+        except BaseException:
+            self._pool.close()
+            raise
+        self._due: dict[int, list[ModelValue]] = defaultdict(list)
+        for value in self.values:
+            self._due[value.calls - 1].append(value)
+        counts = [len(tensors) for _, tensors in self.header.calls]
+        starts = accumulate(counts, initial=0)
+        size = ctypes.sizeof(Argument)
+        self._calls = {
+            size * start: call for call, start in enumerate(starts) if call < len(counts)
+        }
+        self.instead: Final = _instead(self.header)
+        first = len(self.header.inputs) + len(self.header.weights)
+        self._places: Final = dict(enumerate(self.header.activations, first))
+        self._first: int | None = None
+        self._made, self._next = set[int](), 0
+        self._given, self._seen = NOTHING, dict[str, Array]()
+        self._finding: BaseException | None = None
+        self._workspaces = Workspaces()
+        self._interception = Interception(
+            Call(self._call), None, self._workspaces.allocate, self._workspaces.release
+        )
+        self._session.intercept(self._interception)
+
+    def close(self) -> None:
+        """End its threads. May be repeated."""
+        self._pool.close()
+
+    def run(self, inputs: Mapping[str, Array], given: Mapping[str, Array] = NOTHING) -> SeenRun:
+        """Run it once.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            By name.
+        given : mapping of str to array
+            What takes the place of tensors of these names, once they are seen: what comes after
+            reads them. Of a tensor that has more rows, that of the first ones.
+
+        Raises
+        ------
+        UsageError
+            If inputs are not the model's.
+        """
+        signature = self._session.signatures.all[self._number]
+        _, arrays = check_named(SignatureSet([signature]), inputs)
+        self._given, self._seen = given, {}
+        self._made, self._next = set(), 0
+        places = [_aside(spec) for spec in self.header.outputs]
+        try:
+            results = self._session.run(self._number, arrays, places)
+        except BaseException:
+            if self._finding is None:
+                raise
+        error, self._finding = self._finding, None
+        if error is not None:
+            raise error
+        outputs = {
+            spec.name: from_bits(array) if spec.dtype == BFLOAT16 else array
+            for spec, array in zip(self.header.outputs, results, strict=True)
+        }
+        return SeenRun(self._seen, outputs)
+
+    def _call(self, _: Any, kernel: Any, arguments: Any) -> int:
+        """Make a call instead of the library, which takes no exceptions."""
+        try:
+            name = kernel.contents.name.decode()
+            call = self._position(ctypes.addressof(arguments.contents), name)
+            self._look_until(call, call, arguments)  # what is made without calls that are left out
+            if kernel.contents.call(arguments) != 0:
+                raise MemoryError(f"kernel {name} failed")
+            self._made.add(call)
+            self._look_until(call + 1, call, arguments)
+        except BaseException as error:
+            self._finding = error
+            return -1
+        return 0
+
+    def _look_until(self, end: int, call: int, arguments: Any) -> None:
+        """Look at what is there once so many calls were made, or left out; a loop begins again."""
+        for number in range(self._next, end):
+            if due := self._due.get(number):
+                self._look(due, self._arena(call, arguments))
+        self._next = end
+
+    def _position(self, address: int, kernel: str) -> int:
+        """Return which of the program's calls has its arguments there: they lie one after another.
+
+        The first that is made is the program's first, unless a run may leave that one out.
+        """
+        if self._first is None:
+            optional = (each.end for each in self.header.repeats if each.first == 0)
+            starts = {call: start for start, call in self._calls.items()}
+            named = (c for c in (0, *optional) if self.header.calls[c][0] == kernel)
+            self._first = address - starts[next(named)]
+        return self._calls[address - self._first]
+
+    def _arena(self, call: int, arguments: Any) -> int:
+        """Return where the arena begins, by a tensor of a call that lies in it."""
+        for argument, number in enumerate(self.header.calls[call][1]):
+            if number in self._places:
+                address: int = arguments[argument].tensor.contents.data
+                return address - self._places[number].offset
+        raise AssertionError("a call writes no tensor of the arena")
+
+    def _look(self, due: list[ModelValue], arena: int) -> None:
+        """Keep what lies in the arena, then put there what is given: some lie within others."""
+        found = [(v, _decoded(v, _memory(v, arena).copy())) for v in due]
+        for value, array in found:
+            if value.calls - 1 in self._made:
+                self._seen[value.name] = array
+            elif rows := self._made_rows(value):
+                self._seen[value.name] = array[:rows]
+        for value, array in found:
+            if value.name in self._seen and (other := self._given.get(value.name)) is not None:
+                _memory(value, arena)[...] = _encoded(value, _over(array, other))
+
+    def _made_rows(self, value: ModelValue) -> int:
+        """Return how many rows are made of a tensor whose last call a run left out.
+
+        Of what data select parts are made one after another, as many as a run needs, each by one
+        branch or the other. A tensor of one part may be that of the branch that was left out.
+        """
+        header, start = self.header, value.offset
+        rest = end = value.end
+        for call in reversed(range(value.calls)):
+            part = self._places.get(header.calls[call][1][-1])
+            if part is not None and part.end == rest and part.offset >= start:
+                if (part.offset, part.end) == (start, value.end):
+                    return 0
+                rest = part.offset
+                end = end if self._made.intersection(self.instead[call]) else rest
+        made = end - start if rest == start else 0
+        return value.shape[0] * made // (value.end - start) if value.shape else 0
+
+
+def _instead(header: ArtifactHeader) -> list[tuple[int, ...]]:
+    """Return of each call those that write the same tensor under the same condition, or unless."""
+    reasons = {
+        call: frozenset((each.count, each.unless))
+        for each in header.repeats
+        if each.limit == 1
+        for call in range(each.first, each.end)
+    }
+    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+    keys = [(tensors[-1], str(reasons.get(c, c))) for c, (_, tensors) in enumerate(header.calls)]
+    for call, key in enumerate(keys):
+        groups[key].append(call)
+    return [tuple(groups[key]) for key in keys]
+
+
+def _seen_values(path: str, header: ArtifactHeader) -> list[ModelValue]:
+    try:
+        values = values_of(header.plan, len(header.calls), header.arena_bytes)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"{path} does not say where the model's tensors are ({error!r}); compile the model "
+            "again with this version of neocpu"
+        ) from error
+    loops = [range(each.first, each.end) for each in header.repeats if each.limit > 1]
+    return [v for v in values if v.calls and not any(v.calls - 1 in loop for loop in loops)]
+
+
+def _aside(spec: TensorSpec) -> Array:
+    """Return an array for an output that kernels do not write to."""
+    kind = array_dtype(spec.dtype)
+    size = int(np.prod(spec.shape, dtype=np.int64)) * kind.itemsize
+    memory = aligned_empty(size + _ASIDE, np.uint8)
+    return memory[_ASIDE:].view(kind).reshape(spec.shape)
+
+
+def _memory(value: ModelValue, arena: int) -> Array:
+    """Return the tensor as it is stored, where it lies."""
+    kind = np.dtype(np.uint16) if value.dtype == BFLOAT16 else np.dtype(value.dtype)
+    memory: Any = (ctypes.c_char * (value.end - value.offset)).from_address(arena + value.offset)
+    return np.ndarray(value.stored_shape, kind, memory)
+
+
+def _over(array: Array, first: Array) -> Array:
+    """Return an array whose first rows, or all, are others."""
+    if array.shape == first.shape:
+        return first
+    whole = array.copy()
+    whole[tuple(map(slice, first.shape))] = first
+    return whole
+
+
+def _decoded(value: ModelValue, stored: Array) -> Array:
+    """Return a tensor as the model has it, of what is stored."""
+    if value.block > 1:
+        stored = DataLayout(value.block).unpack(stored, value.shape[1])
+    if value.order:
+        stored = np.take(stored, np.argsort(value.order), axis=1)
+    if value.dtype == BFLOAT16:
+        return from_bits(stored)
+    if value.scale:
+        return (stored.astype(np.float64) - value.zero) * value.scale
+    return stored
+
+
+def _encoded(value: ModelValue, array: Array) -> Array:
+    """Return what is stored of a tensor that is as the model has it."""
+    if value.order:
+        array = np.take(array, value.order, axis=1)
+    if value.scale:
+        levels = np.iinfo(value.dtype)
+        whole = np.rint(array / value.scale) + value.zero
+        array = np.clip(whole, levels.min, levels.max)
+    if value.dtype == BFLOAT16:
+        array = round_to_bits(array)
+    else:
+        with np.errstate(all="ignore"):  # what float32 cannot hold is infinite there
+            array = array.astype(value.dtype)
+    return DataLayout(value.block).pack(array) if value.block > 1 else array

@@ -1,0 +1,218 @@
+"""What a model may fail at: a check of ours, or a command of the caller's."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from neocpu.building.forked import ForkedJobs, Limits
+from neocpu.building.own_session import started
+from neocpu.compilation.compiler import compile
+from neocpu.foundation.errors import AccuracyError, MissingPackageError, NeoCPUError, UsageError
+from neocpu.foundation.python_child import module_command
+from neocpu.foundation.temporary import TemporaryFolder
+from neocpu.frontend.load import load_model
+from neocpu.schedules.vocabulary.accuracy import DEFAULT
+from neocpu.verification.reduction.whole_graph import Arrays, Case
+from neocpu.verification.reference.verification import Verifier
+
+Find: TypeAlias = Callable[[Case, float], "str | None"]
+Write: TypeAlias = Callable[[Path, Arrays], None]
+
+MODEL, INPUTS = "{model}", "{inputs}"
+"""What stands in a command for the paths of a model and of an archive of its inputs."""
+
+SLOWER: Final = 0.95
+"""Of ONNX Runtime's latency over ours: above it is noise."""
+ALIKE: Final = 0.75
+"""Share of a failure's words that the other one has too."""
+_NO_COMMAND: Final = (126, 127)
+"""What a shell exits with if there is no such program, or it cannot be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a model fails.
+
+    Attributes
+    ----------
+    find : callable
+        Take a `Case` and the seconds that it may take; return in one line how it fails, or None.
+    line : str
+        A command that shows it to people, with `MODEL` and `INPUTS` in it.
+    """
+
+    find: Find
+    line: str
+
+    def shown(self, model: Path, inputs: Path) -> str:
+        """Return the line for a model and its inputs."""
+        return _filled(self.line, model, inputs)
+
+
+def parse_check(text: str, write: Write) -> Check:
+    """Return the check of a name, or that of a command, which fails unless it exits with 0.
+
+    Parameters
+    ----------
+    text : str
+        A key of `CHECKS`; or a command for the shell, to which the model's path is added if
+        `MODEL` is not in it.
+    write : callable
+        Write an archive of inputs.
+
+    Raises
+    ------
+    UsageError
+        If there is no text, or the shell cannot read it.
+    """
+    if text in CHECKS:
+        return CHECKS[text]
+    if not text.strip():
+        raise UsageError(f"--check is empty: give a command, or one of {', '.join(CHECKS)}")
+    line = text if MODEL in text else f"{text} {MODEL}"
+    _check_syntax(line)
+    return Check(partial(_run_command, line, write), line)
+
+
+def _check_syntax(line: str) -> None:
+    """Have the shell read a command, and execute nothing: an error in it has an exit code too."""
+    filled = _filled(line, Path("model.onnx"), Path("inputs.npz"))
+    command = ["/bin/sh", "-n", "-c", filled]
+    read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if read.returncode != 0:
+        said = read.stderr.decode(errors="replace").strip().splitlines()
+        reason = said[0] if said else f"exit code {read.returncode}"
+        raise UsageError(f"--check {line}: the shell cannot read that command: {reason}")
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether a failure is another one's kind, whatever names and numbers they tell."""
+    (kind, *words), (other_kind, *other_words) = _words(one), _words(other)
+    shared = sum(word in other_words for word in words)
+    return kind == other_kind and shared >= ALIKE * len(words)
+
+
+def _words(failure: str) -> Sequence[str]:
+    kind, _, rest = failure.partition(": ")
+    return [kind, *re.findall(r"[a-z]{3,}", re.sub(r"'[^']*'", "", rest))]
+
+
+def _filled(line: str, model: Path, inputs: Path) -> str:
+    return line.replace(MODEL, shlex.quote(str(model))).replace(INPUTS, shlex.quote(str(inputs)))
+
+
+def _run_command(line: str, write: Write, case: Case, seconds: float) -> str | None:
+    with TemporaryFolder("reduce") as folder:
+        model, inputs = Path(folder, "model.onnx"), Path(folder, "inputs.npz")
+        model.write_bytes(case.model.SerializeToString())
+        if INPUTS in line:
+            write(inputs, case.inputs)
+        code, _ = _run(["/bin/sh", "-c", _filled(line, model, inputs)], seconds)
+    if code in _NO_COMMAND:
+        raise UsageError(f"--check {line}: the shell finds no such command (exit code {code})")
+    return _ending(code, seconds)
+
+
+def _ending(code: int | None, seconds: float) -> str | None:
+    if code is None:
+        return f"too slow: took more than {seconds:.0f} s"
+    if code < 0:
+        return f"signal {-code}"
+    return f"exit code {code}" if code else None
+
+
+def _run(command: Sequence[str], seconds: float) -> tuple[int | None, bytes]:
+    """Run a command and whatever it starts; return its exit code, None if it was killed for time.
+
+    Raises
+    ------
+    NeoCPUError
+        If there is no process to be had.
+    """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    try:
+        with started(command, stdin=subprocess.DEVNULL, **pipes) as child:
+            printed, _ = child.communicate(timeout=seconds)
+            return child.returncode, printed
+    except subprocess.TimeoutExpired:
+        return None, b""
+    except OSError as error:
+        raise NeoCPUError(f"cannot start a child process: {error}") from error
+
+
+def _in_child(work: Callable[[Case], None], case: Case, seconds: float) -> str | None:
+    """Return what a function raises, or how its process ends; None if neither does."""
+    with TemporaryFolder("reduce") as folder:
+        limits = Limits(round(2 * seconds), seconds)
+        jobs = ForkedJobs(lambda _: work(case), 1, 1, limits, Path(folder))
+        try:
+            jobs.start()
+            (outcome,) = jobs.outcomes()
+        finally:
+            jobs.close()
+    return outcome
+
+
+def _compile(case: Case) -> None:
+    with compile(case.model, verify=False):
+        pass
+
+
+def _differ(case: Case) -> None:
+    loaded = load_model(case.model)
+    with compile(case.model, verify=False) as compiled, compiled.module() as module:
+        outputs = module.run(case.inputs)
+    judge = Verifier(loaded.reference, case.inputs, DEFAULT, loaded.row_groups, loaded.shapes)
+    verdict = judge.judge(outputs)
+    if not verdict.is_accepted:
+        raise AccuracyError(judge.reason(verdict))
+
+
+def _race(case: Case, seconds: float) -> str | None:
+    if find_spec("onnxruntime") is None:
+        raise MissingPackageError("--check slower needs ONNX Runtime: pip install 'neocpu[bench]'")
+    with TemporaryFolder("reduce") as folder:
+        model = Path(folder, "model.onnx")
+        model.write_bytes(case.model.SerializeToString())
+        options = ("--vs", "onnxruntime", "--rounds", "4", "--json", "--quiet")
+        command = module_command("neocpu", "bench", "race", model, *options)
+        code, printed = _run(command, seconds)
+    if code != 0:
+        return _refusal(printed) or _ending(code, seconds)
+    (result,) = json.loads(printed)["results"]
+    ratio = result["ratio"]
+    if ratio is None or ratio["value"] > SLOWER or ratio["high"] > 1:
+        return None
+    return f"slower: takes {1 / ratio['value']:.2f} times as long as ONNX Runtime"
+
+
+def _refusal(printed: bytes) -> str | None:
+    """Return why ``neocpu bench`` did not measure, of its JSON document; None if it says no reason.
+
+    Where our outputs are not what the others' are, it ends with an exit code and has measured.
+    """
+    document = json.loads(printed or b"{}")
+    reasons = [failure["reason"] for failure in document.get("failures", ())]
+    reasons += [document["error"]["message"]] if "error" in document else []
+    return f"cannot be raced: {reasons[0]}" if reasons else None
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "does-not-compile": Check(
+        partial(_in_child, _compile), f"neocpu compile {MODEL} -o reduced.so --no-verify"
+    ),
+    "differs": Check(
+        partial(_in_child, _differ), f"neocpu reduce {MODEL} --inputs {INPUTS} --check differs"
+    ),
+    "slower": Check(_race, f"neocpu bench {MODEL} --vs onnxruntime"),
+}
+"""Ours: no artifact comes of it; outputs are not the reference's; ONNX Runtime is faster."""

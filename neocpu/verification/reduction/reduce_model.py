@@ -1,0 +1,120 @@
+"""A model that fails, made smaller as long as it fails in the same way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from neocpu.foundation.errors import UsageError
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
+from neocpu.verification.reduction.checks import Check, alike
+from neocpu.verification.reduction.shrink import Part, shrink
+from neocpu.verification.reduction.whole_graph import Case, WholeGraph
+
+FIRST_SECONDS = 1800.0
+"""What the whole model's check may take."""
+PATIENCE = 3.0
+"""Times as long as that a part's may take, and `SLACK` seconds more: it may hang."""
+SLACK = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The smallest part that was found to fail.
+
+    Attributes
+    ----------
+    case : Case
+    nodes : int
+        Of the whole model.
+    failure : str
+        How the part fails.
+    checks : int
+        Parts that were checked, the whole model included.
+    seconds : float
+    is_smallest : bool
+        Whether time was left to find that no node can be left out.
+    """
+
+    case: Case
+    nodes: int
+    failure: str
+    checks: int
+    seconds: float
+    is_smallest: bool
+
+
+class _TimeIsUp(Exception):
+    """Ends a search."""
+
+
+def reduce_model(
+    whole: WholeGraph,
+    check: Check,
+    name: str,
+    *,
+    budget: float,
+    on_progress: ProgressCallback = silent,
+    on_smaller: Callable[[Case], None] = lambda case: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Reduction:
+    """Return a small part of a model that fails as all of it does.
+
+    Parameters
+    ----------
+    name : str
+        Of the part's graph.
+    budget : float
+        Seconds, after which the smallest part so far is returned. A check that is under way is
+        waited for.
+    on_smaller : callable
+        Is told of every part that fails, smaller ones after larger ones.
+
+    Raises
+    ------
+    UsageError
+        If the model passes the check, or cannot be cut.
+    """
+    start = clock()
+    nodes = len(whole.model.graph.node)
+    case = whole.part(range(nodes), name)
+    if case is None:
+        raise UsageError("the model is not valid ONNX, and cannot be cut: see `neocpu compile`")
+    on_progress(Progress("reduce", detail=f"the whole model, {plural(nodes, 'node')}"))
+    first = check.find(case, FIRST_SECONDS)
+    patience = PATIENCE * (clock() - start) + SLACK
+    if first is None:
+        raise UsageError("the model passes the check, so there is nothing to reduce")
+    failures = {tuple(range(nodes)): first}
+    passed: set[Part] = set()
+
+    def fails(part: Part) -> bool:
+        if part in failures or part in passed:
+            return part in failures
+        if clock() - start > budget:
+            raise _TimeIsUp
+        done = len(failures) + len(passed)
+        on_progress(Progress("reduce", done, detail=plural(len(part), "node")))
+        smaller = whole.part(part, name)
+        failure = None if smaller is None else check.find(smaller, patience)
+        if failure is None or not alike(failure, first):
+            passed.add(part)
+            return False
+        failures[part] = failure
+        return True
+
+    smallest, finished = tuple(range(nodes)), False
+    try:
+        for part in shrink(smallest, fails):
+            smaller = whole.part(part, name)
+            assert smaller is not None  # it failed
+            smallest, case = part, smaller
+            on_smaller(case)
+        finished = True
+    except _TimeIsUp:
+        pass
+    checks = len(failures) + len(passed)
+    failure = failures[smallest]
+    return Reduction(case, nodes, failure, checks, clock() - start, finished)

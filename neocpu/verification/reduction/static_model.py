@@ -1,0 +1,47 @@
+"""A model as it is to be reduced: as given, with static inputs, and with its weights or without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import onnx
+
+from neocpu.frontend import models
+from neocpu.frontend.shapes.dynamic_inputs import refuse_dynamic_inputs
+from neocpu.frontend.shapes.input_shapes import Given, InputShapes
+from neocpu.frontend.shapes.static_shapes import fix_values, freeze_shapes
+from neocpu.frontend.source import read_model
+from neocpu.verification.reduction.random_weights import lift_constants, randomise_weights
+
+
+def static_model(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: Mapping[str, Given],
+    *,
+    weights: bool = True,
+) -> onnx.ModelProto:
+    """Read a model, or build a network; fix its inputs' shapes. Nothing is simplified.
+
+    Parameters
+    ----------
+    shapes
+        As `neocpu.compile` has them.
+    weights : bool
+        Whether it keeps its own, and not random ones.
+
+    Raises
+    ------
+    ModelError, UsageError, UnsupportedError
+        As `neocpu.compile`, for what is wrong with the file or with its inputs.
+    """
+    given = InputShapes.parse(shapes)
+    builtin = isinstance(model, str) and models.is_name(model)
+    found = models.build(str(model)) if builtin else read_model(model)
+    fix_values(found.graph, given.values)
+    freeze_shapes(found.graph, given)
+    refuse_dynamic_inputs(found, given)
+    lift_constants(found)
+    if not weights:
+        randomise_weights(found)
+    return found

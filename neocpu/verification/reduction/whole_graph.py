@@ -1,0 +1,191 @@
+"""A model and all that is known of its tensors, and parts of it as models of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend.control_flow.bodies import free_names
+from neocpu.frontend.shapes.extents import known_shapes
+from neocpu.frontend.shapes.static_shapes import fix_inputs, real_inputs, tensor_spec
+from neocpu.frontend.shapes.structural_inputs import structural_inputs
+from neocpu.frontend.subgraphs import all_nodes
+from neocpu.frontend.weightless_model import strip_weights
+from neocpu.quantiser.observation import with_outputs
+from neocpu.verification.reference.onnxruntime_oracle import run_onnxruntime
+from neocpu.verification.reference.runner import run_reference
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Arrays: TypeAlias = Mapping[str, Array]
+
+_UNTIDY: Final = ("doc_string", "metadata_props")
+"""Of a node or a function: where exporters write lines of somebody's source code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model, and inputs to run it on."""
+
+    model: onnx.ModelProto
+    inputs: Arrays
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """What its nodes compute, in order."""
+        return tuple(node.op_type for node in self.model.graph.node)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeGraph:
+    """A model of static inputs, cut anywhere by `part`.
+
+    Attributes
+    ----------
+    model : onnx.ModelProto
+    types : mapping of str to onnx.ValueInfoProto
+        Of tensors, those whose type and shape are known.
+    values : mapping of str to array
+        What tensors are in a run; empty if nothing can run the model.
+    """
+
+    model: onnx.ModelProto
+    types: Mapping[str, onnx.ValueInfoProto]
+    values: Arrays
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto, inputs: Arrays) -> WholeGraph:
+        """Learn what there is to know of a model's tensors; run it, if anything can.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            All of them.
+        """
+        types = {value.name: value for value in inferred_types(model)}
+        values = {**_run(model, inputs), **inputs}
+        for name, array in values.items():
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            types[name] = helper.make_tensor_value_info(name, kind, array.shape)
+        return cls(model, types, values)
+
+    def part(self, kept: Sequence[int], name: str) -> Case | None:
+        """Return some of the nodes as a model: what they read of others is an input of it.
+
+        What decides a shape is a constant instead, of the value that it had in the run. Outputs are
+        what none of the nodes reads, and those of the whole.
+
+        Parameters
+        ----------
+        kept : sequence of int
+            Positions of nodes, rising.
+        name : str
+            Of the graph.
+
+        Returns
+        -------
+        Case or None
+            None if that is no model: if it has no output or is not valid, or the type of an input
+            is unknown.
+        """
+        graph = self.model.graph
+        nodes = [_tidy(graph.node[position]) for position in kept]
+        made = {name: None for node in nodes for name in node.output if name}
+        read = {name: None for node in nodes for name in _reads(node)}
+        constants = [tensor for tensor in graph.initializer if tensor.name in read]
+        fixed = {tensor.name for tensor in constants}
+        free = [name for name in read if name not in made and name not in fixed]
+        results = {value.name for value in graph.output}
+        alive = results.union(*(_reads(node) for node in graph.node))
+        ends = [n for n in made if n in alive and (n not in read or n in results)]
+        if not ends or any(name not in self.types for name in free):
+            return None
+        model = onnx.ModelProto(
+            ir_version=self.model.ir_version,
+            opset_import=self.model.opset_import,
+            functions=[_tidy_function(each) for each in self.model.functions],
+            producer_name="neocpu",
+            graph=onnx.GraphProto(
+                name=name,
+                node=nodes,
+                input=[self.types[name] for name in free],
+                output=[self._type(name) for name in ends],
+                initializer=constants,
+            ),
+        )
+        given = {value.name for value in real_inputs(graph)}
+        shaping = structural_inputs(model) - given
+        fix_inputs(model.graph, {n: self.values[n] for n in shaping if n in self.values})
+        return self._case(model)
+
+    def _type(self, name: str) -> onnx.ValueInfoProto:
+        unknown = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        return self.types.get(name, unknown)
+
+    def _case(self, model: onnx.ModelProto) -> Case | None:
+        light = strip_weights(model).model
+        for value in light.graph.output:  # whose shape may be unknown
+            value.type.tensor_type.shape.SetInParent()
+        try:
+            onnx.checker.check_model(light)
+        except onnx.checker.ValidationError:
+            return None
+        inputs = real_inputs(model.graph)
+        unknown = [tensor_spec(value) for value in inputs if value.name not in self.values]
+        values = {**random_inputs(unknown, seed=0), **self.values}
+        return Case(model, {value.name: values[value.name] for value in inputs})
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Return what a node reads, and what its branches or bodies read of the graph around them."""
+    return free_names([node], (), ())
+
+
+def _tidy(node: onnx.NodeProto) -> onnx.NodeProto:
+    own = onnx.NodeProto()
+    own.CopyFrom(node)
+    _clear(all_nodes([own]))
+    return own
+
+
+def _tidy_function(function: onnx.FunctionProto) -> onnx.FunctionProto:
+    own = onnx.FunctionProto()
+    own.CopyFrom(function)
+    _clear([own, *all_nodes(own.node)])
+    return own
+
+
+def _clear(messages: Iterable[onnx.NodeProto | onnx.FunctionProto]) -> None:
+    for message in messages:
+        for field in _UNTIDY:
+            message.ClearField(field)
+
+
+def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:
+    """Return the tensors whose type and shape onnx can tell."""
+    try:
+        light = onnx.shape_inference.infer_shapes(strip_weights(model).model, data_prop=True)
+    except Exception:  # it raises what its C++ does
+        light = model
+    known = known_shapes(light.graph)
+    values = (*light.graph.value_info, *light.graph.output, *light.graph.input)
+    return [value for value in values if value.name in known and value.type.tensor_type.elem_type]
+
+
+def _run(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
+    """Return what every tensor of a graph is in a run; nothing if nothing can run it."""
+    made = (name for node in model.graph.node for name in node.output if name)
+    seen = with_outputs(model, [value.name for value in model.graph.output], made)
+    for run in (run_reference, lambda *given: run_onnxruntime(*given, optimised=False)):
+        try:
+            with np.errstate(all="ignore"):
+                found = run(seen, inputs)
+        except Exception:  # an evaluator raises whatever numpy does
+            continue
+        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+    return {}

@@ -1,0 +1,220 @@
+"""How far outputs are from the reference's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from neocpu.verification.reference.row_matching import pair_rows, row_count
+from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tolerances, within
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far actual outputs are from the expected ones.
+
+    Attributes
+    ----------
+    max_abs_error : float
+        Largest ``|actual - expected|`` of all outputs; infinite where NaN, infinities or shapes
+        differ.
+    max_rel_error : float
+        Largest ``max|actual - expected| / max|expected|`` of an output.
+    norm_error : float
+        Largest norm-wise relative error: ``‖actual - expected‖ / ‖expected‖`` of an output, in the
+        2-norm.
+    worst_output : str
+        Name of the output with the largest norm-wise error, or of one that misses the tolerance.
+    ok : bool
+        Whether every element of every output is within the tolerance, but for `unmatched_rows`.
+    moved_rows, unmatched_rows : int
+        Selected rows that came in another place, and those that only one side has. The errors are
+        of the rows that both have.
+    why : str
+        What about the worst output no difference of numbers says, such as ``has shape 2x3, not
+        2x4``; empty where numbers do.
+    """
+
+    max_abs_error: float
+    max_rel_error: float
+    norm_error: float
+    worst_output: str
+    ok: bool
+    moved_rows: int = 0
+    unmatched_rows: int = 0
+    why: str = ""
+
+
+def compare(
+    actual: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    *,
+    rounded: Sequence[Mapping[str, Array]] = (),
+    row_groups: Sequence[Sequence[str]] = (),
+) -> Comparison:
+    """Compare outputs by name.
+
+    Elements must be within `tolerance.tolerances`; NaN must meet NaN and an infinity the same
+    infinity. Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` are none,
+    nor is one of a unit in the last place of float16 or bfloat16: between two of these, how float32
+    was rounded may decide.
+
+    Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
+    fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
+    rows are matched as sets; at most `row_matching.UNMATCHED_ROWS` of them may lack a partner.
+
+    Parameters
+    ----------
+    actual, expected : mapping of str to array
+        ``actual`` has at least the names of ``expected``.
+    rounded : sequence of mapping of str to array
+        The same outputs, computed in float32: elements may err more where these do, be what one of
+        these is, infinite or NaN where one of these is infinite or a part of the sum may be, and
+        anything where one is NaN.
+        Selected rows are compared without; where one of these selects others, any may be selected,
+        and the error is infinite.
+    row_groups : sequence of sequence of str
+        Outputs whose rows describe the same selection, by name.
+
+    Returns
+    -------
+    Comparison
+        Over all outputs.
+    """
+    selected = {name for group in row_groups for name in group}
+    results = {
+        name: _errors(actual[name], value, [] if name in selected else [r[name] for r in rounded])
+        for name, value in expected.items()
+    }
+    moved = unmatched = 0
+    for group in row_groups:
+        if all(results[name].ok for name in group):
+            continue
+        mine, theirs = ({name: side[name] for name in group} for side in (actual, expected))
+        matched = _match(mine, theirs)
+        if matched is not None:
+            results.update(matched.errors)
+            moved += matched.moved
+            unmatched += matched.unmatched
+        else:
+            explained = any(not _selects(run, theirs) for run in rounded)
+            results.update(dict.fromkeys(group, replace(_MISMATCH, ok=explained)))
+    if not results:
+        return Comparison(0.0, 0.0, 0.0, "", ok=True)
+    worst = max(results, key=lambda name: (not results[name].ok, results[name].norm))
+    return Comparison(
+        max_abs_error=max(result.absolute for result in results.values()),
+        max_rel_error=max(result.relative for result in results.values()),
+        norm_error=max(result.norm for result in results.values()),
+        worst_output=worst,
+        ok=all(result.ok for result in results.values()),
+        moved_rows=moved,
+        unmatched_rows=unmatched,
+        why=results[worst].why,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """One output's errors, as `Comparison` describes them, and whether all is within bounds."""
+
+    absolute: float
+    relative: float
+    norm: float
+    ok: bool
+    why: str = ""
+
+
+_HALVES = ("float16", "bfloat16")
+_EXACT = _Errors(0.0, 0.0, 0.0, ok=True)
+_MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """The errors of the rows that both sides have, by output, and what became of the others."""
+
+    errors: dict[str, _Errors]
+    moved: int
+    unmatched: int
+
+
+def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Matched | None:
+    """Match rows as sets; None if too many have no partner."""
+    pairs = pair_rows(actual, expected, {name: tolerances(e) for name, e in expected.items()})
+    if pairs is None:
+        return None
+    mine, theirs = pairs
+    errors = {}
+    for name, value in expected.items():
+        errors[name] = replace(_errors(actual[name][mine], value[theirs], []), ok=True)
+    return _Matched(errors, int((mine != theirs).sum()), row_count(actual, expected) - len(mine))
+
+
+def _selects(run: Mapping[str, Array], expected: Mapping[str, Array]) -> bool:
+    """Whether a run has the expected rows, in whatever order."""
+    equal = all(_errors(run[name], value, []).ok for name, value in expected.items())
+    return equal or _match({name: run[name] for name in expected}, expected) is not None
+
+
+def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors:
+    if actual.shape != expected.shape:
+        shapes = ("x".join(map(str, each.shape)) or "of a scalar" for each in (actual, expected))
+        return replace(_MISMATCH, why="has shape {}, not {}".format(*shapes))
+    if expected.size == 0:
+        return _EXACT
+    if expected.dtype.name in _HALVES:
+        actual = _to_one_unit(actual, expected)
+        rounded = [_to_one_unit(run, expected) for run in rounded if run.shape == expected.shape]
+        expected = expected.astype(np.float32)
+    runs = [run for run in rounded if run.shape == expected.shape]
+    if not np.issubdtype(expected.dtype, np.floating):
+        # Equal even where float64 could not tell.
+        right = np.logical_or.reduce([actual == value for value in (expected, *runs)])
+        return _EXACT if right.all() else _distance(actual, expected, ~right, ok=False)
+    right = within(actual, expected, tolerances(expected, runs))
+    # Which infinities meet and make NaN depends on the order of sums: nothing is known of these.
+    undecided = np.zeros_like(right)
+    for run in runs:
+        undecided |= np.isnan(run) | ~(np.isfinite(run) | np.isfinite(actual))
+    if runs and not np.isfinite(actual).all():
+        undecided |= ~np.isfinite(actual) & may_overflow(expected)
+    right |= undecided
+    for run in runs if not right.all() else ():
+        right |= within(actual, run, tolerances(run))
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    if not right[~finite].all():
+        wrong = ~right & ~finite
+        found, wanted = (each[wrong][0] for each in (actual, expected))
+        at = f"{wrong.sum()} of {wrong.size} elements, the first {found}, not {wanted}"
+        return replace(_MISMATCH, why=f"is NaN or infinite in other places: {at}")
+    return _distance(actual, expected, finite & ~undecided, ok=bool(right.all()))
+
+
+def _to_one_unit(actual: Array, expected: Array) -> Array:
+    """Return numbers of 16 bits as float32: those within a unit in the last place as expected."""
+    wide, goal = actual.astype(np.float32), expected.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(wide - goal) <= np.spacing(np.abs(expected)), goal, wide)
+
+
+def _distance(actual: Array, expected: Array, counted: Array, *, ok: bool) -> _Errors:
+    """Return the errors of the elements that count, which are finite on both sides."""
+    a, e = actual[counted].astype(np.float64), expected[counted].astype(np.float64)
+    error, e = np.abs(a - e), np.abs(e)
+    largest, scale = (float(each.max(initial=0.0)) for each in (error, e))
+    if largest < UNDERFLOW:
+        return replace(_EXACT, absolute=largest, ok=ok)
+    if scale == 0:
+        return _Errors(largest, math.inf, math.inf, ok)
+    # Divided by the largest value, whose square could overflow.
+    beyond = np.maximum(error - UNDERFLOW, 0.0)
+    norm = float(np.linalg.norm(beyond / scale) / np.linalg.norm(e / scale))
+    return _Errors(largest, largest / scale, norm, ok)

@@ -1,0 +1,248 @@
+"""Run onnx's reference evaluator on a large model: nothing is held longer than it is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.inliner
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from neocpu.frontend.control_flow.bodies import reads
+from neocpu.frontend.numpy_operators.moving_operators import Columns
+from neocpu.frontend.numpy_operators.pieces import in_pieces
+from neocpu.frontend.weightless_model import strip_weights
+from neocpu.verification.reference.control_flow import CONTROL_FLOW, CONTROL_FLOW_OPERATORS
+from neocpu.verification.reference.tolerance import finite, scales
+
+_WHOLE: Final = 2.0**20
+"""Above, float32 has hardly any but whole numbers."""
+
+_SUMS: Final = frozenset(
+    """
+    AveragePool BatchNormalization Conv ConvTranspose CumSum Einsum Gemm GlobalAveragePool
+    GroupNormalization InstanceNormalization LayerNormalization MatMul MeanVarianceNormalization
+    ReduceMean ReduceSum
+    """.split()
+)
+"""Operators whose result near zero errs as much as its neighbours: long sums, and what is left
+after a mean was subtracted."""
+
+_MOVES: Final = frozenset(
+    """
+    Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity MaxPool Relu Reshape
+    Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze Where
+    """.split()
+)
+"""Operators that make no numbers of their own, but for zeros: what they read was looked at."""
+
+_LEAST_NORMAL: Final = (1 << 24) - 1
+"""Bits of the smallest normal number of float32, doubled, less 1."""
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Noise:
+    """Moves float32 at random: another way to round.
+
+    Parameters
+    ----------
+    seed : int
+    ulps : float
+        At most by so many units in the last place of a number that is just below a power of two.
+        The number is the result, or what results around a sum of products are, if that is more.
+    """
+
+    def __init__(self, seed: int, ulps: float) -> None:
+        self._random = np.random.default_rng(seed)
+        self._largest = ulps * float(np.finfo(np.float32).epsneg)
+
+    def moved(self, value: Any, op_type: str) -> Any:
+        """Return a node's result, moved; whole numbers count something, and stay."""
+        value = _flushed(value)
+        if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+            return value
+        whole = (value == np.rint(value)) & (np.abs(value) < _WHOLE)
+        size = np.abs(finite(value.astype(np.float64)))
+        if op_type in _SUMS:
+            size = np.maximum(size, scales(size))
+        drawn = self._random.uniform(-self._largest, self._largest, value.shape)
+        # In float64, where a number so near to another is not rounded itself.
+        return np.where(whole, value, (value + drawn * size).astype(np.float32))
+
+
+def evaluate(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    operators: Sequence[type[OpRun]],
+    *,
+    double: bool = False,
+    noise: Noise | None = None,
+) -> dict[str, Array]:
+    """Run ``model``; ``operators`` replace the evaluator's own of the same names.
+
+    onnx's own loop keeps every intermediate result, and a second copy of all weights.
+
+    Parameters
+    ----------
+    double : bool
+        Compute in float64 whatever the model computes in float32. Otherwise denormal results are
+        zeros, as in compiled code.
+    noise : Noise, optional
+        Of what nodes compute in float32.
+
+    Returns
+    -------
+    dict of str to array
+        The graph outputs by name, in graph order.
+    """
+    light = strip_weights(model)
+    flat = light.model
+    if flat.functions:  # whose nodes would be onnx's own
+        flat = onnx.inliner.inline_local_functions(flat, convert_version=True)
+    evaluator = ReferenceEvaluator(flat, new_ops=[*operators, *CONTROL_FLOW_OPERATORS])
+    names: list[str] = evaluator.output_names
+    run = _Run(light.weights, _widened if double else _flushed, noise)
+    return dict(zip(names, run.graph(evaluator, inputs, None), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The values of a graph, and of the one around it."""
+
+    values: dict[str, Any]
+    outer: _Scope | None
+
+    def find(self, name: str) -> _Scope | None:
+        """Return the innermost scope that has a value."""
+        scope: _Scope | None = self
+        while scope is not None and name not in scope.values:
+            scope = scope.outer
+        return scope
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How nodes are run: with which weights, and what becomes of their results."""
+
+    weights: Mapping[str, onnx.TensorProto]
+    keep: Callable[[Any], Any]
+    noise: Noise | None
+
+    def graph(
+        self, evaluator: ReferenceEvaluator, inputs: Mapping[str, Any], outer: _Scope | None
+    ) -> list[Any]:
+        """Run a graph, or one within ``outer``; return its outputs."""
+        names: list[str] = evaluator.output_names
+        nodes = _needed(evaluator.rt_nodes_, names)
+        apart = _apart(nodes, names)
+        last_reader = {
+            name: index for index, node in enumerate(nodes) for name in reads(node.onnx_node)
+        }
+        given = {**evaluator.rt_inits_, **inputs}
+        scope = _Scope(
+            {"": None} | {name: self.keep(array) for name, array in given.items()}, outer
+        )
+        for index, node in enumerate(nodes):
+            results = self._node(node, scope, apart=node.output[0] in apart)
+            scope.values.update(zip(node.output, results, strict=False))
+            for name in {*reads(node.onnx_node), *node.output} - {"", *names}:
+                if last_reader.get(name, index) <= index:
+                    scope.values.pop(name, None)
+        return [self._value(name, scope) for name in names]
+
+    def _node(self, node: Any, scope: _Scope, *, apart: bool) -> list[Any]:
+        inputs = [self._value(name, scope) for name in node.input]
+        if apart:
+            return [Columns.of(inputs)]
+        control = CONTROL_FLOW.get(node.onnx_node.op_type) if node.need_context() else None
+        if control is not None:
+            return control(node, inputs, partial(self._body, scope))
+        results = node.run(*inputs)
+        if self.noise is None:
+            return [*results] if _moves(node) else [self.keep(result) for result in results]
+        return [self.noise.moved(result, node.op_type) for result in results]
+
+    def _body(
+        self, outer: _Scope, evaluator: ReferenceEvaluator, inputs: Sequence[Any]
+    ) -> list[Any]:
+        return self.graph(evaluator, dict(zip(evaluator.input_names, inputs, strict=True)), outer)
+
+    def _value(self, name: str, scope: _Scope) -> Any:
+        found = scope.find(name)
+        if found is not None:
+            return found.values[name]
+        while scope.outer is not None:
+            scope = scope.outer
+        scope.values[name] = self.keep(numpy_helper.to_array(self.weights[name]))
+        return scope.values[name]
+
+
+def _needed(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
+    """Return the nodes that outputs depend on: others may fail, and nobody would know."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.output):
+            kept.append(node)
+            wanted.update(reads(node.onnx_node))
+    return kept[::-1]
+
+
+def _apart(nodes: Sequence[Any], outputs: Sequence[str]) -> set[str]:
+    """Return the columns of indices that are put side by side for one scatter to read."""
+    readers = Counter(name for node in nodes for name in reads(node.onnx_node))
+    indices = {node.input[1] for node in nodes if node.op_type == "ScatterND"}
+    return {
+        node.output[0]
+        for node in nodes
+        if node.op_type == "Concat" and getattr(node, "axis", None) == -1
+        if node.output[0] in indices and readers[node.output[0]] == 1
+    } - set(outputs)
+
+
+def _moves(node: Any) -> bool:
+    """Whether a node makes no numbers of its own."""
+    if node.op_type in ("ScatterElements", "ScatterND"):
+        return getattr(node, "reduction", None) in (None, "none", b"none")
+    return node.op_type in _MOVES and node.onnx_node.domain == ""
+
+
+def _widened(value: Any) -> Any:
+    """Return float32 as float64: also what a node makes of its own accord, as Constant and Cast."""
+    if isinstance(value, list):  # a sequence
+        return [_widened(element) for element in value]
+    is_single = isinstance(value, np.ndarray | np.generic) and value.dtype == np.float32
+    return value.astype(np.float64) if is_single else value
+
+
+def _flushed(value: Any) -> Any:
+    """Return float32 without denormal numbers, which compiled code takes for zero."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+        return value
+    if not _has_denormal(value):
+        return value
+    denormal = (np.abs(value) < np.finfo(np.float32).tiny) & (value != 0)
+    return np.where(denormal, np.float32(0), value)
+
+
+def _has_denormal(value: Array) -> bool:
+    """Whether a number of float32 has no exponent, but a mantissa; looked at in pieces."""
+    bits = np.ravel(value, order="K").view(np.uint32)
+    found: list[slice] = []
+
+    def look(part: slice) -> None:
+        doubled = bits[part] << 1  # without the sign
+        doubled -= 1  # of zero, the largest there is
+        if not found and doubled.min() < _LEAST_NORMAL:
+            found.append(part)
+
+    in_pieces(bits.size, 1, look)
+    return bool(found)

@@ -1,0 +1,154 @@
+"""How long the reference takes for a model, before it is run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.numpy_operators.fast_operators import Window, convolve
+from neocpu.frontend.shapes.extents import known_shapes
+from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.weightless_model import strip_weights
+
+_ELEMENT_SECONDS: Final = 6e-9
+"""Of an operator that computes each element by itself."""
+
+_VIEWS: Final = frozenset(
+    "Constant Expand Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()
+)
+"""Operators that numpy makes no elements for."""
+
+_FEW: Final = 10**9
+"""Products that take no time worth measuring the machine for."""
+
+_NODE_SECONDS: Final = 2.5e-5
+"""Of a node in the body of a loop, however little it computes."""
+
+
+def predicted_seconds(
+    model: onnx.ModelProto,
+    images: int = 1,
+    known: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> float:
+    """Return about how long the reference takes in float64; in float32 it takes half of it.
+
+    What no shape is known of does not count, nor how often a loop runs whose end data decide.
+
+    Parameters
+    ----------
+    images : int
+        How many times the model is run.
+    known : mapping of str to tuple of int
+        Shapes of tensors, where inference does not tell.
+    """
+    try:
+        graph = _inferred(strip_weights(model).model, known)
+    except Exception:  # C++ has exceptions of its own
+        return 0.0
+    shapes = {**known, **known_shapes(graph)}
+    products = sum(_products(node, shapes) for node in graph.node)
+    made = (node.output for node in graph.node if node.op_type not in _VIEWS)
+    elements = sum(math.prod(shapes.get(name, (0,))) for names in made for name in names)
+    seconds = _runs(graph, shapes, {}) * _NODE_SECONDS
+    if products >= _FEW:
+        seconds += products * _product_seconds() + elements * _ELEMENT_SECONDS
+    return images * seconds
+
+
+def _inferred(light: onnx.ModelProto, known: Mapping[str, tuple[int, ...]]) -> onnx.GraphProto:
+    """Return the graph with every shape that can be told, also of what reads computed shapes."""
+    graph = onnx.shape_inference.infer_shapes(light).graph
+    known = {**known, **known_shapes(graph)}
+    if all(name in known for node in graph.node for name in node.output if name):
+        return graph
+    with suppress(Exception):  # C++ has exceptions of its own
+        return onnx.shape_inference.infer_shapes(light, data_prop=True).graph
+    return graph
+
+
+def _runs(
+    graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]], around: Mapping[str, int]
+) -> int:
+    """Return how often nodes of bodies are run in all, by the counts that constants say."""
+    integers = {**around, **_integers(graph)}
+    total = 0
+    for node in graph.node:
+        for body in graphs_of(node):
+            steps = 1
+            if node.op_type == "Loop" and _goes_on(body):
+                steps = integers.get(node.input[0], 1)
+            elif node.op_type == "Scan":
+                steps = _extent(node, shapes)
+            total += steps * (len(body.node) + _runs(body, {}, integers))
+    return total
+
+
+def _integers(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return the constants of one integer."""
+    of_one = {
+        name: tensor
+        for name, tensor in constant_tensors(graph).items()
+        if tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) == 1
+    }
+    return {name: int(numpy_helper.to_array(tensor).item()) for name, tensor in of_one.items()}
+
+
+def _goes_on(body: onnx.GraphProto) -> bool:
+    """Whether a Loop goes on for as long as it may."""
+    makers = {name: node for node in body.node for name in node.output}
+    name = body.output[0].name
+    while name in makers and makers[name].op_type == "Identity":
+        name = makers[name].input[0]
+    return name not in makers or makers[name].op_type == "Constant"
+
+
+def _extent(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return how long a Scan's last input is; 1 if that is not known."""
+    given = {each.name: each.ints for each in node.attribute}
+    axis = [0, *given.get("scan_input_axes", ())][-1]
+    shape = shapes.get(node.input[-1], ())
+    return shape[axis] if -len(shape) <= axis < len(shape) else 1
+
+
+def _products(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return how many products a node adds up."""
+    if len(node.input) < 2 or not node.output:
+        return 0
+    first, second, result = (
+        shapes.get(name) for name in (node.input[0], node.input[1], node.output[0])
+    )
+    if not first or not second or not result:
+        return 0
+    if node.op_type == "Conv":
+        return math.prod(result) * math.prod(second[1:])
+    if node.op_type == "ConvTranspose":
+        return math.prod(first) * math.prod(second[1:])
+    if node.op_type in ("MatMul", "Gemm"):
+        return math.prod(first) * math.prod(result) // max(1, math.prod(result[:-1]))
+    return 0
+
+
+@cache
+def _product_seconds() -> float:
+    """Return what a product takes on this machine, in a convolution of middling size."""
+    channels, extent = 64, 56
+    data = np.ones((channels, extent + 2, extent + 2))
+    weights = np.ones((channels, channels, 3, 3))
+    window = Window(data.shape[1:], weights.shape[2:], {})
+    result = np.empty((channels, *window.out))
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        convolve(data, weights, 1, window, result)
+        seconds.append(time.perf_counter() - start)
+    return float(min(seconds) / (result.size * weights[0].size))

@@ -1,0 +1,85 @@
+"""Run a model as the standard defines it, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx.reference.op_run import OpRun
+
+from neocpu.frontend.numpy_operators.table import OPERATORS
+from neocpu.frontend.shapes.static_shapes import real_inputs, static_dims
+from neocpu.verification.reference.custom_operators import custom_operators_of
+from neocpu.verification.reference.evaluator import Noise, evaluate
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def run_reference(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    *,
+    double: bool = False,
+    noise: Noise | None = None,
+) -> dict[str, Array]:
+    """Run ``model`` with numpy.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Opset 7 or later, its external data loaded.
+    inputs : mapping of str to array
+        Every graph input that has no initializer, by name, in the model's dtypes and shapes. Some
+        may hold N images where the model takes one; it is run for each of them then.
+    double : bool
+        Compute in float64 whatever the model computes in float32: what rounding is measured
+        against.
+    noise : Noise, optional
+        In float32: round otherwise.
+
+    Returns
+    -------
+    dict of str to array
+        The graph outputs by name, in graph order; those of N images one after the other.
+    """
+    operators: list[type[OpRun]] = [*OPERATORS, *custom_operators_of(model)]
+    run = partial(evaluate, model, operators=operators, double=double, noise=noise)
+    with np.errstate(all="ignore"):  # what becomes infinite or NaN is what the model makes
+        return run_each_image(model, inputs, run)
+
+
+def run_each_image(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    run: Callable[[Mapping[str, Array]], dict[str, Array]],
+) -> dict[str, Array]:
+    """Run a model of one image for each of those that inputs hold.
+
+    Parameters
+    ----------
+    run : callable
+        Take inputs of the model's shapes; return its outputs by name.
+    """
+    several = _images(model, inputs)
+    if not several:
+        return run(inputs)
+    results = []
+    for index in range(min(map(len, several.values()))):
+        image = {name: images[index : index + 1] for name, images in several.items()}
+        results.append(run({**inputs, **image}))
+    return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
+
+
+def image_count(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> int:
+    """Return how many times `run_each_image` runs a model."""
+    return min(map(len, _images(model, inputs).values()), default=1)
+
+
+def _images(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return those inputs that hold several images where the model takes one."""
+    of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
+    return {name: inputs[name] for name in of_one if len(inputs[name]) > 1}

@@ -1,0 +1,121 @@
+"""What a caller says of a set of shapes."""
+
+import numpy as np
+import pytest
+
+from neocpu.foundation.errors import UsageError
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.frontend.shapes.requested_shapes import join_sets, parse_set, parse_signatures
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x:1,3,8,8", ("x", ((1, 3, 8, 8),))),
+        ("x:{1,4},3,{8,9}", ("x", ((1, 3, 8), (1, 3, 9), (4, 3, 8), (4, 3, 9)))),
+        ("x:{2,1},5", ("x", ((2, 5), (1, 5)))),
+        ("a:b=c:1..9,7", ("a:b=c", ((1, 7), (2, 7), (4, 7), (8, 7), (9, 7)))),
+        ("x:{1..3,7},5", ("x", ((1, 5), (2, 5), (3, 5), (7, 5)))),
+        ("b=1..16", ("b", (1, 2, 4, 8, 16))),
+        ("b=3..3", ("b", (3,))),
+        ("b={1,5}", ("b", (1, 5))),
+        ("sr=16000", ("sr", (16000,))),
+        ("s=0.5", ("s", (0.5,))),
+    ],
+)
+def test_texts(text, expected):
+    assert parse_set(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "x:", "x:{1,3", "x:1,-3", "x:a,b", "b=1..", "b={1,}", ":1,2"]
+)
+def test_other_texts_are_no_sets(text):
+    assert parse_set(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x:{},3", "'{}' is an empty set"),
+        ("b={}", "'{}' is an empty set"),
+        ("b=9..3", "'9..3' is an empty set"),
+        ("x:{1..99},{1..99},{1..99}", "a set of 512 shapes: an artifact has at most 64"),
+    ],
+)
+def test_empty_and_too_large_sets(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_set(text)
+
+
+def test_options_are_taken_side_by_side():
+    given = [("x", ((1, 3), (2, 3))), ("y", ((1, 5),)), ("y", ((2, 5),)), ("s", (7,))]
+    assert join_sets(given) == [
+        {"x": (1, 3), "y": (1, 5), "s": 7},
+        {"x": (2, 3), "y": (2, 5), "s": 7},
+    ]
+    assert join_sets([]) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["b={1,4}", "h={7,8,9}"], [(b, h) for b in (1, 4) for h in (7, 8, 9)]),
+        (["h={7,8}", "b=1..2"], [(b, h) for h in (7, 8) for b in (1, 2)]),
+        (["b={1,4}", "b=6", "h={7,8}"], [(b, h) for b in (1, 4, 6) for h in (7, 8)]),
+        (["b=1", "h=7", "b=4", "h=9"], [(1, 7), (4, 9)]),
+        (["b={1,4}", "h=7", "h=9"], [(1, 7), (4, 9)]),
+        (["b={1,4}", "h=7"], [(1, 7), (4, 7)]),
+    ],
+)
+def test_named_extents_in_braces_are_combined(texts, expected):
+    found = join_sets([parse_set(text) for text in texts])
+    assert found == [{"b": b, "h": h} for b, h in expected]
+
+
+def test_combinations_are_taken_beside_the_shapes_of_inputs():
+    texts = ["x:{1,2},{5,6}", "b={1,2}", "h={3,4}", "s=0.5"]
+    assert [tuple(each.values()) for each in join_sets([*map(parse_set, texts)])] == [
+        ((1, 5), 1, 3, 0.5),
+        ((1, 6), 1, 4, 0.5),
+        ((2, 5), 2, 3, 0.5),
+        ((2, 6), 2, 4, 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["x:{1,2}", "y:{1..2,3}"], "2 of 'x' and 3 of 'y', which are taken side by side"),
+        (["x:{1,2}", "b={1,2}", "h={3,4}"], "2 of 'x' and 4 of 'b' with 'h', which are"),
+    ],
+)
+def test_lists_of_other_lengths_contradict_each_other(texts, told):
+    with pytest.raises(UsageError, match=told):
+        join_sets([*map(parse_set, texts)])
+
+
+def test_too_many_combinations():
+    with pytest.raises(UsageError, match="a set of 100 shapes: an artifact has at most 64"):
+        join_sets([("b", tuple(range(1, 11))), ("h", tuple(range(1, 11)))])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([], "an empty set of shapes"),
+        ([{"x": (1, 3)}, {"x": (1, 3)}], r"shapes={'x': \(1, 3\)} is given twice"),
+        ([{"x": np.array([n, 3])} for n in (1, 2, 1)], r"shapes={'x': \(1, 3\)} is given twice"),
+        ([{"x": (n, 3)} for n in range(1, 66)], "a set of 65 shapes"),
+        ([(1, 3)], "a sequence of such for a set"),
+        (5, "a sequence of such for a set, got 5"),
+    ],
+)
+def test_signatures_that_are_none(shapes, message):
+    with pytest.raises(UsageError, match=message):
+        parse_signatures(shapes)
+
+
+def test_where_one_shape_is_taken_a_set_is_refused():
+    with pytest.raises(UsageError, match=r"got list; neocpu\.compile alone takes a sequence"):
+        InputShapes.parse([{"x": (1, 3)}])

@@ -1,0 +1,41 @@
+"""What tuning is asked to do, and what it says of the time it will take."""
+
+import dataclasses
+import math
+
+import pytest
+from command_line import conv_model
+
+import neocpu
+from neocpu.compilation.network_tuning import search_space, tuning_tasks
+from neocpu.foundation.errors import UsageError
+from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.tuning_state import TuningTask
+
+WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (1, 1))
+OTHER = dataclasses.replace(WORKLOAD, height=16)
+
+
+def test_what_networks_share_is_one_task_that_knows_how_often_each_runs_it():
+    assert tuning_tasks([[WORKLOAD, OTHER, WORKLOAD], [OTHER]]) == [
+        TuningTask(WORKLOAD, (2, 0)),
+        TuningTask(OTHER, (1, 1)),
+    ]
+
+
+@pytest.mark.parametrize("limit", [{"budget": -1.0}, {"budget": math.nan}, {"trials": -1}], ids=str)
+def test_impossible_limits(limit):
+    with pytest.raises(UsageError, match="0 or more"):
+        neocpu.tune([conv_model()], **limit)
+
+
+@pytest.mark.parametrize("threads", [2, 16])
+def test_what_plans_for_as_many_threads_choose_among_is_measured(threads):
+    target = parse_target("llvm -mcpu=znver4")
+    workload = Conv2dWorkload(1, 64, 14, 14, 128, (1, 1))
+    few = registry.schemes(workload, target)
+    planned = registry.schemes(workload, target, threads)
+    assert (len(planned) > len(few)) == (threads == 16)
+    assert {*search_space(target, threads).schemes(workload)} == {*planned}

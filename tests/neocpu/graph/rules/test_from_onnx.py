@@ -1,0 +1,65 @@
+"""What every redundancy that ONNX models bring becomes, whoever removes it: end to end.
+
+Between a sine and a cosine lies what is to vanish. Where the import is rid of it, no rule fires.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from relax_modules import evaluate, names, run
+
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.load import load_model
+from neocpu.graph.simplify import simplify
+from tests.neocpu.frontend.differential import run_onnxruntime
+from tests.neocpu.graph.rules.cheaper_graphs import CHEAPER
+from tests.neocpu.graph.rules.planned_graphs import PLANNED, PLANNED_CONSTANTS
+from tests.neocpu.graph.rules.rules_page import effect, size_of
+from tests.neocpu.graph.rules.small_graphs import GONE, IMPORT, LESS, X, small_model
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_what_has_no_effect_is_gone(name):
+    nodes, by = GONE[name]
+    model = small_model(nodes)
+    (expected,) = run_onnxruntime(model, {"x": X})
+    mod, fired = import_relax(load_model(model)), Counter()
+    after = simplify(mod, fired=fired)
+    assert names(after) == ["sin", "cos"]
+    assert (by in fired) if by != IMPORT else (names(mod) == ["sin", "cos"])
+    np.testing.assert_allclose(evaluate(after, X)[0], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LESS)
+def test_less_is_left(name):
+    nodes, by, left = LESS[name]
+    mod = import_relax(load_model(small_model(nodes)))
+    expected = sorted(["sin", *left, "cos"])  # some of which others may move
+    assert sorted(names(simplify(mod))) == expected
+    assert (sorted(names(simplify(mod, {by}))) == expected) == (by == IMPORT)
+
+
+@pytest.mark.parametrize("name", CHEAPER)
+def test_less_is_computed(name):
+    nodes, rule = CHEAPER[name]
+    model = small_model(nodes)
+    (expected,) = run_onnxruntime(model, {"x": X})
+    mod, fired = import_relax(load_model(model)), Counter()
+    after = simplify(mod, fired=fired)
+    assert rule in fired
+    assert effect(name, size_of(simplify(mod, {rule})), size_of(after))
+    np.testing.assert_allclose(run(after, X)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_less_is_planned(name):
+    nodes, rule = PLANNED[name]
+    model = small_model(nodes, PLANNED_CONSTANTS)
+    (expected,) = run_onnxruntime(model, {"x": X})
+    mod, fired = import_relax(load_model(model)), Counter()
+    after = simplify(mod, fired=fired)
+    assert rule in fired
+    without = size_of(simplify(mod, {rule}), planned=True)
+    assert effect(name, without, size_of(after, planned=True))
+    np.testing.assert_allclose(run(after, X)[0], expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,90 @@
+"""Rules have names, can be disabled, and are counted."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from relax_modules import module, names
+from tvm import relax
+
+from neocpu.cli.compile import command
+from neocpu.foundation.errors import UsageError
+from neocpu.graph.choice import parse_disabled
+from neocpu.graph.simplify import simplify
+from neocpu.graph.table import RULES
+
+R = relax.op
+
+
+def test_rules_have_names_of_their_own_and_say_what_they_do():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
+        assert rule.summary.endswith(".")
+        assert "\n" not in rule.summary
+
+
+def body(bb, x):
+    y = bb.emit(R.add(bb.emit(R.abs(x)), relax.const(np.zeros((3,), "float32"))))
+    return bb.emit(R.exp(bb.emit(R.reshape(bb.emit(R.reshape(y, (6,))), (3, 2)))))
+
+
+def test_long_rows_of_operators_end():
+    """Of values added to themselves, and of a thousand sums, what rules look for is looked for."""
+
+    def doubled(bb, x):
+        y = x
+        for _ in range(60):
+            y = bb.emit(R.add(y, y))
+        gate = bb.emit(R.multiply(bb.emit(R.sigmoid(y)), bb.emit(R.tanh(y))))
+        return bb.emit(R.add(bb.emit(R.multiply(gate, y)), gate))
+
+    def summed(bb, x):
+        y = bb.emit(R.exp(x))
+        for number in range(350):
+            y = bb.emit(R.add(y, relax.const(np.float32(number))))
+        return bb.emit(R.divide(x, y))
+
+    assert names(simplify(module(doubled, (2, 3))))[-1] == "add"
+    assert names(simplify(module(summed, (2, 3)))) == ["exp", "add", "divide"]
+
+
+def test_rules_are_counted():
+    fired = Counter()
+    assert names(simplify(module(body, (2, 3)), fired=fired)) == ["abs", "reshape", "exp"]
+    assert fired == {"neutral-operands": 1, "merge-reshapes": 1}
+
+
+@pytest.mark.parametrize(
+    ("without", "expected"),
+    [
+        ("neutral-operands", ["abs", "add", "reshape", "exp"]),
+        ("merge-reshapes", ["abs", "reshape", "reshape", "exp"]),
+    ],
+)
+def test_a_rule_that_is_disabled_is_not_applied(without, expected):
+    fired = Counter()
+    assert names(simplify(module(body, (2, 3)), {without}, fired)) == expected
+    assert without not in fired
+
+
+def test_the_command_line_lists_them():
+    listed = CliRunner().invoke(command, ["--list-rules"])
+    assert listed.exit_code == 0
+    assert [line.split()[0] for line in listed.output.splitlines()][1:] == [r.name for r in RULES]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fold-scales", "there is no rule 'fold-scales'; did you mean 'fold-scale'?"),
+        ("no-such-thing", "there is no rule 'no-such-thing'; see neocpu compile --list-rules"),
+        ("fold-constants", "rule 'fold-constants' cannot be disabled"),
+    ],
+)
+def test_rules_that_cannot_be_disabled(name, said):
+    assert parse_disabled(["fold-scale"]) == {"fold-scale"}
+    with pytest.raises(UsageError, match=re.escape(said)):
+        parse_disabled([name])

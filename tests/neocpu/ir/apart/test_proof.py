@@ -1,0 +1,124 @@
+"""Which models keep the rows of a batch apart: held against ONNX's own evaluator."""
+
+import needs
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from neocpu.compilation.read_model import load_for_import
+from neocpu.frontend import models
+from neocpu.frontend.importer import import_relax
+from neocpu.frontend.shapes.input_shapes import InputShapes
+from neocpu.graph.simplify import simplify
+from neocpu.passes.apart.part import MixedError, find_part
+from neocpu.passes.apart.proof import Rows, prove_apart
+from tests.neocpu.ir.apart.batch_models import (
+    APART,
+    COUNTED,
+    MIXED,
+    RECURRENT,
+    Case,
+    recurrent,
+)
+
+ROWS = 3
+
+
+def proof(case: Case, rows: int) -> Rows:
+    shapes = InputShapes.parse({"x": case.shape(rows)})
+    return prove_apart(simplify(import_relax(load_for_import(case.model(), shapes))))
+
+
+def batch(case: Case) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    if case.x.startswith("int64"):
+        return rng.integers(0, 2, case.shape(ROWS))
+    return rng.standard_normal(case.shape(ROWS)).astype("float32")
+
+
+def evaluated(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    return ReferenceEvaluator(model).run(None, {"x": x})[0]
+
+
+def is_apart(case: Case) -> bool:
+    """Whether rows give alone, and at other places, what they give together."""
+    model, x = case.model(), batch(case)
+    together = evaluated(model, x)
+    alone = np.concatenate([evaluated(model, x[[row]]) for row in range(ROWS)])
+    moved = evaluated(model, x[[1, 2, 0]])[[2, 0, 1]]
+    return all(
+        one.shape == together.shape and np.allclose(one, together, rtol=1e-4, atol=1e-5)
+        for one in (alone, moved)
+    )
+
+
+@pytest.mark.parametrize("name", APART)
+def test_rows_that_are_apart(name: str):
+    case = APART[name]
+    assert is_apart(case)
+    found = {rows: proof(case, rows) for rows in (1, 2, ROWS)}
+    assert [each.mixed for each in found.values()] == [None] * 3
+    assert len({each.function for each in found.values()}) == 1
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_rows_that_have_a_part_in_each_other(name: str):
+    case = MIXED[name]
+    assert not is_apart(case)
+    found = proof(case, ROWS)
+    assert found.function is None
+    assert "batch" in str(found.mixed)
+
+
+@needs.one_in(12)
+@pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", *sorted(models.MODELS)])
+def test_images_of_every_network_are_apart(name: str):
+    found = []
+    for rows in (1, 2):
+        loaded = load_for_import(name, InputShapes.parse(None, rows))
+        found.append(prove_apart(simplify(import_relax(loaded)), loaded.row_counts))
+    assert [each.mixed for each in found] == [None, None]
+    assert found[0].function == found[1].function
+
+
+def test_rows_that_depend_on_how_many_there_are():
+    two, three = proof(COUNTED, 2), proof(COUNTED, 3)
+    assert two.mixed is three.mixed is None
+    assert two.function != three.function
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_weights_that_are_packed_otherwise_for_more_rows(name: str):
+    case = recurrent(name)
+    found = [proof(case, rows) for rows in (1, 4, 12)]
+    assert [each.mixed for each in found] == [None] * 3
+    assert len({each.function for each in found}) == 1
+    changed = recurrent(name)
+    changed.given["r"] = case.given["r"][..., ::-1]
+    assert proof(changed, 4).function != found[0].function
+
+
+def test_of_one_row_alone_nothing_is_known():
+    case = MIXED["another row"]
+    shapes = InputShapes.parse({"x": case.shape(1)})
+    mod = simplify(import_relax(load_for_import(case.model(), shapes)))
+    assert prove_apart(mod, together=False) == Rows()
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 5), (24, 5), (4, 6, 5), (2, 3, 4, 5), (1, 120), (5, 24)])
+@pytest.mark.parametrize("rows", [2, 3])
+def test_rows_are_found_in_other_shapes(shape: tuple[int, ...], rows: int):
+    size = int(np.prod(shape))
+    for stride in (each for each in range(1, size) if size % (each * rows) == 0):
+        places = np.arange(size) // stride % rows
+        try:
+            part = find_part(stride, shape, rows)
+        except MixedError:
+            continue
+        assert part.stride(shape) == stride
+        assert part.extent(rows) == shape[part.axis]
+        along = np.arange(shape[part.axis]) // part.inner % rows
+        extents = [-1 if axis == part.axis else 1 for axis in range(len(shape))]
+        spread = np.broadcast_to(along.reshape(extents), shape)
+        np.testing.assert_array_equal(places.reshape(shape), spread)

@@ -1,0 +1,38 @@
+"""Digests of weights."""
+
+import hashlib
+
+import ml_dtypes
+import numpy as np
+
+from neocpu.ir import array_digests
+from neocpu.ir.array_digests import ArrayDigests
+
+MATRIX = np.random.default_rng(0).normal(size=(700, 500)).astype("float32")
+
+
+def test_equal_arrays_are_alike_and_no_others():
+    found = ArrayDigests()
+    others = (MATRIX, MATRIX.T, MATRIX.reshape(500, 700), MATRIX[1:], MATRIX[:, 1:])
+    others = (*others, MATRIX.astype(ml_dtypes.bfloat16), MATRIX.view("int32"), MATRIX[:0])
+    assert len({found.of(each) for each in others}) == len(others)
+    assert found.of(MATRIX.copy()) == found.of(MATRIX)
+    assert ArrayDigests().of(np.asfortranarray(MATRIX).T) == found.of(np.asfortranarray(MATRIX).T)
+
+
+def test_what_lies_in_memory_is_read_once(monkeypatch):
+    read = 0
+
+    def counting(data):
+        nonlocal read
+        read += data.size
+        return hashlib.sha256(data.data).digest()
+
+    monkeypatch.setattr(array_digests, "_digest_of_piece", counting)
+    found = ArrayDigests()
+    first = found.of(MATRIX)
+    assert read == MATRIX.nbytes
+    assert found.of(MATRIX.reshape(MATRIX.shape)) == first
+    assert found.of(MATRIX.T) != first  # of the same bytes
+    found.of_elements(MATRIX.reshape(-1))
+    assert read == MATRIX.nbytes

@@ -1,0 +1,92 @@
+"""Calls that do not need each other are launched together, and none is in another's memory."""
+
+import itertools
+import zlib
+
+import pytest
+from networks import HOST
+from test_plan_memory import SHAPE, concat, exp, lowered, twice
+from tvm import relax
+
+from neocpu.building.pipeline import call_kernels
+from neocpu.building.program import program_of
+from neocpu.foundation.machines import MACHINES
+from neocpu.lowering.memory import launching
+from neocpu.lowering.memory.launching import launch_together
+from neocpu.lowering.memory.plan_memory import plan_memory
+from neocpu.schedules.estimates.shared_launch import Piece
+
+MACHINE = MACHINES["znver4"]
+
+
+def branches(net, x):
+    """Two branches, one of them longer, in the order of the branches."""
+    y = exp(net, x)
+    one = net.emit(relax.op.nn.max_pool2d(y, (3, 3), padding=(1, 1)))
+    two = net.emit(relax.op.nn.avg_pool2d(y, (3, 3), padding=(1, 1)))
+    two = net.emit(relax.op.nn.max_pool2d(two, (3, 3), padding=(1, 1)))
+    return concat(net, one, two)
+
+
+def launched(body, piece, threads=16):
+    mod = call_kernels(lowered(body, SHAPE)[1])
+    before = plan_memory(mod, HOST, {})
+    found = launch_together(mod, {}, piece, MACHINE, threads, before.arena_bytes)
+    after = None if found is None else plan_memory(found.mod, HOST, {}, (), found.launches)
+    return before, after
+
+
+@pytest.mark.parametrize("body", [branches, twice])
+def test_what_one_writes_no_other_has(body):
+    before, after = launched(body, lambda _: Piece(1, 1e-4))
+    assert after.launches
+    assert after.arena_bytes <= launching.GROWTH * before.arena_bytes
+    new = program_of(after, {})
+    assert len(new.calls) == len(program_of(before, {}).calls)
+    params = len(after.mod["main"].params) - len(after.activations)
+    places = {params + i: place for i, place in enumerate(after.activations)}
+    for first, count in after.launches:
+        for (_, one), (_, other) in itertools.permutations(new.calls[first : first + count], 2):
+            written = places[one[-1]]
+            for tensor in other:
+                if tensor in places:
+                    apart = places[tensor]
+                    assert written.end <= apart.offset or apart.end <= written.offset
+
+
+def test_branches_become_neighbours():
+    before, after = launched(branches, lambda _: Piece(1, 1e-4))
+    names = [[name for name, _ in program_of(each, {}).calls] for each in (before, after)]
+    assert sorted(names[0]) == sorted(names[1])
+    ((first, count),) = after.launches
+    assert (first, count) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("piece", "threads"),
+    [
+        (lambda _: None, 16),  # none may be with others
+        (lambda _: Piece(64, 1e-3), 16),  # each has work for all
+        (lambda _: Piece(1, 1e-7), 64),  # nothing to speak of
+    ],
+)
+def test_where_it_does_not_pay_all_stays_as_it_is(piece, threads):
+    assert launched(branches, piece, threads)[1] is None
+
+
+def test_equal_kernels_keep_their_order():
+    """The plan's operators are told from each other by it."""
+
+    def body(net, x):
+        y = net.emit(relax.op.nn.max_pool2d(exp(net, x), (3, 3), padding=(1, 1)))
+        return concat(net, y, net.emit(relax.op.nn.max_pool2d(x, (3, 3), padding=(1, 1))))
+
+    before, after = launched(body, lambda name: Piece(1, 1e-4 + zlib.crc32(name.encode()) * 1e-15))
+    kernels = [name for name, _ in program_of(before, {}).calls]
+    pool = next(name for name in kernels if kernels.count(name) == 2)
+    order = []
+    for placed in (before, after or before):
+        program = program_of(placed, {})
+        inputs = [tensors[0] for name, tensors in program.calls if name == pool]
+        order.append([number == 0 for number in inputs])
+    assert order[0] == order[1] == [False, True]

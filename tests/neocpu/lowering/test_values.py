@@ -1,0 +1,120 @@
+"""What artifacts say of the model's tensors: which are left, and where."""
+
+import math
+
+import numpy as np
+import pytest
+import relax_modules
+from networks import HOST
+from tvm import relax
+
+from neocpu.building.parallel_codegen import OneAtATime
+from neocpu.building.pipeline import Dump, begin_build, lower
+from neocpu.graph.reordering.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
+from neocpu.ir.model_names import RENAMED, channel_orders
+from neocpu.ir.uses import bindings
+from neocpu.lowering.values.held_values import HeldPlace, HeldValue, of_the_model
+from neocpu.planning.quantised.grids import Grid
+from neocpu.runtime.header_parts import Placement
+from neocpu.runtime.model_values import ModelValue, values_of
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
+
+R = relax.op
+RNG = np.random.default_rng(0)
+
+
+def emitted(bb, value, name):
+    return bb.emit(value, name_hint=name)
+
+
+def two_products(bb, x):
+    """Elementwise operators before and after products, which end what is fused."""
+    first = emitted(bb, R.nn.relu(x), "within")
+    first = emitted(bb, R.exp(first), "before")
+    first = emitted(bb, R.matmul(first, relax_modules.const(RNG, 8, 8)), "product")
+    first = emitted(bb, R.add(first, relax_modules.const(RNG, 8)), "sum")
+    first = emitted(bb, R.reshape(emitted(bb, R.tanh(first), "after"), (4, 8)), "view")
+    return bb.emit(R.sum(first, [1]))
+
+
+NAMES = ("within", "before", "product", "sum", "after", "view", "nowhere")
+
+
+def test_what_fusion_leaves_keeps_its_name():
+    mod = lower(relax_modules.module(two_products, (2, 2, 8)), HOST, Dump(), NAMES)
+    names = [str(binding.var.name) for binding in bindings(mod["main"])]
+    assert [name for name in names if name in NAMES] == ["before", "after", "view"]
+
+
+def test_it_has_a_place():
+    mod = lower(relax_modules.module(two_products, (2, 2, 8)), HOST, Dump(), NAMES)
+    with OneAtATime() as generations:
+        building = begin_build(mod, HOST, Dump(), generations, names=NAMES)
+        with building.kernels:
+            places = building.planned.places
+    assert places["view"] == places["after"]
+    assert (places["before"].calls, places["after"].calls) == (1, 2)
+    assert {place.placement.shape for place in places.values()} == {(2, 2, 8)}
+
+
+def test_reordered_channels_are_told():
+    def body(bb, x):
+        names = iter(("a", "a_relu"))
+        for _ in range(2):
+            x = emitted(bb, R.nn.conv2d(x, relax_modules.const(RNG, 4, 4, 1, 1)), next(names, "y"))
+            x = emitted(bb, R.reshape(x, (1, 2, 2, 3, 3)), "split")
+            x = emitted(bb, R.permute_dims(x, [0, 2, 1, 3, 4]), "turned")
+            x = emitted(bb, R.reshape(x, (1, 4, 3, 3)), "joined")
+        return emitted(bb, R.nn.conv2d(x, relax_modules.const(RNG, 5, 4, 1, 1)), "y")
+
+    main = ABSORB_CHANNEL_SHUFFLES(relax_modules.module(body, (1, 4, 3, 3)))["main"]
+    values = [HeldValue(name, name, (1, 4, 3, 3)) for name in ("a", "joined", "lv3", "gv")]
+    orders = channel_orders(main)
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders.values())
+    found = {value.name: value.order for value in of_the_model([*values, None], main)}
+    assert found == {"a": (), "joined": orders["joined"]}
+    assert found["joined"] != (0, 1, 2, 3)
+    main = main.with_attr(RENAMED, {"a": "a.b"})
+    assert [value.name for value in of_the_model(values, main)] == ["a.b", "joined"]
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (HeldValue("a", "b", (2, 37, 5, 3), Format(DataLayout(16), "float32")), (2, 3, 5, 3, 16)),
+        (HeldValue("a", "b", (2, 37, 5, 3), Format(DataLayout(1), "float32")), (2, 37, 5, 3)),
+        (
+            HeldValue("a", "b", (1, 5, 1, 1), Format(DataLayout(4), "uint8"), Grid(0.5, 7), 25.0),
+            (1, 2, 1, 1, 4),
+        ),
+        (HeldValue("rows", "b", (3, 4)), (12,)),
+        (HeldValue("turned", "b", (1, 3, 2, 1), order=(2, 0, 1)), (1, 3, 2, 1)),
+    ],
+)
+def test_values_are_told_in_json(value, stored):
+    dtype = "float32" if value.form is None else value.form.dtype
+    told = value.at(HeldPlace(3, Placement(128, dtype, stored)))
+    assert told is not None
+    assert math.prod(told.stored_shape) == math.prod(stored)
+    assert ModelValue.from_json(told.to_json()) == told
+    assert values_of({"values": [told.to_json()]}, 3, told.end) == (told,)
+    assert value.at(HeldPlace(3, Placement(128, dtype, (*stored, 2)))) is None
+    for calls, arena in ((2, told.end), (3, told.end - 1)):
+        with pytest.raises(ValueError, match="beyond the arena"):
+            values_of({"values": [told.to_json()]}, calls, arena)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(None, 3, [], ["a", 1, 0], ["a", -1, 0, "float32", [1]], ["a", 1, 0.5, "float32", [1]]),
+        *(["a", 1, 0, "complex64", [1]], ["a", 1, 0, "float32", [1], {"block": 8}]),
+        *(["a", 1, 0, "float32", ["1"]], ["a", 1, 0, "float32", [1], {"zero": "x"}]),
+        *(["a", 1, 0, "float32", [1, 2], {"order": order}] for order in ([0, 0], [0], 5)),
+        ["a", 1, 0, "float32", [2], {"order": [0, 1]}],
+    ],
+)
+def test_what_is_no_value_is_refused(wrong):
+    with pytest.raises((TypeError, ValueError, KeyError, AttributeError)):
+        values_of({"values": [wrong]}, 9, 1 << 20)

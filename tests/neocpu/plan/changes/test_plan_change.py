@@ -1,0 +1,176 @@
+"""Two plans: which operator is which, what changed, and that all that was bought adds up."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from neocpu.foundation.errors import UsageError
+from neocpu.plan.changes.matching import bare, pair_up
+from neocpu.plan.changes.plan_change import Side, changed, compare_plans
+from neocpu.plan.changes.steps import Step, steps_of
+from neocpu.plan.result_pages.plan_change_page import plan_change_sections
+
+DIRECT = {"template": "conv2d_direct", "ic_bn": 16, "oc_bn": 16, "unroll_ker": True}
+WINOGRAD = {"template": "conv2d_winograd", "ic_bn": 16, "tile": 4}
+
+
+def conv(name: str, us: float, *values: str, **more: Any) -> Step:
+    workload = more.pop("workload", "1x64x56x56 -> 64, 3x3 +bias_add +relu")
+    settings = {"scheme": DIRECT, "layouts": ("NCHW16c", "NCHW16c"), "precision": "fp32", **more}
+    shapes = tuple((value, (64, 56, 56)) for value in values)
+    return Step(name, "conv2d", workload, predicted_us=us, values=shapes, **settings)
+
+
+def move(us: float, times: int = 1, to: str = "NCHW32c") -> Step:
+    layouts = ("NCHW16c", to)
+    return Step(" → ".join(layouts), "transform", "1x64", None, layouts, "", us, times=times)
+
+
+def side(*steps: Step, label: str = "a.so") -> Side:
+    plan = {"weights": {"packed_bytes": 8}}
+    header: Any = SimpleNamespace(
+        name="net", target="llvm", threads=2, plan=plan, calls=(), arena_bytes=4
+    )
+    return Side(label, header, steps)
+
+
+def names(before: list[Step], after: list[Step]) -> list[tuple[str | None, str | None, str]]:
+    pairs = pair_up(before, after)
+    return [(p.before and p.before.name, p.after and p.after.name, p.by) for p in pairs]
+
+
+def test_tensors_come_first_then_what_is_computed_in_turn() -> None:
+    # Numbers of operators shift where one more is there; a tensor tells which is which.
+    before = [conv("conv_0", 1, "x"), conv("conv_1", 1, "y"), conv("conv_2", 1), conv("conv_3", 1)]
+    after = [conv("conv_0", 1, "y"), conv("conv_1", 1, "x"), conv("conv_2", 1), conv("conv_3", 1)]
+    assert names(before, after) == [
+        *(("conv_1", "conv_0", "tensor"), ("conv_0", "conv_1", "tensor")),
+        *(("conv_2", "conv_2", "workload"), ("conv_3", "conv_3", "workload")),
+    ]
+
+
+def test_a_tensor_of_that_name_and_another_shape_is_another() -> None:
+    other = replace(conv("b", 1), workload="1x8 -> 9", values=(("x", (9,)),))
+    assert names([conv("a", 1, "x")], [other]) == [("a", None, ""), (None, "b", "")]
+
+
+def test_the_same_operator_with_other_things_fused() -> None:
+    fused = conv("b", 1, workload="relu+ 1x64x56x56 -> 64, 3x3 +bias_add +add, int8")
+    assert names([conv("a", 1)], [fused]) == [("a", "b", "operator")]
+
+
+def test_what_is_gone_stays_where_it_was() -> None:
+    before = [conv("a", 1, "x"), conv("b", 1, workload="gone"), conv("c", 1, "z")]
+    after = [conv("a", 1, "x"), conv("d", 1, workload="new"), conv("c", 1, "z")]
+    assert [pair[:2] for pair in names(before, after)] == [
+        *(("a", "a"), ("b", None), (None, "d"), ("c", "c"))
+    ]
+
+
+def test_a_transform_that_holds_an_operators_tensor_is_no_counterpart() -> None:
+    held = replace(move(1), values=(("x", (64, 56, 56)),))
+    assert names([conv("a", 1, "x")], [held]) == [("a", None, ""), (None, held.name, "")]
+
+
+@pytest.mark.parametrize(
+    ("workload", "computed"),
+    [
+        ("1x64x56x56 -> 64, 3x3 /2 +bias_add +relu", "1x64x56x56 -> 64, 3x3 /2"),
+        ("mul+add+ 1x8x7x7 -> 4, 1x1 g2, u8 x s8", "1x8x7x7 -> 4, 1x1 g2"),
+        ("1x2048 -> 1000 +bias_add", "1x2048 -> 1000"),
+        ("", ""),
+    ],
+)
+def test_without_what_is_fused(workload: str, computed: str) -> None:
+    assert bare(workload) == computed
+
+
+def test_why_and_what_it_bought() -> None:
+    before = side(
+        conv("same", 10, "s"),
+        conv("scheme", 10, "a"),
+        conv("algorithm", 20, "b"),
+        conv("layout", 5, "c"),
+        conv("integers", 30, "d"),
+        conv("fused", 5, "e"),
+        conv("known", 5, "f", source="estimated"),
+        Step("fused_add", "other", "", None, (), "", 3.0),
+        move(4, times=3),
+        Step("runtime", "runtime", "", None, (), "", 2.0),
+    )
+    after = side(
+        conv("same", 10, "s"),
+        conv("scheme", 8, "a", scheme={**DIRECT, "oc_bn": 32, "unroll_ker": False}),
+        conv("algorithm", 12, "b", scheme=WINOGRAD),
+        conv("layout", 6, "c", layouts=("NCHW16c", "NCHW32c")),
+        conv("integers", 10, "d", precision="int8", scheme=WINOGRAD),
+        conv("fused", 6, "e", workload="1x64x56x56 -> 64, 3x3 +bias_add +add +relu"),
+        conv("known", 4, "f", source="measured"),
+        move(1, times=1),
+        Step("runtime", "runtime", "", None, (), "", 2.0),
+        label="b.so",
+    )
+    found = compare_plans(before, after)
+    told = {change.step.name: (change.reason, change.words) for change in found.changes}
+    assert told == {
+        "same": ("same", ()),
+        "scheme": ("scheme", ("oc_bn 16 → 32", "unroll_ker yes → no")),
+        "algorithm": ("algorithm", ("direct → winograd",)),
+        "layout": ("layout", ("writes NCHW16c → NCHW32c",)),
+        "integers": ("precision", ("fp32 → int8", "direct → winograd")),
+        "fused": ("fusion", ("fused: add",)),
+        "known": ("cost", ("as before; measured, was estimated",)),
+        "fused_add": ("gone", ("gone",)),
+        "NCHW16c → NCHW32c": ("transforms", ("3 → 1 times",)),
+        "runtime": ("same", ()),
+    }
+    assert found.bought_us == pytest.approx(94 - 59)
+    assert sum(change.bought_us for change in found.changes) == pytest.approx(found.bought_us)
+    assert sum(us for _, us in found.by_reason.values()) == pytest.approx(found.bought_us)
+    assert [change.step.name for change in changed(found)][:2] == ["integers", "algorithm"]
+    document = found.to_json()
+    assert document["before"]["predicted_us"] == 94
+    assert document["before"]["convolutions_in"] == {"fp32": 7}
+    assert document["after"]["convolutions_in"] == {"fp32": 6, "int8": 1}
+    assert document["after"]["transforms"] == 1
+    assert document["steps"][1]["before"]["scheme"] == DIRECT
+
+
+def test_measured_times_count_where_there_are_any() -> None:
+    before, after = side(conv("a", 10, "x", measured_us=7.0)), side(conv("a", 10, "x"))
+    assert compare_plans(before, after).bought_us == -3
+
+
+def test_convolutions_that_change_places_compute_in_as_many_numbers() -> None:
+    steps = [conv("a", 1, "x"), conv("b", 1, "y"), conv("c", 1, "z", precision="int8")]
+    before, after = side(*steps), side(*reversed(steps), label="b.so")
+    texts = [str(part) for part in plan_change_sections(compare_plans(before, after), ())[0].parts]
+    assert "convolutions after" not in "".join(texts)
+    assert list(after.convolutions_in.items()) == [("fp32", 2), ("int8", 1)]
+
+
+def test_different_models() -> None:
+    other = [conv(f"c{i}", 1, f"v{i}", workload=f"1x{i} -> 3") for i in range(4)]
+    mine = [conv("a", 1, "x"), *(conv(f"b{i}", 1, workload=f"2x{i} -> 3") for i in range(4))]
+    with pytest.raises(UsageError, match="of 4 operators they have 0 in common"):
+        compare_plans(side(*mine), side(*other, label="b.so"))
+    with pytest.raises(UsageError, match="of 0 operators"):
+        compare_plans(side(*mine), side())
+    # Of models that no operator of a plan is in, nothing can be said.
+    assert compare_plans(side(), side()).bought_us == 0
+
+
+def test_steps_of_an_artifact_add_up(small: Any) -> None:
+    header = small.header
+    steps = steps_of(header)
+    assert sum(step.us for step in steps) == pytest.approx(header.plan["predicted_us"])
+    assert {name for step in steps for name, _ in step.values} >= {"r1", "y"}
+    assert steps[-1].kind == "runtime"
+    # A plan of an older version has no kernels.
+    older = {key: value for key, value in header.plan.items() if key != "kernels"}
+    steps = steps_of(replace(header, plan=older))
+    assert sum(step.us for step in steps) == pytest.approx(
+        sum(op["cost_us"] for op in older["ops"]) + sum(t["cost_us"] for t in older["transforms"])
+    )

@@ -1,0 +1,134 @@
+"""Headers that lie: the C program refuses what Python refuses, and runs what it runs."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from forgery import forge_header
+from header_mutants import MALFORMED, RIGHT, edited, mutant
+
+import neocpu
+from neocpu.building.link import write_artifact
+from neocpu.foundation.errors import ArtifactError, TargetError
+from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
+from neocpu.runtime.artifact import read_header
+from tests.neocpu.conftest import _build, _header
+
+MUTANTS = 120
+PROGRAM = ("activations", "arena_bytes", "calls", "repeats", "slices", "returns")
+"""Fields of which a lie may go unnoticed, so long as all calls keep to their tensors."""
+
+
+@pytest.mark.parametrize("name", ["small", "counted", "looped"])
+def test_a_header_that_lies(run, name, request, tmp_path):
+    path = request.getfixturevalue(name)
+    path = getattr(path, "path", path)
+    header = read_header(path)
+    arrays = random_inputs(header.inputs, seed=1)
+    if "count" in arrays:
+        arrays["count"] = np.array([3], np.int64)
+    files = [tmp_path / f"x{i}.npy" for i in range(len(arrays))]
+    for file, array in zip(files, arrays.values(), strict=True):
+        np.save(file, array)
+    wanted = [word for i in range(len(header.outputs)) for word in ("-o", tmp_path / f"y{i}.npy")]
+    with neocpu.load(path, 1) as module:
+        expected = [array.tobytes() for array in module.run(arrays).values()]
+    right, refused = header.to_json(), 0
+    for seed in range(MUTANTS):
+        fields = mutant(right, 1000 + seed)
+        forged = forge_header(path, tmp_path / "forged.so", json.dumps(fields).encode())
+        done = run(forged, *files, *wanted, "--threads", 1)
+        assert done.returncode in (0, 2, 5, 8), (seed, done.stderr)
+        refused += done.returncode == 8
+        if done.returncode:
+            (line,) = done.stderr.splitlines()
+            assert line.startswith("neocpu_run: error: ")
+        elif all(fields.get(name) == right.get(name) for name in PROGRAM):
+            found = [np.load(file).tobytes() for file in wanted[1::2]]
+            assert found == expected, seed
+        same = all(fields.get(name) == right.get(name) for name in ("inputs", *PROGRAM))
+        if same and is_loaded(forged):
+            assert done.returncode == 0, (seed, done.stderr)
+    assert refused > MUTANTS // 2
+
+
+def is_loaded(path):
+    try:
+        neocpu.load(path, 1).close()
+    except (ArtifactError, TargetError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_one_refuses_the_other_refuses(run, linear, tmp_path, name):
+    text = edited(linear.header.encode(), MALFORMED[name])
+    path = forge_header(linear.path, tmp_path / "a.so", text)
+    with pytest.raises(ArtifactError, match="has a malformed header"):
+        read_header(path)
+    done = run(path, "--threads", 1)
+    assert done.returncode == 8
+    assert "has a malformed header" in done.stderr
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_one_reads_the_other_reads(run, linear, tmp_path, name):
+    text = edited(linear.header.encode(), RIGHT[name])
+    path = forge_header(linear.path, tmp_path / "a.so", text)
+    assert replace(read_header(path), plan={}) == replace(linear.header, plan={})
+    done = run(path, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("linear\n")
+
+
+def changed(fields, *place, value):
+    for step in place[:-1]:
+        fields = fields[step]
+    fields[place[-1]] = value
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        (("activations", 0, 2, -1), 1, "has a tensor of another size or type"),
+        (("activations", 0, 1), "int32", "has a tensor of another size or type"),
+        (("calls", 0, 0), "nothing", "which the code has not"),
+        (("calls", 0, -1), 0, "has a tensor of another size or type"),
+        (("calls", 0, slice(1, 2)), [], "which takes others"),
+        (("activations", 1, 0), 0, "writes what it reads"),
+        (("calls", 0, 1), 10**6, "malformed header (calls)"),
+        (("calls", 0, 1), -1, "malformed header (calls)"),
+        (("calls", 0), [], "malformed header (calls)"),
+        (("returns", 0), 1, "malformed header (returns)"),
+        (("returns",), [], "malformed header (returns)"),
+        (("returns", 0), 10**6, "malformed header (returns)"),
+    ],
+)
+def test_calls_that_do_not_keep_to_their_tensors(run, small, tmp_path, place, value, reason):
+    fields = small.header.to_json()
+    changed(fields, *place, value=value)
+    done = run(forge_header(small.path, tmp_path / "a.so", fields))
+    assert (done.returncode, reason in done.stderr) == (8, True), done.stderr
+
+
+def test_weights_may_not_overlap(run, linear, tmp_path):
+    fields = linear.header.to_json()
+    fields["weights"].insert(1, fields["weights"][0])
+    done = run(forge_header(linear.path, tmp_path / "a.so", fields))
+    assert (done.returncode, "malformed header (weights)" in done.stderr) == (8, True), done.stderr
+
+
+def test_a_kernel_may_not_write_inputs_or_weights(run, tmp_path):
+    from tvm import relax
+
+    built = _build([("x", (8,)), ("w", (8,))], lambda bb, x, w: bb.emit(relax.op.add(x, w)))
+    program = replace(built.planned.program, calls=(("add", (0, 1, 1)),))
+    built = replace(built, planned=replace(built.planned, program=program))
+    spec = TensorSpec("x", "float32", (8,))
+    header = _header("again", [spec], [spec])
+    path = tmp_path / "a.so"
+    write_artifact(built, [np.zeros(8, np.float32)], header, path)
+    done = run(path)
+    assert done.returncode == 8
+    assert "call 0, of 'add', writes an input or a weight" in done.stderr

@@ -1,0 +1,42 @@
+"""Texts of headers that anybody may have written: what is read of them speaks of what is there."""
+
+import json
+import struct
+import subprocess
+from dataclasses import replace
+
+from forgery import check_places
+from header_mutants import mutant_text
+
+from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.runtime.header import ArtifactHeader
+from neocpu.runtime.header_parts import Placement
+
+CASES = 6000
+
+
+def test_what_is_read_is_there(sanitized, linear):
+    header = replace(
+        linear.header,
+        outputs=tuple(TensorSpec(name, "float32", (4, 2), name != "c") for name in "abc"),
+        row_counts=(3, 4, None),
+        activations=(
+            *(Placement(64, "int8", (5, 2)), Placement(0, "int64", (4,))),
+            *(Placement(64, "int64", (1,)), Placement(0, "bool", ())),
+        ),
+        arena_bytes=74,
+        calls=(("one", (0, 1, 3)), ("two", ())),
+        returns=(4, 4, 4, 5, 5),
+        plan={"ops": [{"µs": [1.5, -2, None]}], "deep": [[[{"a": {}}]]]},
+    )
+    size = header.weights[-1].end + -header.weights[-1].end % 128
+    right = header.to_json()
+    texts = [header.encode(), *(mutant_text(right, seed) for seed in range(CASES))]
+    command = [sanitized.folder / sanitized.compile("headers.c"), str(size)]
+    stream = b"".join(struct.pack("=I", len(text)) + text for text in texts)
+    done = subprocess.run(command, input=stream, capture_output=True, check=True)
+    for text, read in zip(texts, done.stdout.decode(), strict=True):
+        if read == "y":
+            check_places(ArtifactHeader.from_json(json.loads(text)), size)
+    assert done.stdout.startswith(b"y")
+    assert CASES // 10 < done.stdout.count(b"y") < CASES // 2

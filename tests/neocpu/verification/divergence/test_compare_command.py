@@ -1,0 +1,458 @@
+"""``neocpu compare``."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from page_sections import parts_in
+from planted_network import Planter, network
+
+from neocpu.cli.main import main
+from neocpu.plan.text.divergence_text import show_divergence
+from neocpu.runtime.header_parts import Placement
+from neocpu.runtime.model_values import ModelValue
+from neocpu.runtime.module import load
+from neocpu.verification.divergence import compare, reference_tensors
+from neocpu.verification.divergence.compare import ComparisonInputs, compare_with_model
+from neocpu.verification.divergence.operators import Operators
+from neocpu.verification.divergence.report import ComparedTensor, Divergence
+from neocpu.verification.divergence.tensor_errors import norm_error, where_of
+from neocpu.verification.divergence.watched_model import WatchedModel
+from neocpu.verification.reference import onnxruntime_oracle, oracles
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, an artifact of it, one that is wrong and one of another model."""
+    folder = tmp_path_factory.mktemp("compared")
+    onnx.save(network(), folder / "net.onnx")
+    for name in ("net", "other"):
+        path = str(folder / f"{name}.onnx")
+        if name == "other":
+            shape = ["batch", 3, 20, 20]
+            values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xz"]
+            graph = helper.make_graph(
+                [helper.make_node("Exp", ["x"], ["z"])], "other", values[:1], values[1:]
+            )
+            opset = [helper.make_opsetid("", 18)]
+            onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+        options = ["--threads", "1", "--quiet", "-o", str(folder / f"{name}.so")]
+        options += ["--shape", "x:{1,2},3,20,20"] if name == "other" else []
+        assert main(["compile", path, *options]) == 0
+    planter = Planter(folder / "net.so")
+    planter.weights("point")[0][..., 5] *= 1.5
+    planter.write(folder / "wrong.so")
+    return folder
+
+
+def compared(
+    capfd: pytest.CaptureFixture[str], folder: Path, *arguments: object
+) -> tuple[int, str, str]:
+    capfd.readouterr()
+    paths = (folder / one if (folder / str(one)).exists() else one for one in arguments)
+    code = main(["compare", *map(str, paths)])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_text(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = compared(capfd, folder, "net.onnx", "net.so")
+    assert (code, err) == (0, "")
+    assert "first wrong  none breaks its own bound" in out
+    code, out, err = compared(capfd, folder, "net.onnx", "wrong.so")
+    assert code == 6
+    assert err.startswith("neocpu: error: operator conv2d_2 makes 'point' (Conv 'n_point') wrong")
+    assert len(err.splitlines()) == 1
+    assert "Where 'point' (1x48x20x20) errs" in out
+    assert "3 to 5 100% of 48" in out
+
+
+def test_json_says_what_the_text_and_the_page_say(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = folder / "errors.html"
+    options = ("--json", "--seed", 3, "--html")
+    code, out, err = compared(capfd, folder, "net.onnx", "wrong.so", *options, page)
+    document = json.loads(out)
+    inputs = ComparisonInputs(seed=3)
+    report = compare_with_model(folder / "net.onnx", folder / "wrong.so", inputs, threads=None)
+    assert code == 6
+    assert report.to_json() == document
+    assert document["first"]["name"] == "point"
+    assert document["broken"] == 1
+    assert sum(each["operators"] for each in document["histogram"]) == len(document["tensors"])
+    assert sum(each["count"] for each in document["first"]["where"]["elements"]) == 48 * 400
+    note, error = err.splitlines()
+    assert f"wrote {page}" in note
+    (table,) = parts_in(page, "table")
+    assert [[row[2], *row[5:8]] for row in table["rows"]] == [
+        [one["name"], one["error"], one["own_error"], one["bound"]] for one in document["tensors"]
+    ]
+    (chart,) = parts_in(page, "chart")
+    assert chart["lines"][1]["values"] == [one["own_error"] for one in document["tensors"]]
+    bars = parts_in(page, "bars")
+    counts = [each["operators"] for each in document["histogram"]]
+    assert [count for _, count in bars[0]["bars"]] == counts
+    assert ("operator conv2d_2 makes" in error, bars[1]["bars"][1][0]) == (True, "3 to 5")
+    _, _, err = compared(capfd, folder, "net.onnx", "net.so", "--html", folder / "net.so")
+    assert "written over" in err
+
+
+def test_inputs_of_a_file(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    np.savez(folder / "zeros.npz", x=np.zeros((1, 3, 20, 20), np.float32))
+    np.savez(folder / "small.npz", x=np.zeros((1, 3, 2, 2), np.float32))
+    code, out, _ = compared(capfd, folder, "net.onnx", "net.so", "--inputs", "zeros.npz")
+    assert code == 0
+    assert "inputs       given" in out
+    code, _, err = compared(capfd, folder, "net.onnx", "net.so", "--inputs", "small.npz")
+    assert code == 2
+    assert "expected float32[1,3,20,20]" in err
+
+
+def test_two_artifacts(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = compared(capfd, folder, "net.so", "wrong.so")
+    assert code == 6
+    assert f"truth        {folder / 'net.so'}" in out
+    code, out, _ = compared(capfd, folder, "wrong.so", "wrong.so", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["model_tensors"] == len(document["tensors"])
+
+
+def test_a_plan_of_several(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for options, batch in (((), 1), (("--shape", "x:2,3,20,20"), 2)):
+        code, out, _ = compared(capfd, folder, "other.onnx", "other.so", "--json", *options)
+        assert code == 0
+        assert json.loads(out)["tensors"][-1]["shape"] == [batch, 3, 20, 20]
+    code, _, err = compared(capfd, folder, "other.onnx", "other.so", "--shape", "x:3,3,20,20")
+    assert code == 2
+    assert "is compiled for" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("other.onnx", "net.so"), 2, "is not compiled from this model"),
+        (("net.onnx", "other.so"), 2, "is not compiled from this model"),
+        (("resnet18", "net.so"), 2, "is not compiled from this model"),
+        (("other.so", "net.so"), 2, "are not compiled from one model"),
+        (("net.onnx", "nothing.so"), 8, "nothing.so"),
+        (("nothing.onnx", "net.so"), 3, "nothing.onnx"),
+        (("net.onnx", "damaged.so"), 8, "damaged"),
+        (("net.onnx", "net.onnx"), 8, "compile the model first with `neocpu compile`"),
+        (("net.so", "net.onnx"), 2, "the model comes first: neocpu compare "),
+        (("net.onnx", "untold.so"), 8, "does not say where the model's tensors are"),
+    ],
+)
+def test_what_does_not_fit(
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, str],
+    code: int,
+    said: str,
+) -> None:
+    shutil.copy(folder / "net.so", folder / "damaged.so")
+    with open(folder / "damaged.so", "r+b") as file:
+        file.seek(-3000, 2)
+        file.write(b"?")
+    planter = Planter(folder / "net.so")
+    planter.tell({"values": [["stem", 1, 1 << 60, "float32", [1]]]})
+    planter.write(folder / "untold.so")
+    found, out, err = compared(capfd, folder, *arguments)
+    assert (found, out) == (code, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_model_of_other_weights_has_to_be_forced(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trained, faster = network(), network()
+    (weights,) = (each for each in trained.graph.initializer if each.name == "w_stem")
+    longer = 1.5 * onnx.numpy_helper.to_array(weights)
+    weights.CopyFrom(onnx.numpy_helper.from_array(longer, "w_stem"))
+    (node,) = (each for each in faster.graph.node if each.output[0] == "block")
+    node.op_type = "HardSwish"
+    (folder / "again").mkdir()
+    onnx.save(trained, folder / "again" / "net.onnx")
+    onnx.save(faster, folder / "faster.onnx")
+    again = str(folder / "again" / "net.so")
+    options = ["--threads", "1", "--no-verify", "--quiet", "-o", again]
+    assert main(["compile", str(folder / "again" / "net.onnx"), *options]) == 0
+    for other, what in (
+        (folder / "again" / "net.onnx", "other weights"),
+        (folder / "again" / "net.so", "other weights"),
+        (folder / "faster.onnx", "other operators"),
+    ):
+        code, out, err = compared(capfd, folder, other, "net.so")
+        assert (code, out) == (2, "")
+        assert err == (
+            f"neocpu: error: {folder / 'net.so'} (net) is not compiled from the model of {other}, "
+            f"which has {what}: name the one that it was compiled from, or compare them all the "
+            "same with --force\n"
+        )
+        code, out, _ = compared(capfd, folder, other, "net.so", "--force")
+        assert code == 6
+        assert "first wrong" in out
+
+
+def test_an_artifact_that_does_not_name_its_model_is_compared(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    planter = Planter(folder / "net.so")
+    planter.tell({"models": 3})
+    planter.write(folder / "nameless.so")
+    for other in ("net.onnx", "net.so"):
+        assert compared(capfd, folder, other, "nameless.so")[0] == 0
+
+
+def test_a_model_without_kernels(tmp_path: Path) -> None:
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [2, 3]), ("y", [3, 2]))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+        "view",
+        values[:1],
+        values[1:],
+        [onnx.numpy_helper.from_array(np.array([3, 2]), "shape")],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "v.onnx")
+    options = ["--quiet", "-o", str(tmp_path / "v.so")]
+    assert main(["compile", str(tmp_path / "v.onnx"), *options]) == 0
+    report = compare_with_model(tmp_path / "v.onnx", tmp_path / "v.so", ComparisonInputs())
+    assert [(each.name, each.own_error) for each in report.tensors] == [("y", 0.0)]
+
+
+def test_a_network_without_calls(tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    copy = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([copy], "copy", values[:1], values[1:])
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "copy.onnx")
+    path = tmp_path / "copy.so"
+    assert main(["compile", str(tmp_path / "copy.onnx"), "-o", str(path), "--quiet"]) == 0
+    report = compare_with_model(tmp_path / "copy.onnx", path, ComparisonInputs())
+    assert [(tensor.name, tensor.operator, tensor.error) for tensor in report.tensors] == [
+        ("y", "copy", 0.0)
+    ]
+
+
+def test_a_watched_run_computes_the_same(folder: Path) -> None:
+    with WatchedModel(folder / "net.so", 1) as watched, load(folder / "net.so", 1) as module:
+        inputs = ComparisonInputs().of(watched)
+        run, right = watched.run(inputs), module.run(inputs)
+        assert np.array_equal(run.outputs["y"], right["y"])
+        assert list(run.tensors) == [value.name for value in watched.values]
+        zeros = {"mean": np.zeros((1, 1, 41), np.float32)}
+        given = watched.run(inputs, zeros)
+        assert np.array_equal(given.tensors["mean"], run.tensors["mean"])
+        assert np.array_equal(watched.run(inputs).outputs["y"], right["y"])
+        bias = next(t for t in network().graph.initializer if t.name == "b_y")
+        assert np.allclose(given.outputs["y"], onnx.numpy_helper.to_array(bias), atol=1e-6)
+
+
+def test_rows_that_count_by_mistake() -> None:
+    right, fewer = np.ones((3, 2), np.float32), np.ones((2, 2), np.float32)
+    header = SimpleNamespace(
+        plan={}, calls=(), inputs=(), weights=(), activations=(), returns=(), outputs=()
+    )
+    instead: list[tuple[int, ...]] = []
+    value = ModelValue("rows", 0, 0, "float32", (3, 2))
+    watched = SimpleNamespace(header=header, values=[value], path="wrong.so", instead=instead)
+    runs = [{"rows": fewer}] * 3
+    truth = compare._Truth("net.onnx", "reference", {"rows": right}, 1)
+    (found,) = compare._compared(watched, truth, [value], runs, None)
+    assert not found.kept
+    assert (found.own_error, found.where) == (np.inf, None)
+
+
+def test_errors() -> None:
+    right = np.random.default_rng(0).standard_normal((2, 20, 3)).astype(np.float32)
+    wrong = right.copy()
+    wrong[:, 7] += 1
+    assert norm_error(right, right) == 0
+    assert norm_error(wrong, right) == pytest.approx(np.sqrt(6) / np.linalg.norm(right), 1e-6)
+    where = where_of(wrong, right)
+    assert [part.share for part in where.axes[0]] == pytest.approx([0.5, 0.5])
+    assert [(p.first, p.end) for p in where.axes[1] if p.share > 0.1] == [(6, 8)]
+    assert sum(count for _, count in where.elements) == right.size
+    for odd in (np.nan, np.inf):
+        wrong[0, 0, 0] = odd
+        assert norm_error(wrong, right) == np.inf
+        assert norm_error(wrong, wrong) == 0
+        assert sum(part.share for part in where_of(wrong, right).axes[2]) == pytest.approx(1)
+    counts = np.arange(10)
+    assert norm_error(counts, np.where(counts < 3, 0, counts)) == pytest.approx(0.2)
+    assert norm_error(np.float32([1e-42, 0]), np.float32([0, 0])) == 0
+    assert norm_error(np.float32([1e30, 0]), np.float32([1e30, 0])) == 0
+
+
+def test_what_numpy_cannot_run(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: object, **how: object) -> None:
+        raise NotImplementedError("no such operator")
+
+    monkeypatch.setattr(oracles, "run_reference", refused)
+    code, out, _ = compared(capfd, folder, "net.onnx", "net.so")
+    assert code == 0
+    assert "truth        ONNX Runtime 1." in out
+    assert "(numpy: no such operator)" in out
+    assert compared(capfd, folder, "net.onnx", "wrong.so")[0] == 6
+    monkeypatch.setattr(onnxruntime_oracle, "run_onnxruntime", refused)
+    code, _, err = compared(capfd, folder, "net.onnx", "net.so")
+    assert code == 6
+    assert "compare its artifact with another one" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_what_takes_long_is_told(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference_tensors, "predicted_seconds", lambda *_: 75.0)
+    _, _, err = compared(capfd, folder, "net.onnx", "net.so")
+    assert re.fullmatch(r"neocpu: compare \d+ tensors in numpy in float64, about 75.*\n", err)
+
+
+def test_pictures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = folder / "pictures.so"
+    how = ["--input", "x=u8:nhwc:bgr:31x37", "--resize", "20x20:crop", "--mean", "0.4,0.5,0.6"]
+    how += ["--threads", "1", "--batch", "2", "--no-verify", "--quiet"]
+    assert main(["compile", str(folder / "net.onnx"), "-o", str(path), *how]) == 0
+    code, out, _ = compared(capfd, folder, "net.onnx", path, "--json")
+    assert code == 0
+    tensors = [one["name"] for one in json.loads(out)["tensors"]]
+    assert {"clipped", "stream", "y"} <= {*tensors}
+    planter = Planter(path)
+    planter.tell({"processing_options": {"input": "x=u8:nhwc:31x37", "resize": 5}})
+    planter.write(folder / "odd.so")
+    planter = Planter(path)
+    planter.tell({"processing_options": None})
+    planter.write(folder / "older.so")
+    for name in ("odd.so", "older.so"):
+        code, _, err = compared(capfd, folder, "net.onnx", name)
+        assert code == 8
+        assert "does not say how it prepares pictures" in err
+        assert len(err.splitlines()) == 1
+
+
+def test_of_many_tensors_those_are_listed_that_tell_something(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def tensor(number: int, error: float, own: float) -> ComparedTensor:
+        return ComparedTensor(f"t{number}", (2,), "op", "op", "fp32", (), error, own, 1e-5)
+
+    errors = [1e-7 * 1.1 ** (number // 40) for number in range(200)]
+    tensors = [tensor(*each, 2e-6) for each in enumerate(errors)]
+    tensors[50] = tensor(50, 1.1e-7, 2e-5)
+    found = Divergence("a.so", "m", "numpy", "random", tuple(tensors), 300)
+    for every, listed in ((False, [0, 50, 160, 199]), (True, [*range(200)])):
+        show_divergence(found, every=every)
+        out = capfd.readouterr().out
+        assert [int(number) for number in re.findall(r"(?m)^ *t(\d+) ", out)] == listed
+        assert ("and 196 tensors between them, whose errors grew less" in out) != every
+    wrong = tuple(tensor(number, 2e-5, 2e-5) for number in range(200))
+    show_divergence(replace(found, tensors=wrong), every=False)
+    assert "and 189 tensors between them, 189 of them wrong: -v" in capfd.readouterr().out
+
+
+def test_what_either_branch_makes_a_part_of_is_seen(tmp_path: Path) -> None:
+    rng, nodes = np.random.default_rng(0), []
+    weights = {name: rng.standard_normal((16, 16)).astype(np.float32) for name in "abcd"}
+    nodes.append(helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0))
+    nodes.append(helper.make_node("Greater", ["total", "zero"], ["positive"]))
+    for part in ("ab", "cd"):
+        branches = {}
+        for name, branch in zip(part, ("then", "else"), strict=True):
+            value = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [4, 16])
+            product = helper.make_node("MatMul", ["x", name], [f"{name}_y"])
+            branches[f"{branch}_branch"] = helper.make_graph([product], branch, [], [value])
+        nodes.append(
+            helper.make_node("If", ["positive"], [part], name=f"choose_{part}", **branches)
+        )
+    nodes.append(helper.make_node("Concat", ["ab", "cd"], ["both"], axis=0))
+    nodes.append(helper.make_node("Softmax", ["both"], ["y"]))
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 16])
+        for name, rows in (("x", 4), ("y", 8))
+    ]
+    opset = [helper.make_opsetid("", 18)]
+    for file in ("right", "wrong"):
+        arrays = {"zero": np.float32(0), **weights}
+        arrays |= {"d": 2 * weights["d"]} if file == "wrong" else {}
+        tensors = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()]
+        graph = helper.make_graph(nodes, "branches", values[:1], values[1:], tensors)
+        model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+        onnx.save(model, tmp_path / f"{file}.onnx")
+        options = ["--no-verify", "--quiet", "--threads", "1", "-o", str(tmp_path / f"{file}.so")]
+        assert main(["compile", str(tmp_path / f"{file}.onnx"), *options]) == 0
+    for sign, bad in ((1, []), (-1, ["both"])):
+        inputs = ComparisonInputs({"x": sign * np.ones((4, 16), np.float32)})
+        for file in ("right", "wrong"):
+            paths = tmp_path / "right.onnx", tmp_path / f"{file}.so"
+            found = compare_with_model(*paths, inputs, force=True)
+            wrong = [tensor for tensor in found.tensors if not tensor.kept]
+            assert [tensor.name for tensor in wrong] == (bad if file == "wrong" else [])
+            assert all(tensor.operator.startswith("dense") for tensor in wrong)
+            assert "both" in {tensor.name for tensor in found.tensors}
+
+
+def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
+    places = [Placement(offset, "float32", (4,)) for offset in (0, 16, 16, 0, 32, 16)]
+    calls = (("a", (0, 1)), ("b", (1, 2)), ("c", (3, 4)), ("d", (3, 5)), ("e", (4, 5, 6)))
+    header = SimpleNamespace(
+        plan={}, inputs=[0], weights=[], calls=calls, activations=(*places, places[0])
+    )
+    watched = SimpleNamespace(header=header, instead=[(call,) for call in range(5)])
+    operators = Operators(watched)
+    last = ModelValue("y", 5, 0, "float32", (4,))
+    # Tensor 3 is another name for what lies where 2 does.
+    assert operators.before(last, {4}) == ("c", "d", "b", "a")
+    assert operators.before(last, {4, 1}) == ("c", "d")
+    assert operators.before(last, {4, 2, 3}) == ()
+    wrong = ComparedTensor("y", (4,), "e", "e", "fp32", (), 1.0, 1.0, 0.1, None, ("c", "d"))
+    assert str(wrong).startswith("operator e, or c or d before it, makes 'y' wrong: ")
+    assert wrong.to_json()["before"] == ["c", "d"]
+    assert "e, or a or b or c or d or 3 others before" in str(replace(wrong, before=(*"abcdfgh",)))
+
+
+def test_what_a_kernel_of_two_results_makes_is_read_of_it() -> None:
+    places = tuple(Placement(offset, "float32", (4,)) for offset in (0, 16, 32, 48))
+    calls = (("a", (0, 1)), ("two", (1, 2, 3)), ("last", (2, 4)))
+    header = SimpleNamespace(plan={}, inputs=[0], weights=[], calls=calls, activations=places)
+    watched = SimpleNamespace(header=header, instead=[(call,) for call in range(3)])
+    last = ModelValue("y", 3, 0, "float32", (4,))
+    assert Operators(watched).before(last, {2}) == ("two", "a")
+
+
+def test_outputs_of_one_kernel_are_both_said_to_be_of_it(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("TopK", ["x", "three"], ["values", "places"]),
+        helper.make_node("Softmax", ["x"], ["y"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, kind, [2, columns])
+        for name, kind, columns in (
+            *(("x", TensorProto.FLOAT, 16), ("values", TensorProto.FLOAT, 3)),
+            *(("places", TensorProto.INT64, 3), ("y", TensorProto.FLOAT, 16)),
+        )
+    ]
+    three = onnx.numpy_helper.from_array(np.array([3]), "three")
+    graph = helper.make_graph(nodes, "ranked", values[:1], values[1:], [three])
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "net.onnx")
+    paths = [str(tmp_path / name) for name in ("net.onnx", "net.so")]
+    assert main(["compile", paths[0], "-o", paths[1], "--quiet", "--threads", "1"]) == 0
+    found = compare_with_model(*paths, ComparisonInputs())
+    makers = {tensor.name: tensor.kernel for tensor in found.tensors}
+    assert makers["values"] == makers["places"] != makers["y"]

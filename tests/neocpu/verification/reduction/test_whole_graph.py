@@ -1,0 +1,176 @@
+"""Parts of models as models of their own."""
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.frontend import models
+from neocpu.frontend.shapes.static_shapes import real_inputs, tensor_spec
+from neocpu.verification.reduction.random_weights import lift_constants, randomise_weights
+from neocpu.verification.reduction.whole_graph import WholeGraph
+
+
+def graph_of(nodes, inputs, outputs, constants=None):
+    """Return a model of nodes, of float inputs and outputs by name and shape."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
+        [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def whole_of(model):
+    inputs = random_inputs([tensor_spec(v) for v in real_inputs(model.graph)], seed=0)
+    return WholeGraph.of(model, inputs)
+
+
+def run(case):
+    """Return the outputs of a part by name, by onnx's own evaluator."""
+    names = [value.name for value in case.model.graph.output]
+    found = ReferenceEvaluator(case.model).run(None, dict(case.inputs))
+    return dict(zip(names, found, strict=True))
+
+
+@pytest.mark.parametrize("kept", [range(0, 9), range(4, 13), (2, 5, 6, 11), range(40, 60), (60,)])
+def test_parts_compute_what_they_do_in_the_whole(kept):
+    whole = whole_of(models.build("squeezenet1_0", image=(64, 64)))
+    case = whole.part(kept, "part")
+    assert [n.output[0] for n in case.model.graph.node] == [
+        whole.model.graph.node[at].output[0] for at in kept
+    ]
+    for name, array in run(case).items():
+        np.testing.assert_allclose(array, whole.values[name], rtol=1e-4, atol=1e-4)
+    read = {name for node in case.model.graph.node for name in node.input}
+    assert {tensor.name for tensor in case.model.graph.initializer} <= read
+
+
+def test_what_decides_a_shape_is_a_constant():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Concat", ["shape", "one"], ["longer"], axis=0),
+        helper.make_node("Relu", ["x"], ["positive"]),
+        helper.make_node("Reshape", ["positive", "longer"], ["y"]),
+    ]
+    model = graph_of(nodes, {"x": [2, 3]}, {"y": [2, 3, 1]}, {"one": np.array([1])})
+    case = whole_of(model).part([3], "part")
+    assert [value.name for value in case.model.graph.input] == ["positive"]
+    (shape,) = case.model.graph.initializer
+    assert numpy_helper.to_array(shape).tolist() == [2, 3, 1]
+    assert run(case)["y"].shape == (2, 3, 1)
+
+
+def test_bodies_read_what_is_around_them():
+    def branch(name, op):
+        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
+        return helper.make_graph([helper.make_node(op, ["h"], [name])], name, [], [out])
+
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node(
+            "If", ["c"], ["y"], then_branch=branch("a", "Neg"), else_branch=branch("b", "Exp")
+        ),
+    ]
+    model = graph_of(nodes, {"x": [2]}, {"y": [2]}, {"c": np.array(True)})
+    whole = whole_of(model)
+    case = whole.part([1], "part")
+    assert [value.name for value in case.model.graph.input] == ["h"]
+    np.testing.assert_array_equal(run(case)["y"], whole.values["y"])
+
+
+def test_parts_that_are_no_models():
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2]),
+        helper.make_node("Unknown", ["y"], ["z"], domain="some.where"),
+        helper.make_node("Relu", ["z"], ["last"]),
+        helper.make_node("Relu", ["x"], ["dead"]),
+    ]
+    model = graph_of(nodes, {"x": [1, 1, 4]}, {"last": [1, 1, 3]})
+    model.opset_import.append(helper.make_opsetid("some.where", 1))
+    whole = whole_of(model)
+    assert whole.part([2], "part") is None  # of what type "z" is nobody knows
+    assert whole.part([3], "part") is None  # nobody reads it
+    assert whole.part([], "part") is None
+    # Indices that nobody reads are no output.
+    assert [value.name for value in whole.part([0], "part").model.graph.output] == ["y"]
+    assert whole.part([0, 1], "part").operators == ("MaxPool", "Unknown")
+
+
+def _told(op, *rest, **attributes):
+    """Return a node that tells who wrote it."""
+    node = helper.make_node(op, *rest, doc_string="File /home/me/secret.py", **attributes)
+    node.metadata_props.add(key="trace", value="/home/me/secret.py")
+    return node
+
+
+def test_nothing_is_told_of_who_wrote_the_model():
+    out = helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])
+    branch = helper.make_graph([_told("Neg", ["x"], ["z"])], "branch", [], [out])
+    nodes = [
+        _told("Own", ["x"], ["h"], domain="own"),
+        _told("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    model = graph_of(nodes, {"x": [2]}, {"h": [2], "y": [2]}, {"c": np.array(True)})
+    own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    body = [_told("Relu", ["x"], ["y"])]
+    model.functions.append(helper.make_function("own", "Own", ["x"], ["y"], body, own))
+    model.functions[0].doc_string = "secret"
+    model.opset_import.append(own[1])
+    case = whole_of(model).part([0, 1], "part")
+    assert case.operators == ("Own", "If")
+    assert b"secret" not in case.model.SerializeToString()
+    assert b"secret" in model.SerializeToString()
+
+
+def test_random_weights():
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(3, 2, (40, 5)).astype("float32"),
+        "variance": rng.uniform(1, 2, 40).astype("float32"),
+        "bytes": rng.integers(-5, 6, 40).astype("int8"),
+        "half": rng.normal(0, 1, 40).astype("float16"),
+        "nibbles": rng.integers(-5, 6, 40).astype(ml_dtypes.int4),
+        "float8": rng.normal(0, 1, 40).astype(ml_dtypes.float8_e4m3fn),
+        "few": np.array([0.1, 0.2], "float32"),
+        "index": np.arange(40),
+    }
+    identity = [helper.make_node("Identity", ["x"], ["y"])]
+    model = graph_of(identity, {"x": [2]}, {"y": [2]}, weights)
+    tensor = numpy_helper.from_array(weights["w"], "")
+    model.graph.node.append(helper.make_node("Constant", [], ["lifted"], value=tensor))
+    lift_constants(model)
+    assert [node.op_type for node in model.graph.node] == ["Identity"]
+    randomise_weights(model)
+    onnx.checker.check_model(model)
+    drawn = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    for name, array in {**weights, "lifted": weights["w"]}.items():
+        assert drawn[name].dtype == array.dtype
+        assert drawn[name].shape == array.shape
+        assert (drawn[name].tobytes() == array.tobytes()) == (name in ("few", "index"))
+    assert drawn["variance"].min() > 0
+    assert drawn["bytes"].min() >= -5
+    assert abs(drawn["w"].mean() - 3) < 1
+
+
+def test_random_weights_that_are_no_initializers():
+    weights = np.arange(40, dtype=np.float32).reshape(5, 8)
+    held = numpy_helper.from_array(weights, "")
+    nodes = [
+        helper.make_node("Constant", [], ["floats"], value_floats=weights.ravel().tolist()),
+        helper.make_node("Weigh", ["x"], ["y"], domain="own"),
+    ]
+    model = graph_of(nodes, {"x": [2]}, {"y": [2]})
+    own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    body = [helper.make_node("Constant", [], ["w"], value=held)]
+    body.append(helper.make_node("Add", ["x", "w"], ["y"]))
+    model.functions.append(helper.make_function("own", "Weigh", ["x"], ["y"], body, own))
+    lift_constants(model)
+    randomise_weights(model)
+    left = model.SerializeToString()
+    assert weights[2:4].tobytes() not in left

@@ -1,0 +1,162 @@
+"""Verification takes no longer than what it verifies, and refuses nothing in a hurry."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
+from neocpu.verification.reference import oracles, predicted_time, verification
+from neocpu.verification.reference.predicted_time import predicted_seconds
+from neocpu.verification.reference.runner import run_reference
+from neocpu.verification.reference.verification import (
+    DOUBTFUL_RUNS,
+    FLOAT32_RUNS,
+    LEAST_RUNS,
+    Verifier,
+)
+from tests.neocpu.frontend.control_flow.control_flow_models import parsed
+from tests.neocpu.frontend.differential import make_model, random
+
+FEEDS = {"x": random(2, 37)}
+MODEL = make_model([helper.make_node("Softmax", ["x"], ["y"])], FEEDS)
+RIGHT = run_reference(MODEL, FEEDS)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """What the reference is asked for, by settings; it is said to take 100 s."""
+    asked = []
+
+    def run(model, inputs, **how):
+        asked.append(how)
+        return run_reference(model, inputs, **how)
+
+    monkeypatch.setattr(oracles, "predicted_seconds", lambda model, images, shapes: 100.0 * images)
+    monkeypatch.setattr(oracles, "run_reference", run)
+    return asked
+
+
+def test_what_takes_too_long_is_compared_in_float32(runs):
+    verifier = Verifier(MODEL, FEEDS, DEFAULT)
+    for _ in range(2):  # of two artifacts, say
+        verdict = verifier.judge(RIGHT, patience=60)
+        assert verdict.kept
+        assert verdict.oracle == oracles.SINGLE
+        assert verdict.reason == "numpy in float64 would take about 1 min 40 s"
+    assert runs == [{}]
+
+
+def test_what_takes_much_too_long_is_compared_with_onnxruntime(runs):
+    verdict = Verifier(MODEL, FEEDS, DEFAULT).judge(RIGHT, patience=10)
+    assert verdict.kept
+    assert verdict.oracle.startswith("ONNX Runtime")
+    assert not runs
+
+
+def test_without_it_in_float32_all_the_same(runs, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError
+
+    monkeypatch.setattr(oracles.onnxruntime_oracle, "run_onnxruntime", fail)
+    assert Verifier(MODEL, FEEDS, DEFAULT).judge(RIGHT, patience=10).oracle == oracles.SINGLE
+
+
+def test_every_image_counts(runs):
+    one = make_model([helper.make_node("Softmax", ["x"], ["y"])], {"x": FEEDS["x"][:1]})
+    assert Verifier(one, FEEDS, DEFAULT).judge(RIGHT, patience=150).oracle == oracles.SINGLE
+
+
+def test_nothing_is_refused_in_a_hurry(runs):
+    wrong = {"y": RIGHT["y"] * np.float32(1.01)}
+    verdict = Verifier(MODEL, FEEDS, DEFAULT).judge(wrong, patience=60)
+    assert not verdict.is_accepted
+    assert (verdict.oracle, verdict.reason) == (oracles.REFERENCE, "")
+
+
+@pytest.mark.parametrize(("level", "patience"), [(STRICT, 1), (DEFAULT, 100)])
+def test_what_is_soon_enough_or_strict_is_compared_in_float64(runs, level, patience):
+    verdict = Verifier(MODEL, FEEDS, level).judge(RIGHT, patience)
+    assert verdict.kept
+    assert verdict.oracle == oracles.REFERENCE
+    assert runs == [{"double": True}]
+
+
+@pytest.mark.parametrize(
+    ("patience", "expected"), [(1e9, DOUBTFUL_RUNS), (6.5, 10), (0, LEAST_RUNS)]
+)
+def test_doubts_take_no_longer_either(monkeypatch, patience, expected):
+    asked = []
+
+    def counted(model, inputs, **how):
+        asked.append(how)
+        return run_reference(model, inputs, **how)
+
+    monkeypatch.setattr(oracles, "run_reference", counted)
+    monkeypatch.setattr(verification, "find_truth_soon", lambda *_: None)
+    ticks = iter(range(1000))
+    verifier = Verifier(MODEL, FEEDS, DEFAULT, clock=lambda: float(next(ticks)))
+    assert not verifier.judge({"y": RIGHT["y"] + 1}, patience).is_accepted
+    assert len(asked) == 1 + FLOAT32_RUNS + expected
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "products"),
+    [
+        ("Conv", [(2, 6, 9, 7), (4, 3, 3, 2)], {"group": 2}, 2 * 4 * 7 * 6 * 3 * 3 * 2),
+        ("ConvTranspose", [(1, 3, 4, 5), (3, 2, 2, 2)], {}, 3 * 4 * 5 * 2 * 2 * 2),
+        ("MatMul", [(2, 3, 5), (5, 7)], {}, 2 * 3 * 5 * 7),
+        ("Gemm", [(5, 3), (5, 7)], {"transA": 1}, 3 * 5 * 7),
+        ("Add", [(5, 7), (5, 7)], {}, 0),
+    ],
+)
+def test_products_are_counted(monkeypatch, op, shapes, attributes, products):
+    monkeypatch.setattr(predicted_time, "_FEW", 0)
+    monkeypatch.setattr(predicted_time, "_ELEMENT_SECONDS", 0)
+    monkeypatch.setattr(predicted_time, "_product_seconds", lambda: 1.0)
+    feeds = {name: random(*shape) for name, shape in zip("xw", shapes, strict=True)}
+    model = make_model([helper.make_node(op, ["x", "w"], ["y"], **attributes)], feeds)
+    assert predicted_seconds(model, 3) == 3 * products
+
+
+def test_products_of_computed_shapes_count_too(monkeypatch):
+    """As PyTorch's old exporter writes ``x.view(x.size(0), -1)``."""
+    monkeypatch.setattr(predicted_time, "_FEW", 0)
+    monkeypatch.setattr(predicted_time, "_ELEMENT_SECONDS", 0)
+    monkeypatch.setattr(predicted_time, "_product_seconds", lambda: 1.0)
+    model = parsed("""
+g (float[2, 3, 5] x, float[15, 7] w) => (float[2, 7] y) {
+  s = Shape(x)
+  zero = Constant<value = int64 {0}>()
+  n = Gather(s, zero)
+  axes = Constant<value = int64[1] {0}>()
+  m = Unsqueeze(n, axes)
+  rest = Constant<value = int64[1] {-1}>()
+  shape = Concat<axis = 0>(m, rest)
+  flat = Reshape(x, shape)
+  y = MatMul(flat, w)
+}""")
+    assert predicted_seconds(model) == 2 * 15 * 7
+
+
+def test_small_models_are_not_worth_a_measurement(monkeypatch):
+    monkeypatch.setattr(predicted_time, "_product_seconds", lambda: pytest.fail("measured"))
+    assert predicted_seconds(MODEL) == 0
+
+
+def test_steps_of_loops_take_their_time():
+    """Of a thousand steps three of them five times; those that data end may be none."""
+    model = parsed("""
+g (float[3] x, float[1000] z) => (float[3] y, float[3] w, float[3] v) {
+  five = Constant<value = int64 {5}>()
+  many = Constant<value = int64 {1000000}>()
+  y = Scan <num_scan_inputs = 1, body = a (float[3] s, float e) => (float[3] t) {
+    u = Add(s, e)
+    t = Loop (five, , u) <body = b (int64 i, bool c, float[3] p) => (bool d, float[3] q) {
+      d = Identity(c) q = Sin(p) }>
+  }> (x, z)
+  w = Identity(x)
+  v = Loop (many, , x) <body = b (int64 i, bool c, float[3] p) => (bool d, float[3] q) {
+    q = Sin(p) m = ReduceMax<keepdims = 0>(q) o = Constant<value = float {1}>() d = Less(m, o) }>
+}""")
+    nodes = 1000 * (2 + 5 * 2) + 4
+    assert predicted_seconds(model) == pytest.approx(nodes * 2.5e-5)
