@@ -4,8 +4,8 @@ import itertools
 import zlib
 
 import pytest
+from concatenations import SHAPE, concat, exp, lowered, twice
 from networks import HOST
-from test_plan_memory import SHAPE, concat, exp, lowered, twice
 from tvm import relax
 
 from neocpu.building.pipeline import call_kernels

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import relax_modules
 import tvm
+from concatenations import SHAPE, concat, exp, lowered, twice
 from networks import HOST, IMAGE, build, cost_model, executable, run
 from tvm import relax
 
@@ -14,22 +15,11 @@ from neocpu.building.pipeline import Dump, call_kernels, lower
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.ir.expressions import is_op, static_shape
 from neocpu.ir.uses import bindings
-from neocpu.lowering.apply_plan import apply_plan
 from neocpu.lowering.memory.plan_memory import plan_memory
 from neocpu.planning.choice import IN_PLACE
 from neocpu.planning.extract import extract
 from neocpu.planning.operators.concat_op import ConcatOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
-
-SHAPE = (1, 16, 6, 6)
-
-
-def concat(net, *parts):
-    return net.emit(relax.op.concat(list(parts), axis=1))
-
-
-def exp(net, x):
-    return net.emit(relax.op.exp(x))
 
 
 def chain(net, x):
@@ -43,12 +33,6 @@ def chain(net, x):
 def of_inputs(net, x):
     """An input cannot be written to; the other part can."""
     return concat(net, x, exp(net, x))
-
-
-def twice(net, x):
-    """One tensor in two concatenations, and twice in one of them."""
-    y, z = exp(net, x), net.emit(relax.op.tanh(x))
-    return net.emit(relax.op.add(concat(net, y, z, z), concat(net, z, y, z)))
 
 
 def read_elsewhere(net, x):
@@ -100,13 +84,6 @@ JOINS = {
     # What is a slice is no part as well.
     sliced: ["copy"],
 }
-
-
-def lowered(body, *shapes, opt=OptLevel.NCHW):
-    mod = build(body, *shapes)
-    costs = cost_model()
-    rewritten = apply_plan(mod, plan_layouts(extract(mod), costs, opt), costs)
-    return mod, lower(rewritten.mod, HOST, Dump()), rewritten.weights
 
 
 def planned(mod):
