@@ -1,0 +1,42 @@
+"""Time how long shipped records take to read: python -m tests.tuning_db.reading_time.
+
+For each CPU the medians, in milliseconds, of reading the file and decoding every record, and of
+reading the file and finding the records of one workload.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from neocpu.tuning_db.packed import PackedRecords
+from neocpu.tuning_db.record_file import read_packed
+from neocpu.tuning_db.store import shipped_databases
+
+REPEATS = 31
+
+
+def milliseconds(work: Callable[[], object]) -> str:
+    """The median of `REPEATS` calls, and the fastest."""
+    taken = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        work()
+        taken.append(1e3 * (time.perf_counter() - start))
+    return f"{statistics.median(taken):.1f} ({min(taken):.1f})"
+
+
+def report(path: Path) -> str:
+    """One line about a file."""
+    packed: PackedRecords = read_packed(path)
+    workload, target = packed.workloads(packed.targets[0])[0], packed.targets[0]
+    every = milliseconds(lambda: list(read_packed(path)))
+    one = milliseconds(lambda: read_packed(path).find(workload, target))
+    return f"{path.stem:16}{len(packed):6} records  all {every:>14}  one workload {one:>12}"
+
+
+if __name__ == "__main__":
+    for shipped in shipped_databases():
+        print(report(shipped))
