@@ -13,7 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 T = TypeVar("T")
 Decoder: TypeAlias = Callable[[Any], Any]
@@ -106,8 +117,8 @@ def decoder_of(hint: Any) -> Decoder:
     Parameters
     ----------
     hint : type
-        A dataclass, an enumeration, ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``, or a
-        tuple, frozen set, mapping by texts or union of such types.
+        A dataclass, an enumeration, ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``,
+        literals, or a tuple, frozen set, mapping by texts or union of such types.
 
     Returns
     -------
@@ -117,6 +128,8 @@ def decoder_of(hint: Any) -> Decoder:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _union(arguments)
+    if origin is Literal:
+        return _choice(arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
         return _fixed_tuple([decoder_of(each) for each in arguments])
     if origin in (tuple, frozenset):
@@ -199,6 +212,15 @@ def _number(data: Any) -> float:
     if type(data) not in (float, int):
         raise _mismatch("a number", data)
     return float(data)
+
+
+def _choice(values: tuple[Any, ...]) -> Decoder:
+    def decode(data: Any) -> Any:
+        if not any(type(data) is type(value) and data == value for value in values):
+            raise _mismatch(f"one of {', '.join(map(repr, values))}", data)
+        return data
+
+    return decode
 
 
 def _union(kinds: tuple[Any, ...]) -> Decoder:

@@ -22,11 +22,12 @@ import json
 import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from typing import Any, Final, TypeVar
 
+from neocpu.foundation.json_codec import fields_to_json
 from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme
 from neocpu.tuning_db.record import (
     WORKLOADS,
@@ -95,7 +96,8 @@ def pack(records: Iterable[Record]) -> bytes:
 def _file(tables: _Tables, columns: dict[str, bytes]) -> bytes:
     templates: dict[type[Scheme], int] = {}
     schemes = [
-        [_place(templates, type(scheme)), *asdict(scheme).values()] for scheme in tables.schemes
+        [_place(templates, type(scheme)), *fields_to_json(scheme).values()]
+        for scheme in tables.schemes
     ]
     parts = {
         "workloads": "\n".join(tables.workloads).encode(),
@@ -104,7 +106,7 @@ def _file(tables: _Tables, columns: dict[str, bytes]) -> bytes:
     }
     head = {
         "targets": [json.loads(target) for target in tables.targets],
-        "environments": [asdict(environment) for environment in tables.environments],
+        "environments": [fields_to_json(environment) for environment in tables.environments],
         "errors": list(tables.errors),
         "times": list(tables.times),
         "templates": [[cls.template, [each.name for each in fields(cls)]] for cls in templates],

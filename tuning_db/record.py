@@ -11,11 +11,12 @@ import json
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from neocpu.foundation.given_json import parse_json
 from neocpu.foundation.host import MAX_THREADS
+from neocpu.foundation.json_codec import fields_from_json, fields_to_json
 from neocpu.schedules.vocabulary.keyed import content_hash
 from neocpu.schedules.vocabulary.numerics import UnknownTypeError
 from neocpu.schedules.vocabulary.scheme import Scheme, scheme_from_json
@@ -26,11 +27,11 @@ from neocpu.schedules.vocabulary.workload import Workload as Workload
 VERSION = 1
 # No call of an operator takes an hour: such a number is damage, not a measurement.
 MAX_SECONDS = 3600.0
-# Of a measurement: some dozen are usual.
+# Repeats of a measurement: some dozen are usual.
 MAX_REPEATS = 1000
-# Of a line: what is made of one takes a multiple of it. Ours have at most 1,300.
+# Bytes of a line: its record takes a multiple of them. Ours have at most 1,300.
 MAX_LINE_BYTES = 1 << 16
-# What reading JSON of another form than a record's may raise, besides ValueError.
+# The exceptions besides ValueError that JSON of another form than a record's may raise.
 _MISTAKES = (LookupError, TypeError, AttributeError, ArithmeticError)
 
 WORKLOADS: dict[str, type[Workload]] = {
@@ -111,23 +112,31 @@ class TargetKey:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a measurement gave.
+    """The outcome of a measurement.
 
     Attributes
     ----------
     seconds : tuple of float
         Seconds per call, one entry per repeat, so that the spread is kept.
     error : str or None
-        Why the scheme is unusable; None if it ran.
+        The reason for which the scheme is unusable; None if it ran.
+
+    Raises
+    ------
+    ValueError
+        The seconds are impossible or too many, or there is neither a time nor an error.
     """
 
     seconds: tuple[float, ...]
     error: str | None = None
 
     def __post_init__(self) -> None:
-        assert min(self.seconds, default=1.0) > 0, self.seconds
-        assert math.isfinite(sum(self.seconds)), self.seconds
-        assert self.error is not None or self.seconds, "neither seconds nor an error"
+        if any(not 0 < each <= MAX_SECONDS for each in self.seconds):
+            raise ValueError(f"impossible seconds: {self.seconds!r}")
+        if len(self.seconds) > MAX_REPEATS:
+            raise ValueError(f"{len(self.seconds)} repeats, more than {MAX_REPEATS}")
+        if self.error is None and not self.seconds:
+            raise ValueError("neither seconds nor an error")
 
     @property
     def best(self) -> float:
@@ -177,15 +186,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "v": VERSION,
-            "workload": self.workload.to_json(),
-            "target": self.target.to_json(),
-            "scheme": self.scheme.to_json(),
-            "result": asdict(self.result),
-            "env": asdict(self.env),
-            "time": self.time,
-        }
+        return {"v": VERSION, **fields_to_json(self)}
 
     def to_line(self) -> str:
         """Return the record as one line of JSON, newline included."""
@@ -243,8 +244,8 @@ def _record(data: Any) -> Record:
         workload=workload,
         target=TargetKey.from_json(data["target"]),
         scheme=_scheme(workload, data["scheme"]),
-        result=_result(data["result"]),
-        env=_environment(data["env"]),
+        result=fields_from_json(Result, data["result"]),
+        env=fields_from_json(Environment, data["env"]),
         time=_typed(data["time"], str),
     )
 
@@ -274,26 +275,3 @@ def _scheme(workload: Workload, data: dict[str, Any]) -> Scheme:
     if not scheme.template.startswith(workload.kind):
         raise ValueError(f"scheme {scheme} is not of a {workload.kind} workload")
     return scheme
-
-
-def _result(data: dict[str, Any]) -> Result:
-    seconds, error = data["seconds"], data["error"]
-    if not isinstance(seconds, list):
-        raise ValueError(f"expected list, got {seconds!r}")
-    for value in seconds:
-        if type(value) not in (float, int) or not 0 < value <= MAX_SECONDS:
-            raise ValueError(f"impossible seconds: {value!r}")
-    if len(seconds) > MAX_REPEATS:
-        raise ValueError(f"{len(seconds)} repeats, more than {MAX_REPEATS}")
-    if error is None and not seconds:
-        raise ValueError("neither seconds nor an error")
-    return Result(tuple(map(float, seconds)), None if error is None else _typed(error, str))
-
-
-def _environment(data: dict[str, Any]) -> Environment:
-    return Environment(
-        _typed(data["neocpu"], str),
-        _typed(data["tvm"], str),
-        _typed(data["ffi"], str),
-        _typed(data["template_version"], int),
-    )

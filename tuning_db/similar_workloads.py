@@ -41,14 +41,14 @@ def similar_workloads(workload: Workload, present: Iterable[Workload]) -> list[W
     """
     if not isinstance(workload, Conv2dWorkload):
         return []
-    found = [
-        other
+    similar = [
+        (_distance(workload, other), other)
         for other in present
         if isinstance(other, Conv2dWorkload) and other != workload
         if shape_of(other) == shape_of(workload)
         if _padding_difference(workload, other) <= PIXELS
     ]
-    return sorted(found, key=lambda other: _distance(workload, other))
+    return [other for _, other in sorted(similar, key=lambda pair: pair[0])]
 
 
 def _costly_steps(workload: Conv2dWorkload) -> tuple[EpilogueOp, ...]:

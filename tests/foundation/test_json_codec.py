@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -66,6 +66,7 @@ class Stall:
     prices: Mapping[str, float | None] = field(default_factory=dict)
     best: Basket | None = None
     number: int | str = 0
+    kind: Literal["market", "farm", 1] = "market"
     notes: Any = None
 
 
@@ -88,6 +89,7 @@ STALLS = st.builds(
     prices=st.dictionaries(st.text(), st.none() | st.floats(allow_nan=False)),
     best=st.none() | BASKETS,
     number=st.integers() | st.text(),
+    kind=st.sampled_from(["market", "farm", 1]),
     notes=st.none() | st.lists(st.integers()),
 )
 
@@ -139,6 +141,8 @@ def test_unknown_members_are_ignored_unless_all_must_be_known() -> None:
         ("prices", [], "prices"),
         ("best", {"fruit": []}, "best.fruit"),
         ("number", None, "number"),
+        ("kind", "shop", "kind"),
+        ("kind", True, "kind"),
     ],
 )
 def test_errors_name_the_place(member: str, value: Any, place: str) -> None:

@@ -1,7 +1,8 @@
 """Time how long shipped records take to read: python -m tests.tuning_db.reading_time.
 
-For each CPU the medians, in milliseconds, of reading the file and decoding every record, and of
-reading the file and finding the records of one workload.
+For each CPU the medians (and the least) of the milliseconds that reading the file and decoding
+every record takes, and those that reading it and finding the records of one workload takes. Time in
+which other processes have the CPU does not count.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from neocpu.foundation.own_process import collect_rarely
 from neocpu.tuning_db.packed import PackedRecords
 from neocpu.tuning_db.record_file import read_packed
 from neocpu.tuning_db.store import shipped_databases
@@ -22,9 +24,9 @@ def milliseconds(work: Callable[[], object]) -> str:
     """The median of `REPEATS` calls, and the fastest."""
     taken = []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        taken.append(1e3 * (time.perf_counter() - start))
+        taken.append(1e3 * (time.process_time() - start))
     return f"{statistics.median(taken):.1f} ({min(taken):.1f})"
 
 
@@ -38,5 +40,6 @@ def report(path: Path) -> str:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as commands do
     for shipped in shipped_databases():
         print(report(shipped))
