@@ -17,15 +17,15 @@ Nothing is compressed, so the records of one workload are read without the other
 
 from __future__ import annotations
 
-import array
 import json
 import sys
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate, islice, pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from neocpu.foundation.json_codec import fields_to_json
 from neocpu.schedules.vocabulary.scheme import SCHEMES, Scheme
@@ -43,16 +43,15 @@ MAGIC: Final = b"neocpu packed records "
 VERSION: Final = 1
 """The version of the format, which follows `MAGIC`."""
 
-_COLUMNS: Final = {
-    **dict.fromkeys(("group_workload", "group_target", "group_end"), "I"),
-    **dict.fromkeys(("scheme", "environment", "error", "time", "seconds_begin"), "I"),
-    "seconds": "d",
-}
-"""The columns in their order, and the code of their numbers' type: uint32 or float64."""
+_GROUP_COLUMNS: Final = ("group_workload", "group_target", "group_end")
+_COLUMNS: Final = (*_GROUP_COLUMNS, "scheme", "environment", "error", "time", "seconds_begin")
+"""The columns of 32-bit integers in their order; ``seconds``, of 64-bit floats, follows."""
 
 assert sys.byteorder == "little", "columns are read as they lie in the file"
 
-_Value = TypeVar("_Value", bound=Hashable)
+_Value = TypeVar("_Value")
+_Row: TypeAlias = tuple[Scheme, tuple[float, ...], str | None, Environment, str]
+"""The scheme, seconds, error, environment and time of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,8 @@ def pack(records: Iterable[Record]) -> bytes:
         key = _json(record.workload.to_json()), _json(record.target.to_json())
         groups.setdefault(key, []).append(record)
     tables = _Tables()
-    columns = {name: array.array(code) for name, code in _COLUMNS.items()}
+    columns = {name: array("I") for name in _COLUMNS}
+    seconds = array("d")
     for (workload, target), group in groups.items():
         columns["group_workload"].append(_place(tables.workloads, workload))
         columns["group_target"].append(_place(tables.targets, target))
@@ -86,11 +86,12 @@ def pack(records: Iterable[Record]) -> bytes:
             columns["environment"].append(_place(tables.environments, record.env))
             columns["error"].append(_place(tables.errors, record.result.error))
             columns["time"].append(_place(tables.times, record.time))
-            columns["seconds_begin"].append(len(columns["seconds"]))
-            columns["seconds"].extend(record.result.seconds)
+            columns["seconds_begin"].append(len(seconds))
+            seconds.extend(record.result.seconds)
         columns["group_end"].append(len(columns["scheme"]))
-    columns["seconds_begin"].append(len(columns["seconds"]))  # where the last record's end
-    return _file(tables, {name: column.tobytes() for name, column in columns.items()})
+    columns["seconds_begin"].append(len(seconds))  # where the last record's end
+    parts = {name: column.tobytes() for name, column in columns.items()}
+    return _file(tables, {**parts, "seconds": seconds.tobytes()})
 
 
 def _file(tables: _Tables, columns: dict[str, bytes]) -> bytes:
@@ -147,7 +148,8 @@ class PackedRecords:
             name: view[begin:end]
             for name, (begin, end) in zip(self._head["bytes"], pairwise(ends), strict=True)
         }
-        self._columns = {name: self._parts[name].cast(code) for name, code in _COLUMNS.items()}
+        self._columns = {name: self._parts[name].cast("I") for name in _COLUMNS}
+        self._seconds = self._parts["seconds"].cast("d")
         self.targets = tuple(TargetKey.from_json(each) for each in self._head["targets"])
 
     def __len__(self) -> int:
@@ -157,19 +159,17 @@ class PackedRecords:
         """Yield all records, those of each workload and target in the order they were packed in."""
         rows = self._rows(range(len(self)))
         for (workload, target), group in self._groups.items():
-            key = self._workloads[workload], self.targets[target]
-            for scheme, result, env, time in islice(rows, len(group)):
-                yield _record(*key, scheme, result, env, time)
+            of_group = islice(rows, len(group))
+            yield from _records(self._workloads[workload], self.targets[target], of_group)
 
     def find(self, workload: Workload, target: TargetKey) -> list[Record]:
         """Return the records of a workload on a target, in the order they were packed in."""
         place = self._places.get(_json(workload.to_json()), -1)
-        return [
-            _record(workload, own, *row)
-            for number, own in enumerate(self.targets)
-            if own == target and (place, number) in self._groups
-            for row in self._rows(self._groups[place, number])
-        ]
+        found: list[Record] = []
+        for number, own in enumerate(self.targets):
+            if own == target and (place, number) in self._groups:
+                found += _records(workload, own, self._rows(self._groups[place, number]))
+        return found
 
     def workloads(self, target: TargetKey) -> list[Workload]:
         """Return every workload that has records on a target."""
@@ -189,20 +189,15 @@ class PackedRecords:
 
     @cached_property
     def _workloads(self) -> list[Workload]:
-        documents = map(json.loads, self._lines)
+        documents = json.loads(f"[{','.join(self._lines)}]") if self._columns["scheme"] else []
         return [WORKLOADS[each["kind"]].from_json(each) for each in documents]
 
     @cached_property
     def _groups(self) -> dict[tuple[int, int], range]:
         """The rows of each workload and target."""
-        workloads, targets = self._columns["group_workload"], self._columns["group_target"]
-        ends = self._columns["group_end"]
-        return {
-            (workload, target): range(begin, end)
-            for workload, target, (begin, end) in zip(
-                workloads, targets, pairwise((0, *ends)), strict=True
-            )
-        }
+        workloads, targets, ends = (self._columns[name].tolist() for name in _GROUP_COLUMNS)
+        places = zip(workloads, targets, strict=True)
+        return dict(zip(places, map(range, (0, *ends), ends), strict=True))
 
     @cached_property
     def _schemes(self) -> list[Scheme]:
@@ -214,19 +209,19 @@ class PackedRecords:
     def _environments(self) -> list[Environment]:
         return [Environment(**each) for each in self._head["environments"]]
 
-    def _rows(self, rows: range) -> Iterator[tuple[Scheme, Result, Environment, str]]:
-        """Return an iterator of what only the records in ``rows`` have, in C where it can be."""
+    def _rows(self, rows: range) -> Iterator[_Row]:
+        """Return the columns of these rows side by side."""
 
         def column(name: str) -> list[int]:
             return self._columns[name][rows.start : rows.stop].tolist()
 
         begins = self._columns["seconds_begin"][rows.start : rows.stop + 1].tolist()
         first, last = begins[0], begins[-1]
-        seconds = tuple(self._columns["seconds"][first:last].tolist())
-        repeats = (seconds[begin - first : end - first] for begin, end in pairwise(begins))
+        seconds = tuple(self._seconds[first:last].tolist())
         return zip(
             map(self._schemes.__getitem__, column("scheme")),
-            map(_result, repeats, map(self._head["errors"].__getitem__, column("error"))),
+            (seconds[begin - first : end - first] for begin, end in pairwise(begins)),
+            map(self._head["errors"].__getitem__, column("error")),
             map(self._environments.__getitem__, column("environment")),
             map(self._head["times"].__getitem__, column("time")),
             strict=True,
@@ -245,36 +240,30 @@ def _setters(cls: type) -> list[Callable[[object, object], None]]:
     return [getattr(cls, each.name).__set__ for each in fields(cls)]
 
 
-# The constructors of frozen classes take three times as long as these, and the check of the file
-# stands in for theirs.
 _new: Final = object.__new__
 _set_workload, _set_target, _set_scheme, _set_result, _set_env, _set_time = _setters(Record)
 _set_seconds, _set_error = _setters(Result)
 
 
-def _record(
-    workload: Workload,
-    target: TargetKey,
-    scheme: Scheme,
-    result: Result,
-    env: Environment,
-    time: str,
-) -> Record:
-    record = _new(Record)
-    _set_workload(record, workload)
-    _set_target(record, target)
-    _set_scheme(record, scheme)
-    _set_result(record, result)
-    _set_env(record, env)
-    _set_time(record, time)
-    return record
+def _records(workload: Workload, target: TargetKey, rows: Iterable[_Row]) -> list[Record]:
+    """Return the records of a workload on a target.
 
-
-def _result(seconds: tuple[float, ...], error: str | None) -> Result:
-    result = _new(Result)
-    _set_seconds(result, seconds)
-    _set_error(result, error)
-    return result
+    Their fields are set without their constructors, which take three times as long; the checksum of
+    the file stands in for the constructors' checks.
+    """
+    made = []
+    for scheme, seconds, error, env, time in rows:
+        result, record = _new(Result), _new(Record)
+        _set_seconds(result, seconds)
+        _set_error(result, error)
+        _set_workload(record, workload)
+        _set_target(record, target)
+        _set_scheme(record, scheme)
+        _set_result(record, result)
+        _set_env(record, env)
+        _set_time(record, time)
+        made.append(record)
+    return made
 
 
 def _first_line(rest: bytes) -> bytes:
