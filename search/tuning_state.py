@@ -199,12 +199,12 @@ class TuningState:
         if scheme.template not in self._environments:
             self._environments[scheme.template] = Environment.current(version)
         record = Record(
-            task.task.workload,
-            self._key,
-            scheme,
-            result,
-            self._environments[scheme.template],
-            self._now().isoformat(timespec="seconds"),
+            workload=task.task.workload,
+            target=self._key,
+            scheme=scheme,
+            result=result,
+            env=self._environments[scheme.template],
+            time=self._now().isoformat(timespec="seconds"),
         )
         self._store.append([record])
         task.records[scheme] = record

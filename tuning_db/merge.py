@@ -28,14 +28,14 @@ from neocpu.tuning_db.store import refuse_shipped
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """What `merge` took of one file.
+    """The records that `merge` took of one file.
 
     Attributes
     ----------
     records : int
-        Records in it, one per scheme, workload and target.
+        Number of records in it, one per scheme, workload and target.
     added, improved : int
-        Those that were taken: of schemes not known, and in the place of poorer ones.
+        Records that were taken: of schemes that were not known, and in the place of poorer ones.
     skipped : tuple of SkippedLine
         Lines that are no records, which were left behind.
     """
@@ -60,9 +60,9 @@ def merge(
     Raises
     ------
     UsageError
-        If ``destination`` is a shipped database.
+        ``destination`` is a shipped database.
     DatabaseError
-        If a file cannot be read or written; ``destination`` is then as it was.
+        A file cannot be read or written; ``destination`` is then as it was.
     """
     refuse_shipped(destination)
     read = [read_records(path, on_read) for path in sources]

@@ -1,4 +1,4 @@
-"""Whose records may stand in for those a target has none of.
+"""Related CPUs: the records of one stand in where the other has none.
 
 What makes one scheme faster than another is foremost how many accumulators fit the vector registers
 and how wide these are; caches and clocks come after. So a relative is a CPU with the same
@@ -17,9 +17,11 @@ from neocpu.tuning_db.record import TargetKey
 
 def cpu_target(key: TargetKey) -> CpuTarget:
     """Return the CPU of ``key`` as far as its name and features tell, without asking LLVM."""
-    triple = TRIPLES["aarch64" if "neon" in key.features else "x86_64"]
+    switched_off = tuple(name for name in key.features if name.startswith("-"))
+    features = tuple(name for name in key.features if name not in switched_off)
+    triple = TRIPLES["aarch64" if "neon" in features else "x86_64"]
     caches = CACHES.get(key.mcpu, DEFAULT_CACHES)
-    return CpuTarget(triple, key.mcpu, (), key.features, *caches)
+    return CpuTarget(triple, key.mcpu, switched_off, features, *caches)
 
 
 def relatives(wanted: TargetKey, present: Iterable[TargetKey]) -> tuple[TargetKey, ...]:
@@ -41,11 +43,11 @@ def _registers(key: TargetKey) -> tuple[str, int, int]:
 
 
 def _distance(wanted: TargetKey, key: TargetKey) -> tuple[bool, int, int, float, TargetKey]:
-    shared = len({*wanted.features} & {*key.features})
+    shared = len({*wanted.compared} & {*key.compared})
     return (
         key.mcpu != wanted.mcpu,
         -shared,
-        len(key.features) - shared,
+        len(key.compared) - shared,
         abs(math.log(key.threads / wanted.threads)),
         key,  # one order, whatever the order of the files
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from neocpu.tuning_db.record import Record
+from neocpu.tuning_db.record import Record, TargetKey, Workload
 from neocpu.tuning_db.record_file import (
     Contents,
     OnRead,
@@ -29,7 +29,7 @@ from neocpu.tuning_db.store import refuse_shipped
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """What `prune` drops besides torn and superseded lines.
+    """The lines that `prune` drops besides torn and superseded ones.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class PruneRules:
     fits : callable
         Whether a record's scheme is one for its workload at all.
     keep_best : int or None
-        Of each workload and target only the `fastest` schemes are kept; None keeps all.
+        Number of `fastest` schemes of each workload and target to keep; None keeps all.
     failed : bool
         Whether to drop failures; they are then measured again.
     """
@@ -50,9 +50,9 @@ class PruneRules:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PruneReport:
-    """What `prune` did or would do.
+    """The work that `prune` did or would do.
 
     Attributes
     ----------
@@ -83,9 +83,9 @@ def prune(
     Raises
     ------
     UsageError
-        If ``path`` is a shipped database.
+        ``path`` is a shipped database.
     DatabaseError
-        If it cannot be read or written; it is then as it was.
+        It cannot be read or written; it is then as it was.
     """
     refuse_shipped(path)
     contents = read_records(path, on_read)
@@ -109,16 +109,21 @@ def _sift(contents: Contents, rules: PruneRules) -> tuple[bytes, PruneReport]:
     dropped = Counter(reasons.values())
     dropped["torn"] = len(contents.skipped) - len(foreign)
     report = PruneReport(
-        contents.path, len(records), len(foreign), +dropped, len(contents.data), len(data)
+        path=contents.path,
+        kept=len(records),
+        foreign=len(foreign),
+        dropped=+dropped,
+        bytes_before=len(contents.data),
+        bytes_after=len(data),
     )
     return data, report
 
 
 def _reasons(contents: Contents, rules: PruneRules) -> dict[int, str]:
-    """Return why lines are dropped, by their number."""
+    """Return the reasons for which lines are dropped, by their number."""
     last = contents.winners()
     reasons: dict[int, str] = {}
-    usable: defaultdict[str, list[RecordLine]] = defaultdict(list)
+    usable: defaultdict[tuple[Workload, TargetKey], list[RecordLine]] = defaultdict(list)
     for entry in contents.lines:
         version = rules.template_version(entry.record.scheme.template)
         if last[entry.slot] is not entry:
@@ -130,7 +135,7 @@ def _reasons(contents: Contents, rules: PruneRules) -> dict[int, str]:
         elif not rules.fits(entry.record):
             reasons[entry.line] = "unfit"
         elif entry.record.result.error is None:
-            usable[entry.key].append(entry)
+            usable[entry.record.workload, entry.record.target].append(entry)
         elif rules.failed:
             reasons[entry.line] = "failed"
     if rules.keep_best is not None:

@@ -1,4 +1,4 @@
-"""A file of tuning records: read whole, appended to line by line, replaced as a whole.
+"""A file of tuning records: it is read whole, appended to line by line, or replaced as a whole.
 
 A line stands for itself: one that is torn or foreign is skipped by name and harms no other. Writers
 hold a lock beside the file, because the file itself may be replaced; the kernel drops the lock of a
@@ -28,10 +28,11 @@ from neocpu.foundation.files import (
     sync_folder,
 )
 from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.tuning_db.record import LineParser, Record, UnknownRecordError
+from neocpu.tuning_db.packed import MAGIC, PackedRecords
+from neocpu.tuning_db.record import Record, TargetKey, UnknownRecordError, Workload
 
-# Workload and target (the record's key), scheme, template version.
-Slot: TypeAlias = tuple[str, Scheme, int]
+# The record's key, its scheme, and the version of the scheme's template.
+Slot: TypeAlias = tuple[Workload, TargetKey, Scheme, int]
 
 LOCK_TIMEOUT = 60.0
 # Writers hold the lock for microseconds, a merge for seconds.
@@ -40,8 +41,8 @@ POLL_SECONDS = 0.002
 REPORT_EVERY = 1000
 # Bytes of a file: some hundred times as many as all networks' records take.
 MAX_BYTES = 1 << 30
-# Of a file: ten times as many as ship. What is made of a line takes some kilobyte, however short it
-# is.
+# Lines of a file: ten times as many as records ship. A record takes some kilobyte of memory, be its
+# line ever so short.
 MAX_LINES = 1 << 19
 # Lines of a file that are no records to any version. A crash tears one.
 MAX_DAMAGED = 10_000
@@ -66,17 +67,32 @@ _FIXES = {
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """A line that is a record: its number, its bytes without the newline, and the record's key."""
+    """A record of a file.
+
+    Attributes
+    ----------
+    line : int
+        The number of its line; in a packed file its place.
+    written : bytes or None
+        The line without its newline; None in a packed file.
+    """
 
     line: int
-    text: bytes
+    written: bytes | None
     record: Record
-    key: str
+
+    @property
+    def text(self) -> bytes:
+        """The line that says the record, without its newline."""
+        if self.written is None:
+            return self.record.to_line().rstrip().encode()
+        return self.written
 
     @property
     def slot(self) -> Slot:
-        """What only one record of a file counts of."""
-        return self.key, self.record.scheme, self.record.env.template_version
+        """The scheme and what it was measured on: of equal ones in a file only the last counts."""
+        record = self.record
+        return record.workload, record.target, record.scheme, record.env.template_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +114,7 @@ class SkippedLine:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a file held when it was read: its bytes, records and other lines, in order."""
+    """The bytes, records and other lines of a file at the time of reading, in order."""
 
     path: Path
     data: bytes
@@ -124,15 +140,17 @@ def silent(path: Path, done: int, total: int) -> None:
 
 
 def read_records(path: Path, on_read: OnRead = silent) -> Contents:
-    """Read all of ``path``; ``on_read`` is called on the way.
+    """Read all of ``path``, be it lines or packed; ``on_read`` is called on the way.
 
     Raises
     ------
     DatabaseError
-        If the file is missing, unreadable or no file.
+        The file is missing, unreadable or no file.
     """
     data = read_database(path)
-    parser = LineParser()
+    if data.startswith(MAGIC):
+        packed = enumerate(_packed(path, data), start=1)
+        return Contents(path, data, tuple(RecordLine(n, None, each) for n, each in packed), ())
     lines: list[RecordLine] = []
     skipped: list[SkippedLine] = []
     damaged, total = 0, data.count(b"\n") + 1
@@ -143,19 +161,33 @@ def read_records(path: Path, on_read: OnRead = silent) -> Contents:
         if not text.strip():
             continue
         try:
-            lines.append(RecordLine(number, text, *parser.parse(text)))
+            lines.append(RecordLine(number, text, Record.from_line(text)))
         except ValueError as error:
-            skipped.append(skipped_line(path, number, text, error))
-            damaged += not skipped[-1].foreign
+            foreign = isinstance(error, UnknownRecordError)
+            reason = str(error)[:MAX_REASON]
+            skipped.append(SkippedLine(path, number, reason, text, foreign))
+            damaged += not foreign
         if damaged > MAX_DAMAGED:
             raise _unreadable(path, f"more than {MAX_DAMAGED} of its lines are no records")
     return Contents(path, data, tuple(lines), tuple(skipped))
 
 
-def skipped_line(path: Path, number: int, text: bytes, error: ValueError) -> SkippedLine:
-    """Return what is said of a line that did not parse."""
-    foreign = isinstance(error, UnknownRecordError)
-    return SkippedLine(path, number, str(error)[:MAX_REASON], text, foreign)
+def read_packed(path: Path) -> PackedRecords:
+    """Read a packed file; its records are decoded where they are asked for.
+
+    Raises
+    ------
+    DatabaseError
+        The file is missing, unreadable, damaged or not packed.
+    """
+    return _packed(path, read_database(path))
+
+
+def _packed(path: Path, data: bytes) -> PackedRecords:
+    try:
+        return PackedRecords(data)
+    except ValueError as error:
+        raise _unreadable(path, str(error)) from None
 
 
 def read_database(path: Path) -> bytes:
@@ -164,14 +196,14 @@ def read_database(path: Path) -> bytes:
     Raises
     ------
     DatabaseError
-        If the file is missing, unreadable or no file, or has more than `MAX_LINES` lines.
+        The file is missing, unreadable or no file, or has more than `MAX_LINES` lines.
     """
     try:
         data = read_file(path, MAX_BYTES)
     except OSError as error:
         kind = MissingDatabaseError if isinstance(error, FileNotFoundError) else DatabaseError
         raise _unreadable(path, error.strerror or str(error), kind) from None
-    if data.count(b"\n") > MAX_LINES:
+    if not data.startswith(MAGIC) and data.count(b"\n") > MAX_LINES:
         raise _unreadable(path, f"it has more than {MAX_LINES} lines")
     return data
 
@@ -201,8 +233,8 @@ def append_lines(path: Path, lines: Sequence[bytes]) -> None:
     Raises
     ------
     DatabaseError
-        If the file cannot be written, is of another kind, or its lock cannot be had. No line is
-        left half written.
+        The file cannot be written, is of another kind, or its lock cannot be had. No line is left
+        half written.
     """
     with ExitStack() as opened:
         with locked(path) as real:
@@ -225,8 +257,8 @@ def locked(path: Path) -> Iterator[Path]:
     Raises
     ------
     DatabaseError
-        If another process holds the lock for `LOCK_TIMEOUT` seconds, or the file system refuses
-        the lock or what the body does.
+        Another process holds the lock for `LOCK_TIMEOUT` seconds, or the file system refuses the
+        lock or what the body does.
     """
     with _named_errors(path):
         link_target(path)  # of a link that somebody planted, no target is touched
@@ -255,9 +287,9 @@ def replace_contents(path: Path, data: bytes) -> None:
     Raises
     ------
     OSError
-        If ``path`` is no file or may not be written, or the new one cannot be.
+        ``path`` is no file or may not be written, or the new one cannot be.
     DatabaseError
-        If it is a file of another kind.
+        It is a file of another kind.
     """
     with suppress(FileNotFoundError):
         regular_status(path)
@@ -281,7 +313,7 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
     Raises
     ------
     DatabaseError
-        If it is one.
+        It is one.
     """
     if _begins_foreign(head):
         raise DatabaseError(

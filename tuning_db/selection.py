@@ -11,7 +11,7 @@ from neocpu.tuning_db.record import Record, TargetKey, Workload
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records to export; an empty collection admits all.
+    """The records to export; an empty collection admits all.
 
     Attributes
     ----------

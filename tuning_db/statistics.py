@@ -1,4 +1,4 @@
-"""What record files hold, counted."""
+"""Counts of the records in a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from neocpu.tuning_db.record_file import Contents, RecordLine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatistics:
     """The records of one CPU, thread count and template in one file.
 
@@ -17,9 +17,9 @@ class GroupStatistics:
     workloads, records : int
         Distinct workloads, and the records of their schemes, superseded ones left out.
     failed : int
-        Of the records, those of schemes that did not work.
+        Records of schemes that did not work.
     stale : int
-        Of the records, those of another version of the template, which are not used.
+        Records of another version of the template, which are not used.
     """
 
     mcpu: str
@@ -56,8 +56,10 @@ def file_statistics(contents: Contents, template_version: Callable[[str], int]) 
     return FileStatistics(
         len(contents.data),
         tuple(
-            _group_statistics(*group, groups[group], template_version(group[2]))
-            for group in sorted(groups)
+            _group_statistics(
+                mcpu, threads, template, groups[mcpu, threads, template], template_version(template)
+            )
+            for mcpu, threads, template in sorted(groups)
         ),
         len(contents.lines) - len(winners),
         len(contents.skipped),
@@ -68,9 +70,9 @@ def _group_statistics(
     mcpu: str, threads: int, template: str, entries: Sequence[RecordLine], version: int
 ) -> GroupStatistics:
     return GroupStatistics(
-        mcpu,
-        threads,
-        template,
+        mcpu=mcpu,
+        threads=threads,
+        template=template,
         workloads=len({entry.record.workload for entry in entries}),
         records=len(entries),
         failed=sum(entry.record.result.error is not None for entry in entries),

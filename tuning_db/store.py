@@ -1,8 +1,8 @@
 """The tuning database: layers of record files, of which the last may be written.
 
-Opening reads whole files and skips what is not a record, naming it; those that come with neocpu are
-parsed where they are asked for: see `shelf`. Many processes may append to one file at once: see
-`record_file`. What others append after the opening is not seen.
+Opening reads the users' files whole and skips what is not a record, naming it. The files that come
+with neocpu are read where somebody asks for a record: see `packed`. Many processes may append to
+one file at once: see `record_file`. What others append after the opening is not seen.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import platformdirs
@@ -19,18 +20,19 @@ import platformdirs
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.tuning_db.cousins import cousins, shape_of
 from neocpu.tuning_db.nearest import relatives
+from neocpu.tuning_db.packed import PackedRecords
 from neocpu.tuning_db.record import Record, TargetKey, Workload, record_key
 from neocpu.tuning_db.record_file import (
     OnRead,
     SkippedLine,
     append_lines,
     is_missing,
+    read_packed,
     read_records,
     silent,
 )
-from neocpu.tuning_db.shelf import Shelf
+from neocpu.tuning_db.similar_workloads import shape_of, similar_workloads
 
 
 def default_database() -> Path:
@@ -40,7 +42,7 @@ def default_database() -> Path:
 
 def shipped_databases() -> tuple[Path, ...]:
     """Return the record files that come with neocpu."""
-    return tuple(sorted((Path(__file__).parent / "records").glob("*.jsonl")))
+    return tuple(sorted((Path(__file__).parent / "records").glob("*.records")))
 
 
 def refuse_shipped(path: Path) -> None:
@@ -49,7 +51,7 @@ def refuse_shipped(path: Path) -> None:
     Raises
     ------
     UsageError
-        If it is one.
+        It is one.
     """
     if os.path.realpath(path) in set(map(os.path.realpath, shipped_databases())):
         raise UsageError(f"{path} comes with neocpu and is never changed: name another file")
@@ -57,7 +59,7 @@ def refuse_shipped(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """Records of a workload that were made on another CPU, with other threads, or of a cousin."""
+    """Records of a similar workload, of another CPU or of another thread count."""
 
     workload: Workload
     target: TargetKey
@@ -72,19 +74,24 @@ class Store:
     skipped : tuple of SkippedLine
         Lines of the files that are not records.
     writable : Path or None
-        Where `append` writes.
+        The file that `append` writes.
     """
 
     def __init__(
-        self, writable: Path | None, template_version: Callable[[str], int], shelf: Shelf
+        self,
+        writable: Path | None,
+        template_version: Callable[[str], int],
+        shipped: Sequence[Path] = (),
     ) -> None:
         self.writable = writable
         self.skipped: tuple[SkippedLine, ...] = ()
         self._template_version = template_version
-        self._shelf = shelf
-        self._records: dict[str, dict[Scheme, Record]] = {}
-        self._targets: set[TargetKey] = set()
-        self._by_shape: dict[tuple[Hashable, TargetKey], list[Workload]] = {}
+        self._shipped_paths = tuple(shipped)
+        status = [path.stat() for path in shipped]
+        self._shipped_state = [(each.st_size, each.st_mtime_ns) for each in status]
+        self._records: dict[tuple[Workload, TargetKey], dict[Scheme, Record]] = {}
+        self._shapes: dict[tuple[Hashable, TargetKey], list[Workload]] = {}
+        self._shipped_shapes: dict[TargetKey, dict[Hashable, list[Workload]]] = {}
         self._digest = hashlib.sha256()
 
     @classmethod
@@ -113,14 +120,14 @@ class Store:
         on_read : callable
             Told how far the reading is.
         shipped : sequence of Path
-            Files that neocpu wrote itself, before all others: see `Shelf`.
+            Packed files, which count as older than all others.
 
         Raises
         ------
         DatabaseError
-            If a file is missing (``writable`` may be), unreadable, or no file.
+            A file is missing (``writable`` may be), unreadable, or no file.
         """
-        store = cls(writable, template_version, Shelf(shipped))
+        store = cls(writable, template_version, shipped)
         files = list(paths)
         if writable is not None and not is_missing(writable):
             files.append(writable)
@@ -130,33 +137,27 @@ class Store:
             store._digest.update(contents.data)
             skipped += contents.skipped
             for line in contents.lines:
-                store._add((line.record, line.key))
+                store._add(line.record)
         store.skipped = tuple(skipped)
         return store
 
     @property
     def state(self) -> str:
-        """What all records there are come to: stores of equal ones give equal answers."""
-        return f"{self._shelf.state} {self._digest.hexdigest()}"
-
-    def read(self) -> None:
-        """Read the records that come with neocpu now, and not when some are asked for."""
-        self._known_targets()
-
-    def _known_targets(self) -> set[TargetKey]:
-        return self._targets | self._shelf.targets
+        """A text that changes with any record: stores of equal state give equal answers."""
+        names = list(map(str, self._shipped_paths))
+        return f"{names} {self._shipped_state} {self._digest.hexdigest()}"
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return sum(map(len, self._every().values()))
 
     def __iter__(self) -> Iterator[Record]:
-        self._add_older(self._shelf.take_all())
-        for _, by_scheme in sorted(self._records.items()):  # whatever was asked for before
-            yield from by_scheme.values()
+        every = self._every()
+        for key in sorted(every, key=lambda key: record_key(*key)):  # whatever the files' order
+            yield from every[key].values()
 
     def results(self, workload: Workload, target: CpuTarget, threads: int) -> dict[Scheme, Record]:
         """Return every scheme measured for ``workload``, failed ones too."""
-        return dict(self._found(workload, TargetKey.of(target, threads)))
+        return self._found(workload, TargetKey.of(target, threads))
 
     def best(self, workload: Workload, target: CpuTarget, threads: int) -> Record | None:
         """Return the fastest record that did not fail, or None."""
@@ -167,26 +168,21 @@ class Store:
     def lenders(self, workload: Workload, target: CpuTarget, threads: int) -> Iterator[Borrowed]:
         """Yield records that may stand in for a workload's own, failed ones too, the best first.
 
-        Those of its cousins on this very CPU come first (see `cousins`), then its own on relatives
-        (see `nearest.relatives`), then those of cousins there. Each has one that did not fail.
+        Those of similar workloads on this very CPU come first (see `similar_workloads`), then the
+        workload's own on relatives (see `nearest.relatives`), then those of similar workloads
+        there. Each has one that did not fail.
         """
         own = TargetKey.of(target, threads)
-        others = relatives(own, self._known_targets())
+        others = relatives(own, self._targets())
         pairs = itertools.chain(
-            ((cousin, own) for cousin in self._cousins(workload, own)),
+            ((similar, own) for similar in self._similar(workload, own)),
             ((workload, key) for key in others),
-            ((cousin, key) for key in others for cousin in self._cousins(workload, key)),
+            ((similar, key) for key in others for similar in self._similar(workload, key)),
         )
         for lender, key in pairs:
             found = self._found(lender, key)
             if any(record.result.error is None for record in found.values()):
-                yield Borrowed(lender, key, dict(found))
-
-    def _cousins(self, workload: Workload, target: TargetKey) -> list[Workload]:
-        if shape_of(workload) is None:
-            return []
-        mine = self._by_shape.get((shape_of(workload), target), ())
-        return cousins(workload, dict.fromkeys((*mine, *self._shelf.alike(workload, target))))
+                yield Borrowed(lender, key, found)
 
     def ensure_writable(self) -> None:
         """Make sure `append` will work, creating the file and its folder if need be.
@@ -194,9 +190,9 @@ class Store:
         Raises
         ------
         UsageError
-            If the file is a shipped database.
+            The file is a shipped database.
         DatabaseError
-            If it will not.
+            It will not.
         """
         refuse_shipped(self._destination())
         append_lines(self._destination(), [])
@@ -207,7 +203,7 @@ class Store:
         Raises
         ------
         DatabaseError
-            If the file cannot be written. What the file held stays; what could be written of
+            The file cannot be written. What the file held stays; what could be written of
             ``records`` stays too.
         """
         if not records:
@@ -216,38 +212,57 @@ class Store:
         append_lines(self._destination(), lines)
         self._digest.update(b"".join(lines))
         for record in records:
-            self._add((record, record.key()))
+            self._add(record)
 
     def _destination(self) -> Path:
         assert self.writable is not None, "the store was opened for reading only"
         return self.writable
 
-    def _found(self, workload: Workload, target: TargetKey) -> Mapping[Scheme, Record]:
-        self._add_older(self._shelf.take(workload, target))
-        return self._records.get(record_key(workload, target), {})
+    @cached_property
+    def _shipped(self) -> tuple[PackedRecords, ...]:
+        return tuple(map(read_packed, self._shipped_paths))
 
-    def _add_older(self, records: Iterable[tuple[Record, str]]) -> None:
-        older: dict[str, dict[Scheme, Record]] = {}
-        for record, key in filter(self._is_current, records):
-            if key not in older and key not in self._records:
-                self._note(record)
-            older.setdefault(key, {})[record.scheme] = record
-        for key, by_scheme in older.items():
-            self._records[key] = by_scheme | self._records.get(key, {})
+    def _targets(self) -> set[TargetKey]:
+        shipped = (target for packed in self._shipped for target in packed.targets)
+        return {*shipped, *(target for _, target in self._records)}
 
-    def _add(self, keyed: tuple[Record, str]) -> None:
-        if self._is_current(keyed):
-            record, key = keyed
-            self._targets.add(record.target)
-            if key not in self._records:
-                self._note(record)
-            self._records.setdefault(key, {})[record.scheme] = record
+    def _found(self, workload: Workload, target: TargetKey) -> dict[Scheme, Record]:
+        shipped = (record for packed in self._shipped for record in packed.find(workload, target))
+        found = {record.scheme: record for record in shipped if self._is_current(record)}
+        return found | self._records.get((workload, target), {})
 
-    def _note(self, record: Record) -> None:
-        """Note the workload of its first record on a target."""
-        place = shape_of(record.workload), record.target
-        self._by_shape.setdefault(place, []).append(record.workload)
+    def _every(self) -> dict[tuple[Workload, TargetKey], dict[Scheme, Record]]:
+        """Return all records by workload and target."""
+        every: dict[tuple[Workload, TargetKey], dict[Scheme, Record]] = {}
+        for record in itertools.chain.from_iterable(self._shipped):
+            if self._is_current(record):
+                every.setdefault((record.workload, record.target), {})[record.scheme] = record
+        for key, records in self._records.items():
+            every[key] = every.get(key, {}) | records
+        return every
 
-    def _is_current(self, keyed: tuple[Record, str]) -> bool:
-        record, _ = keyed
+    def _similar(self, workload: Workload, target: TargetKey) -> list[Workload]:
+        shape = shape_of(workload)
+        if shape is None:
+            return []
+        if target not in self._shipped_shapes:
+            shapes = self._shipped_shapes[target] = {}
+            for packed in self._shipped:
+                for other in packed.workloads(target):
+                    shapes.setdefault(shape_of(other), []).append(other)
+        shipped = self._shipped_shapes[target].get(shape, ())
+        present = dict.fromkeys((*self._shapes.get((shape, target), ()), *shipped))
+        return similar_workloads(workload, present)
+
+    def _add(self, record: Record) -> None:
+        if not self._is_current(record):
+            return
+        key = record.workload, record.target
+        if key not in self._records:
+            self._shapes.setdefault((shape_of(record.workload), record.target), []).append(
+                record.workload
+            )
+        self._records.setdefault(key, {})[record.scheme] = record
+
+    def _is_current(self, record: Record) -> bool:
         return record.env.template_version == self._template_version(record.scheme.template)

@@ -100,10 +100,10 @@ def measured_schemes(
     """Return the best seconds of each scheme on record; None for one that failed.
 
     A workload that has only failures on record for ``target`` and ``threads``, or nothing, gets the
-    records of its closest cousin or relative besides (`Store.lenders`), each multiplied by the
-    median ratio of the estimates here to those there. That keeps their order and makes them compare
-    with estimates. For many threads, each is also multiplied by what its own estimates say of them:
-    a scheme that was the best with two may have no more tasks than that.
+    records of the most similar workload or of the closest relative besides (`Store.lenders`), each
+    multiplied by the median ratio of the estimates here to those there. That keeps their order and
+    makes them compare with estimates. For many threads, each is also multiplied by what its own
+    estimates say of them: a scheme that was the best with two may have no more tasks than that.
 
     They were measured with nothing beside them. Of one of several streams each takes as many times
     as long as its estimate says that sharing the memory makes it.
@@ -144,10 +144,10 @@ def _borrowed(
 ) -> Measured | None:
     """Return another's records as they would have been measured here; None if none of them fits."""
     key, other = lender.target, lender.workload
-    is_cousin, is_elsewhere = other != workload, key != TargetKey.of(target, threads)
+    is_similar, is_elsewhere = other != workload, key != TargetKey.of(target, threads)
     there = target if key.mcpu == target.mcpu else cpu_target(key)
-    records = _usable(lender.records, workload, target, there, own=not is_cousin)
-    if is_cousin:  # whose failures may be those of its steps
+    records = _usable(lender.records, workload, target, there, own=not is_similar)
+    if is_similar:  # its failures may be those of its steps
         usable = _usable(records, other, there, own=False)
         records = {scheme: each for scheme, each in usable.items() if each.result.error is None}
     if not any(record.result.error is None for record in records.values()):
@@ -166,7 +166,7 @@ def _borrowed(
             for scheme, best in known.items()
         }
     where = f"measured on {key.mcpu} with {plural(key.threads, 'thread')}"
-    source = ", ".join([BORROWED] * is_cousin + [where] * is_elsewhere)
+    source = ", ".join([BORROWED] * is_similar + [where] * is_elsewhere)
     return Measured(known, source, newest_day(records.values()))
 
 
@@ -299,7 +299,6 @@ def tune_networks(
     DatabaseError
         If ``store`` cannot be written.
     """
-    store.read()  # before the budget's clock starts
 
     def borrowed(workload: Workload) -> Scheme | None:
         known = measured_schemes(store, target, threads, workload).seconds

@@ -23,7 +23,7 @@ class Measured:
         Best known seconds of each measured scheme; None for one that failed.
     source : str
         ``measured``, ``measured on znver4 with 2 threads`` where the records are a relative's,
-        ``borrowed`` or ``borrowed, measured on ...`` where they are a cousin's.
+        ``borrowed`` or ``borrowed, measured on ...`` where they are a similar workload's.
     day : str
         When the newest of them was made, as ``2026-11-23``.
     """

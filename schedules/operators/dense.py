@@ -79,12 +79,6 @@ class DenseWorkload(Keyed):
         text = f"{self.m}x{self.k} -> {self.n}" + "".join(f" +{op.kind}" for op in self.epilogue)
         return text if self.numerics == FLOAT32 else f"{text}, {self.numerics}"
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON form, with ``"kind": "dense"``."""
-        epilogue = [op.to_json() for op in self.epilogue]
-        fields = {"m": self.m, "n": self.n, "k": self.k}
-        return {"kind": self.kind, **fields, **self.numerics.to_json(), "epilogue": epilogue}
-
 
 def _unit(workload: DenseWorkload, target: CpuTarget) -> DotUnit:
     """Return the instruction for what its products are summed in."""

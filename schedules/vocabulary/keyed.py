@@ -6,16 +6,21 @@ import hashlib
 import json
 from typing import Any, ClassVar
 
+from neocpu.foundation.json_codec import fields_to_json
+
 
 class Keyed:
-    """Base of workloads: what their JSON form says is all there is to them."""
+    """Base of workloads, which are dataclasses: their JSON form says everything of them."""
 
     __slots__ = ()
     kind: ClassVar[str]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
-        raise AssertionError("abstract")
+        """Return the JSON form: ``kind`` and the fields; those of numerics are among them."""
+        found: dict[str, Any] = {"kind": self.kind}
+        for name, value in fields_to_json(self).items():
+            found |= value if name == "numerics" else {name: value}
+        return found
 
     def key(self) -> str:
         """Content hash that names this workload, in the tuning database too."""

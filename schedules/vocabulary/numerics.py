@@ -8,10 +8,11 @@ there is a zero point at all, decides about the code, and so belongs to the work
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
+from neocpu.foundation.json_codec import OMIT_DEFAULT, fields_to_json
 
 Granularity: TypeAlias = Literal["tensor", "channel"]
 Role: TypeAlias = Literal["data", "weights", "output"]
@@ -71,8 +72,8 @@ class Numerics:
     weights: str
     sum: str
     output: str
-    quantised: tuple[tuple[Role, Quantisation], ...] = ()
-    int16_sums: int = 0
+    quantised: tuple[tuple[Role, Quantisation], ...] = field(default=(), metadata=OMIT_DEFAULT)
+    int16_sums: int = field(default=0, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         for name in (self.data, self.weights, self.sum, self.output):
@@ -131,13 +132,10 @@ class Numerics:
         """JSON form: ``{"dtype": …}`` of uniform ones, else ``{"numerics": {…}}``."""
         if self.is_uniform:
             return {"dtype": self.data}
-        types = {"data": self.data, "weights": self.weights, "sum": self.sum, "output": self.output}
-        scales = {
-            role: {"granularity": each.granularity, "symmetric": each.symmetric}
-            for role, each in self.quantised
-        }
-        found = {**types, **({"quantised": scales} if scales else {})}
-        return {"numerics": found | ({"int16_sums": self.int16_sums} if self.int16_sums else {})}
+        found = fields_to_json(self)
+        if self.quantised:
+            found["quantised"] = {role: fields_to_json(each) for role, each in self.quantised}
+        return {"numerics": found}
 
     @classmethod
     def take_from(cls, fields: dict[str, Any]) -> Numerics:

@@ -41,8 +41,8 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
-# The features that schedules choose by and that measurements are known by, in LLVM's names. Code
-# may depend on more (`llvm_features`): another name here would be another CPU to the records.
+# The features that schedules choose by and that records name, in LLVM's names. Code may depend on
+# more (`llvm_features`).
 ISA_FEATURES = frozenset(
     (
         "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "movbe", "gfni",

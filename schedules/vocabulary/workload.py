@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from neocpu.foundation.dtypes import DTYPES
+from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonFormError, fields_from_json
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.frames import MAX_EXTENT, Frames
 from neocpu.schedules.vocabulary.keyed import Keyed
@@ -87,9 +88,9 @@ class Conv2dWorkload(Keyed):
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     numerics: Numerics = FLOAT32
-    epilogue: tuple[EpilogueOp, ...] = field(default=())
-    prologue: tuple[EpilogueOp, ...] = field(default=())
-    frames: Frames | None = None
+    epilogue: tuple[EpilogueOp, ...] = ()
+    prologue: tuple[EpilogueOp, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    frames: Frames | None = field(default=None, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         assert all(op.kind in AFTER for op in self.epilogue), self.epilogue
@@ -168,17 +169,6 @@ class Conv2dWorkload(Keyed):
             2 * n * o * h * w * (self.in_channels // self.groups) * self.kernel[0] * self.kernel[1]
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON form, with ``"kind": "conv2d"``; no prologue and no frames are left out."""
-        data = {"kind": self.kind, **_plain_fields(self)}
-        data["epilogue"] = [op.to_json() for op in self.epilogue]
-        data["prologue"] = [op.to_json() for op in self.prologue]
-        data["frames"] = self.frames and self.frames.to_json()
-        for name in ("prologue", "frames"):
-            if not data[name]:
-                del data[name]
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Conv2dWorkload:
         """Inverse of `to_json`.
@@ -186,7 +176,7 @@ class Conv2dWorkload(Keyed):
         Raises
         ------
         ValueError, KeyError, TypeError
-            If ``data`` is not a convolution workload.
+            ``data`` is not a convolution workload.
         """
         fields = dict(data)
         if fields.pop("kind", None) != cls.kind:
@@ -260,7 +250,7 @@ class TransformWorkload(Keyed):
     in_block: int
     out_block: int
     dtype: str = "float32"
-    out_dtype: str | None = None
+    out_dtype: str | None = field(default=None, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         sized = _are_sizes(*self.shape, self.in_block, self.out_block)
@@ -298,13 +288,6 @@ class TransformWorkload(Keyed):
         """Zero: bytes are moved."""
         return 0
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON form, with ``"kind": "layout_transform"``."""
-        fields = {"kind": self.kind, **asdict(self)}
-        if self.out_dtype is None:
-            del fields["out_dtype"]
-        return fields
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TransformWorkload:
         """Inverse of `to_json`.
@@ -312,12 +295,11 @@ class TransformWorkload(Keyed):
         Raises
         ------
         ValueError, KeyError, TypeError
-            If ``data`` is not a transform workload.
+            ``data`` is not a transform workload.
         """
-        fields = _fields(data, cls.kind)
-        if "dtype" not in fields or ("out_dtype" in fields and fields["out_dtype"] is None):
+        if "dtype" not in data or ("out_dtype" in data and data["out_dtype"] is None):
             raise ValueError(f"not the numerics of a transform: {data!r}")
-        return cls(**fields)
+        return _read(cls, data)
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.shape))
@@ -379,10 +361,6 @@ class JoinWorkload(Keyed):
         """Zero, as good as: bytes are moved."""
         return 0
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON form, with ``"kind": "join"``."""
-        return {"kind": self.kind, **asdict(self), "channels": list(self.channels)}
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> JoinWorkload:
         """Inverse of `to_json`.
@@ -390,12 +368,11 @@ class JoinWorkload(Keyed):
         Raises
         ------
         ValueError, KeyError, TypeError
-            If ``data`` is not a join workload.
+            ``data`` is not a join workload.
         """
-        fields = _fields(data, cls.kind)
-        if "dtype" not in fields:
+        if "dtype" not in data:
             raise ValueError(f"a join without a dtype: {data!r}")
-        return cls(**{**fields, "channels": tuple(fields["channels"])})
+        return _read(cls, data)
 
     def __str__(self) -> str:
         channels = "+".join(map(str, self.channels))
@@ -404,6 +381,8 @@ class JoinWorkload(Keyed):
 
 
 Workload: TypeAlias = Conv2dWorkload | TransformWorkload | JoinWorkload
+
+_Plain = TypeVar("_Plain", TransformWorkload, JoinWorkload)
 
 
 def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
@@ -422,14 +401,6 @@ def _is_dtype(name: Any) -> bool:
     return isinstance(name, str)
 
 
-def _plain_fields(workload: Any) -> dict[str, Any]:
-    """Return a workload's fields, its numerics in their JSON form and place."""
-    found: dict[str, Any] = {}
-    for name, value in asdict(workload).items():
-        found.update(workload.numerics.to_json() if name == "numerics" else {name: value})
-    return found
-
-
 def _product(*sizes: int) -> str:
     return "x".join(map(str, sizes))
 
@@ -438,7 +409,12 @@ def _are_sizes(*values: Any) -> bool:
     return all(type(value) is int and 0 < value <= MAX_EXTENT for value in values)
 
 
-def _fields(data: dict[str, Any], kind: str) -> dict[str, Any]:
-    if data.get("kind") != kind:
-        raise ValueError(f"not a {kind} workload: {data.get('kind')!r}")
-    return {name: value for name, value in data.items() if name != "kind"}
+def _read(cls: type[_Plain], data: dict[str, Any]) -> _Plain:
+    """Read a workload whose JSON form is its kind and its fields."""
+    fields = dict(data)
+    if fields.pop("kind", None) != cls.kind:
+        raise ValueError(f"not a {cls.kind} workload: {data.get('kind')!r}")
+    try:
+        return fields_from_json(cls, fields, exact=True)
+    except JsonFormError as error:
+        raise ValueError(f"not a {cls.kind} workload: {error}") from None

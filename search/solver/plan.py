@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from neocpu.foundation.json_codec import fields_to_json
 from neocpu.foundation.option_words import Solver
 from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.dp import dynamic_program
@@ -74,7 +75,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form (costs in seconds)."""
-        return {**asdict(self), "choices": list(self.choices)}
+        return fields_to_json(self)
 
 
 def solve(

@@ -101,12 +101,12 @@ def draw_schemes(made: ModelProto, algorithm: str, draw: int, path) -> None:
         store.append(
             [
                 Record(
-                    workload,
-                    TargetKey.of(TARGET, THREADS),
-                    scheme,
-                    Result((1e-6,)) if scheme == drawn else Result((), "not drawn"),
-                    Environment.current(registry.template_version(template)),
-                    "2026-01-01T00:00:00+00:00",
+                    workload=workload,
+                    target=TargetKey.of(TARGET, THREADS),
+                    scheme=scheme,
+                    result=Result((1e-6,)) if scheme == drawn else Result((), "not drawn"),
+                    env=Environment.current(registry.template_version(template)),
+                    time="2026-01-01T00:00:00+00:00",
                 )
                 for scheme in space
             ]

@@ -36,8 +36,8 @@ BUGS = (
     Bug(
         "records: shipped ones count more than one's own",
         "tuning_db/store.py",
-        "self._records[key] = by_scheme | self._records.get(key, {})",
-        "self._records[key] = self._records.get(key, {}) | by_scheme",
+        "return found | self._records.get((workload, target), {})",
+        "return self._records.get((workload, target), {}) | found",
         ("tests/tuning_db/test_store.py",),
     ),
     Bug(

@@ -49,12 +49,12 @@ def records(workloads, target: CpuTarget = TARGET) -> list[Record]:
     """What an exhaustive run on ``target`` would have left."""
     return [
         Record(
-            workload,
-            TargetKey.of(target, THREADS),
-            scheme,
-            Result((true_seconds(workload, scheme, target),)),
-            Environment("0", "0", "0", registry.template_version(scheme.template)),
-            "2026-11-20T12:00:00+00:00",
+            workload=workload,
+            target=TargetKey.of(target, THREADS),
+            scheme=scheme,
+            result=Result((true_seconds(workload, scheme, target),)),
+            env=Environment("0", "0", "0", registry.template_version(scheme.template)),
+            time="2026-11-20T12:00:00+00:00",
         )
         for workload in workloads
         for scheme in registry.schemes(workload, target)

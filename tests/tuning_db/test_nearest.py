@@ -8,13 +8,13 @@ import random
 from pathlib import Path
 
 import pytest
-from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
+from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record, write_packed
 
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
-from neocpu.tuning_db.cousins import cousins
 from neocpu.tuning_db.nearest import cpu_target, relatives
 from neocpu.tuning_db.record import Record, TargetKey
+from neocpu.tuning_db.similar_workloads import similar_workloads
 from neocpu.tuning_db.store import Store
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_lent_of_other_workloads_old_templates_or_strangers(tmp_path:
     assert next(store.lenders(WORKLOAD, TARGET, 2), None) is None
 
 
-def test_cousins_differ_in_what_hardly_costs(tmp_path: Path):
+def test_similar_workloads_differ_in_what_hardly_costs():
     steps = [EpilogueOp("bias_add"), EpilogueOp("relu")]
     near = dataclasses.replace(WORKLOAD, epilogue=(*steps, EpilogueOp("add")))
     far = dataclasses.replace(WORKLOAD, padding=tuple(p + 1 for p in WORKLOAD.padding))
@@ -137,17 +137,19 @@ def test_cousins_differ_in_what_hardly_costs(tmp_path: Path):
         dataclasses.replace(WORKLOAD, out_channels=2 * WORKLOAD.out_channels),
         dataclasses.replace(WORKLOAD, batch=2),
     ]
-    assert cousins(WORKLOAD, [*others, far, WORKLOAD, near]) == [near, far]
+    assert similar_workloads(WORKLOAD, [*others, far, WORKLOAD, near]) == [near, far]
 
 
 @pytest.mark.parametrize("shipped", [False, True])
-def test_the_store_lends_what_a_cousin_has_before_relatives(tmp_path: Path, shipped: bool):
-    cousin = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"),))
+def test_similar_workloads_lend_before_relatives(tmp_path: Path, shipped: bool):
+    similar = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"),))
     path = tmp_path / "records.jsonl"
     store = open_store(path)
-    store.append([of(key("haswell"), RECORD), dataclasses.replace(RECORD, workload=cousin)])
+    store.append([of(key("haswell"), RECORD), dataclasses.replace(RECORD, workload=similar)])
     if shipped:
-        store = Store.open([], None, lambda _: 3, shipped=[path])
+        store = Store.open(
+            [], None, lambda _: 3, shipped=[write_packed(tmp_path / "shipped.records", *store)]
+        )
     first, second = store.lenders(WORKLOAD, TARGET, 2)
-    assert (first.workload, first.target) == (cousin, RECORD.target)
+    assert (first.workload, first.target) == (similar, RECORD.target)
     assert (second.workload, second.target) == (WORKLOAD, key("haswell"))

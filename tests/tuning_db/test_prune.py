@@ -84,7 +84,7 @@ def test_what_goes_and_what_stays(
         report
         == planned
         == PruneReport(
-            database,
+            path=database,
             kept=len(kept) - 2,
             foreign=2,
             dropped={"torn": 2, "superseded": 1, "stale": 1, "unfit": 1, **dropped},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -35,7 +34,6 @@ from neocpu.schedules.vocabulary.workload import (
 )
 from neocpu.tuning_db.record import (
     Environment,
-    LineParser,
     Record,
     Result,
     TargetKey,
@@ -100,22 +98,21 @@ joins = st.one_of(
         small,
     ),
 )
-subjects = st.one_of(
-    st.tuples(convolutions, schemes),
-    st.tuples(transforms, st.just(TransformScheme())),
-    st.tuples(joins, st.just(JoinScheme())),
-)
 results = st.one_of(
     st.builds(Result, st.lists(seconds, min_size=1, max_size=5).map(tuple)),
     st.builds(Result, st.lists(seconds, max_size=2).map(tuple), text),
 )
 records = st.builds(
-    lambda subject, target, *rest: Record(subject[0], target, subject[1], *rest),
-    subjects,
-    st.builds(TargetKey, text, st.lists(text, max_size=4).map(tuple), small),
-    results,
-    st.builds(Environment, text, text, text, small),
-    text,
+    lambda computed, **others: Record(workload=computed[0], scheme=computed[1], **others),
+    st.one_of(
+        st.tuples(convolutions, schemes),
+        st.tuples(transforms, st.just(TransformScheme())),
+        st.tuples(joins, st.just(JoinScheme())),
+    ),
+    target=st.builds(TargetKey, text, st.lists(text, max_size=4).map(tuple), small),
+    result=results,
+    env=st.builds(Environment, text, text, text, small),
+    time=text,
 )
 
 
@@ -124,9 +121,7 @@ def test_record_to_line_to_record(original: Record):
     line = original.to_line()
     assert line.endswith("\n")
     assert line.count("\n") == 1
-    parser = LineParser()
-    for _ in range(2):  # the second time from the parser's memory
-        assert parser.parse(line.encode()) == (original, original.key())
+    assert Record.from_line(line.encode()) == original
 
 
 def test_the_documented_form():
@@ -141,10 +136,11 @@ def test_the_documented_form():
 
 def test_key_is_the_content_not_the_text():
     reordered = json.dumps(dict(reversed(json.loads(RECORD.to_line()).items()))).encode()
-    assert LineParser().parse(reordered) == (RECORD, RECORD.key())
-    assert RECORD.key() == record_key(RECORD.workload, TargetKey.of(TARGET, 2))
-    assert RECORD.key() != record_key(RECORD.workload, TargetKey.of(TARGET, 1))
-    assert RECORD.key() != dataclasses.replace(RECORD.workload, height=57).key()
+    assert Record.from_line(reordered) == RECORD
+    key = record_key(RECORD.workload, RECORD.target)
+    assert key == record_key(RECORD.workload, TargetKey.of(TARGET, 2))
+    assert key != record_key(RECORD.workload, TargetKey.of(TARGET, 1))
+    assert key != record_key(dataclasses.replace(RECORD.workload, height=57), RECORD.target)
 
 
 def change(path: str, value: object) -> bytes:
@@ -160,7 +156,6 @@ def change(path: str, value: object) -> bytes:
     return json.dumps(data).encode()
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 @pytest.mark.parametrize(
     "line",
     [
@@ -205,13 +200,9 @@ def change(path: str, value: object) -> bytes:
         change("time", KeyError),
     ],
 )
-def test_what_is_not_a_record(line: bytes, warm: bool):
-    parser = LineParser()
-    if warm:
-        parser.parse(change("time", "earlier"))
-        parser.parse(RECORD.to_line().encode())
+def test_what_is_not_a_record(line: bytes):
     with pytest.raises(ValueError, match=r".") as caught:
-        parser.parse(line)
+        Record.from_line(line)
     assert "\n" not in str(caught.value)
 
 
@@ -231,7 +222,6 @@ def members(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
 @pytest.mark.parametrize("scheme", [RECORD.scheme, WinogradScheme(8, 8, 4, 4, 16, 1, True)])
 def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
     original = dataclasses.replace(RECORD, scheme=scheme)
-    parser = LineParser()
     for path in members(original.to_json()):
         for value in ANYTHING:
             document = node = json.loads(original.to_line())
@@ -239,11 +229,11 @@ def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
                 node = node[key]
             node[path[-1]] = value
             try:
-                parsed, key = parser.parse(json.dumps(document, separators=(",", ":")).encode())
+                parsed = Record.from_line(json.dumps(document, separators=(",", ":")).encode())
             except ValueError:
                 continue
             # What is a record can be used like any other.
-            assert parser.parse(parsed.to_line().encode()) == (parsed, key)
+            assert Record.from_line(parsed.to_line().encode()) == parsed
             assert len({parsed, parsed}) == 1
             can_compute(parsed.workload, parsed.scheme, TARGET)
 
@@ -299,7 +289,7 @@ def test_absurd_numbers_are_refused_or_can_be_computed_with(subject, data):
             node = node[key]
         node[path[-1]] = data.draw(absurd)
     try:
-        parsed, _ = LineParser().parse(json.dumps(document).encode())
+        parsed = Record.from_line(json.dumps(document).encode())
     except ValueError:
         return
     assert parsed.target.threads <= 1024
@@ -311,10 +301,9 @@ def test_a_scheme_of_absurd_numbers_is_no_record():
     for path in ("scheme.ic_bn", "scheme.oc_bn", "scheme.reg_n", "scheme.reg_oh", "target.threads"):
         for value in (10**400, 1 << 60, 1 << 30):
             with pytest.raises(ValueError, match=r"beyond all numbers|bad parameters|threads: "):
-                LineParser().parse(change(path, value))
+                Record.from_line(change(path, value))
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -326,39 +315,17 @@ def test_a_scheme_of_absurd_numbers_is_no_record():
         (change("scheme.reg_m", 1), "bad parameters for conv2d_direct"),
     ],
 )
-def test_what_may_be_a_record_to_another_version(line: bytes, reason: str, warm: bool):
-    parser = LineParser()
-    if warm:
-        parser.parse(RECORD.to_line().encode())
+def test_what_may_be_a_record_to_another_version(line: bytes, reason: str):
     compact = json.dumps(json.loads(line), separators=(",", ":")).encode()
     for text in (line, compact):
         with pytest.raises(UnknownRecordError, match=reason):
-            parser.parse(text)
-
-
-def test_parts_in_memory_are_not_mixed_up():
-    """Every combination of parts seen before gives the record its own line says."""
-    other = dataclasses.replace(
-        record(2.0, error="wrong", reg_n=2, version=4),
-        workload=dataclasses.replace(RECORD.workload, batch=2),
-        time="later",
-    )
-    names = [field.name for field in dataclasses.fields(Record)]
-    parser = LineParser()
-    for picked in itertools.product([RECORD, other], repeat=len(names)):
-        made = Record(*(getattr(one, name) for one, name in zip(picked, names, strict=True)))
-        assert parser.parse(made.to_line().encode()) == (made, made.key())
+            Record.from_line(text)
 
 
 def test_members_that_are_there_twice_are_read_as_json_says():
     line = RECORD.to_line().rstrip()
     twice = line[:-1] + ',"workload":' + json.dumps({**RECORD.workload.to_json(), "batch": 5}) + "}"
-    parser = LineParser()
-    for _ in range(2):
-        parsed, key = parser.parse(twice.encode())
-        assert parsed.workload.batch == 5
-        assert key == parsed.key() != RECORD.key()
-        parser.parse(line.encode())
+    assert Record.from_line(twice.encode()).workload.batch == 5
 
 
 def test_a_failure_is_never_fast():
@@ -384,7 +351,7 @@ def test_a_failure_is_never_fast():
 )
 def test_what_is_no_transform_or_join(workload: dict):
     with pytest.raises(ValueError, match=r"."):
-        LineParser().parse(change("workload", workload))
+        Record.from_line(change("workload", workload))
 
 
 def test_the_documented_form_of_transforms_and_joins():

@@ -62,7 +62,7 @@ def test_the_order_is_of_the_records_alone():
         random.Random(seed).shuffle(shuffled)
         assert select(shuffled, Selection()) == expected
     # Lines of one workload stand together, which makes reading fast.
-    keys = [chosen.key() for chosen in expected]
+    keys = [(chosen.workload, chosen.target) for chosen in expected]
     assert len(set(keys)) == sum(a != b for a, b in zip(keys, [*keys[1:], None], strict=True))
 
 
@@ -78,9 +78,21 @@ def test_statistics(tmp_path: Path):
     assert counted == FileStatistics(
         size=path.stat().st_size,
         groups=(
-            GroupStatistics("haswell", 2, direct, workloads=1, records=1, failed=0, stale=0),
-            GroupStatistics("znver5", 1, direct, workloads=1, records=1, failed=0, stale=0),
-            GroupStatistics("znver5", 2, direct, workloads=2, records=6, failed=1, stale=1),
+            GroupStatistics(
+                mcpu="haswell",
+                threads=2,
+                template=direct,
+                workloads=1,
+                records=1,
+                failed=0,
+                stale=0,
+            ),
+            GroupStatistics(
+                mcpu="znver5", threads=1, template=direct, workloads=1, records=1, failed=0, stale=0
+            ),
+            GroupStatistics(
+                mcpu="znver5", threads=2, template=direct, workloads=2, records=6, failed=1, stale=1
+            ),
         ),
         superseded=1,
         skipped=1,

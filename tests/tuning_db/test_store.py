@@ -10,13 +10,17 @@ from pathlib import Path
 
 import needs
 import pytest
-from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record
+from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record, write_packed
 
 from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary import target
+from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.tuning_db import record as record_module
 from neocpu.tuning_db import record_file
 from neocpu.tuning_db.nearest import cpu_target
-from neocpu.tuning_db.record import TargetKey
+from neocpu.tuning_db.record import Record, TargetKey
+from neocpu.tuning_db.record_file import read_packed
 from neocpu.tuning_db.store import Store, default_database, shipped_databases
 
 SLOWER = record(2e-3, reg_n=4)
@@ -190,68 +194,86 @@ def test_shipped_records_are_not_written(tmp_path: Path):
         open_store(link).ensure_writable()
 
 
-def test_shipped_records_are_all_found_where_they_lie():
+def test_shipped_records_are_all_found():
     read = Store.open(shipped_databases(), None, registry.template_version)
     assert read.skipped == ()
-    shelved, all_at_once = (
+    shipped, all_at_once = (
         Store.open([], None, registry.template_version, shipped=shipped_databases())
         for _ in range(2)
     )
-    keys = {made.key(): made for made in read}
+    keys = {(made.workload, made.target): made for made in read}
     for made in itertools.islice(keys.values(), 0, None, 1 if needs.EVERYTHING else 5):
         cpu = cpu_target(made.target)
         expected = list(read.results(made.workload, cpu, made.target.threads).items())
-        assert list(shelved.results(made.workload, cpu, made.target.threads).items()) == expected
-    assert list(shelved) == list(all_at_once) == list(read)
+        assert list(shipped.results(made.workload, cpu, made.target.threads).items()) == expected
+    assert list(shipped) == list(all_at_once) == list(read)
+    assert len(shipped) == len(read) == sum(len(read_packed(path)) for path in shipped_databases())
 
 
-def shelved(shipped: Path, *paths: Path, version: int = 3) -> Store:
+def with_shipped(shipped: Path, *paths: Path, version: int = 3) -> Store:
     return Store.open(paths, None, lambda name: version, shipped=[shipped])
 
 
 @pytest.fixture
 def shipped(tmp_path: Path) -> Path:
-    path = tmp_path / "shipped.jsonl"
     other = dataclasses.replace(SLOWER, workload=dataclasses.replace(WORKLOAD, height=57))
-    lines = (SLOWER, other, RECORD, record(5e-3, reg_n=9, version=2))
-    path.write_text("".join(made.to_line() for made in lines))
-    return path
+    stale = record(5e-3, reg_n=9, version=2)
+    return write_packed(tmp_path / "shipped.records", SLOWER, other, RECORD, stale)
 
 
 def test_of_shipped_and_other_records_the_others_count(shipped: Path, tmp_path: Path):
     mine, newer = tmp_path / "mine.jsonl", record(9e-3, reg_n=4)
     mine.write_text(newer.to_line())
-    store = shelved(shipped, mine)
+    store = with_shipped(shipped, mine)
     assert list(store.results(WORKLOAD, TARGET, 2).values()) == [newer, RECORD]
     assert store.best(WORKLOAD, TARGET, 2) == RECORD
     assert len(store) == len(set(store)) == 3
-    asked, not_asked = shelved(shipped, mine), shelved(shipped, mine)
-    asked.results(WORKLOAD, TARGET, 2)
-    assert list(asked) == list(not_asked)
 
 
 def test_shipped_records_are_borrowed(shipped: Path):
     relative = dataclasses.replace(TARGET, mcpu="znver4")
-    borrowed = next(shelved(shipped).lenders(WORKLOAD, relative, 2))
+    borrowed = next(with_shipped(shipped).lenders(WORKLOAD, relative, 2))
     assert borrowed.target == RECORD.target
     assert set(borrowed.records.values()) == {SLOWER, RECORD}
-    assert not [*shelved(shipped, version=4).lenders(WORKLOAD, relative, 2)]
+    assert not [*with_shipped(shipped, version=4).lenders(WORKLOAD, relative, 2)]
 
 
-def test_a_damaged_shipped_record_is_named_and_skipped_when_it_is_needed(shipped: Path, caplog):
-    lines = shipped.read_text().splitlines()
-    damaged = RECORD.to_line().strip().replace('"seconds":[', '"seconds":[-1,')
-    shipped.write_text("\n".join((lines[0][:60], "  ", damaged, *lines, lines[2][:-9])))
-    store = shelved(shipped)
-    assert store.best(dataclasses.replace(WORKLOAD, height=57), TARGET, 2) is not None
-    assert not caplog.messages
-    assert store.best(WORKLOAD, TARGET, 2) == RECORD
-    assert [message.partition(": skipped: ")[0] for message in caplog.messages] == [
-        f"{shipped}:3",
-        f"{shipped}:8",
-    ]
-    assert len(list(store)) == 3
-    assert caplog.messages[-1].startswith(f"{shipped}:1: skipped: ")
+def test_a_damaged_shipped_file_is_named_when_it_is_needed(shipped: Path):
+    shipped.write_bytes(shipped.read_bytes()[:-1])
+    store = with_shipped(shipped)
+    with pytest.raises(DatabaseError) as caught:
+        store.best(WORKLOAD, TARGET, 2)
+    one_line(caught, str(shipped), "it is damaged")
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "sapphirerapids", "znver3"])
+def test_new_features_in_the_table_leave_a_cpu_its_records(cpu: str, monkeypatch):
+    """Two names that every one of these CPUs has for LLVM, as if schedules chose by them now."""
+    store = Store.open([], None, registry.template_version, shipped=shipped_databases())
+    (known,) = (read_packed(path) for path in shipped_databases() if path.stem == cpu)
+    before = parse_target(f"llvm -mcpu={cpu}")
+    assert TargetKey.of(before, 2) in known.targets
+    monkeypatch.setattr(target, "ISA_FEATURES", target.ISA_FEATURES | {"cx16", "sahf"})
+    monkeypatch.setattr(record_module, "ISA_FEATURES", target.ISA_FEATURES)
+    target._make.cache_clear()
+    try:
+        now = parse_target(f"llvm -mcpu={cpu}")
+        without = parse_target(f"llvm -mcpu={cpu} -mattr=-sahf")
+        narrow = parse_target(f"llvm -mcpu={cpu} -mattr=-avx2")
+    finally:
+        target._make.cache_clear()
+    assert set(now.features) == {*before.features, "cx16", "sahf"}
+    for workload in known.workloads(TargetKey.of(before, 2))[::20]:
+        found = store.results(workload, now, 2)
+        assert found
+        assert list(found.items()) == list(store.results(workload, before, 2).items())
+        assert not store.results(workload, without, 2)
+        assert not store.results(workload, narrow, 2)
+        lent = next(store.lenders(workload, without, 2))
+        assert lent.target == TargetKey.of(before, 2)
+    made = dataclasses.replace(RECORD, target=TargetKey.of(without, 2))
+    assert Record.from_line(made.to_line().encode()) == made
+    assert cpu_target(made.target).features == without.features
 
 
 def test_the_default_database_is_the_users():
@@ -277,16 +299,14 @@ def test_its_state_changes_with_what_is_on_record(database: Path, tmp_path: Path
     store.append([SLOWER])
     assert len({before, store.state, empty}) == 3
     assert store.state == state()
-    shipped = tmp_path / "shipped.jsonl"
-    shipped.write_bytes(RECORD.to_line().encode())
+    shipped = write_packed(tmp_path / "shipped.records", RECORD)
     with_shipped = state(shipped)
-    shipped.write_bytes(SLOWER.to_line().encode() + b"\n")
+    write_packed(shipped, SLOWER, RECORD)
     assert len({state(), with_shipped, state(shipped)}) == 3
 
 
 def test_shipped_records_are_not_read_before_somebody_asks(database: Path, tmp_path: Path):
-    shipped = tmp_path / "shipped.jsonl"
-    shipped.write_bytes(RECORD.to_line().encode())
+    shipped = write_packed(tmp_path / "shipped.records", RECORD)
     store = Store.open([], database, registry.template_version, shipped=[shipped])
-    shipped.write_bytes(b"")
+    write_packed(shipped)
     assert store.best(WORKLOAD, TARGET, 2) is None

@@ -8,6 +8,7 @@ from pathlib import Path
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.tuning_db.packed import pack
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store
 
@@ -16,12 +17,12 @@ WORKLOAD = Conv2dWorkload(
     1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("clip", (0.0, 6.0)),)
 )
 RECORD = Record(
-    WORKLOAD,
-    TargetKey.of(TARGET, 2),
-    DirectScheme(16, 32, 7, True),
-    Result((1e-3, 1.5e-3, 1.25e-3)),
-    Environment("0.1.0", "0.27.0", "0.1.14", 3),
-    "2026-11-20T12:00:00+00:00",
+    workload=WORKLOAD,
+    target=TargetKey.of(TARGET, 2),
+    scheme=DirectScheme(16, 32, 7, True),
+    result=Result((1e-3, 1.5e-3, 1.25e-3)),
+    env=Environment("0.1.0", "0.27.0", "0.1.14", 3),
+    time="2026-11-20T12:00:00+00:00",
 )
 
 
@@ -33,6 +34,12 @@ def record(*seconds: float, error: str | None = None, version: int = 3, **scheme
         env=dataclasses.replace(RECORD.env, template_version=version),
         scheme=dataclasses.replace(RECORD.scheme, **scheme),
     )
+
+
+def write_packed(path: Path, *records: Record) -> Path:
+    """Write a packed file."""
+    path.write_bytes(pack(records))
+    return path
 
 
 def open_store(path: Path | None, *paths: Path) -> Store:

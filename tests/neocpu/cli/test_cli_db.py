@@ -19,6 +19,7 @@ from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, DirectScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 from neocpu.tuning_db import store as store_module
+from neocpu.tuning_db.packed import pack
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 
 WORKLOAD = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1))
@@ -39,12 +40,12 @@ def record(
     threads: int = 2,
 ) -> Record:
     return Record(
-        workload,
-        dataclasses.replace(TARGET, threads=threads),
-        DirectScheme(16, 32, reg_n, True),
-        Result(seconds or ((1e-3 * reg_n,) if error is None else ()), error),
-        Environment("0.1.0", "0.27.0", "0.1.14", version),
-        "2026-11-21T12:00:00+00:00",
+        workload=workload,
+        target=dataclasses.replace(TARGET, threads=threads),
+        scheme=DirectScheme(16, 32, reg_n, True),
+        result=Result(seconds or ((1e-3 * reg_n,) if error is None else ()), error),
+        env=Environment("0.1.0", "0.27.0", "0.1.14", version),
+        time="2026-11-21T12:00:00+00:00",
     )
 
 
@@ -66,8 +67,8 @@ def write() -> Write:
 @pytest.fixture(autouse=True)
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One shipped file, of one record."""
-    path = tmp_path / "shipped.jsonl"
-    path.write_text(record(1).to_line())
+    path = tmp_path / "shipped.records"
+    path.write_bytes(pack([record(1)]))
     monkeypatch.setattr(store_module, "shipped_databases", lambda: (path,))
     return path
 
@@ -227,7 +228,7 @@ def test_prune_keeps_the_best_and_failures_if_asked(cli: Cli, write: Write, ship
     outcome = cli("db", "prune", shipped)
     assert outcome.code == 2
     assert outcome.error.endswith(
-        "shipped.jsonl comes with neocpu and is never changed: name another file"
+        "shipped.records comes with neocpu and is never changed: name another file"
     )
 
 

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from neocpu.tuning_db import store
+from neocpu.tuning_db.record_file import read_packed
 
 FILES = (
     *("net.onnx", "net.md", "net.so", "x.npy", "data.npz", "tuned.jsonl"),
@@ -63,7 +64,7 @@ OF_ANOTHER_KIND = (
 def files(onnx_file, artifact, monkeypatch):
     """The current folder's files, and what is in them."""
     (shipped,) = (path for path in store.shipped_databases() if path.stem == "znver3")
-    monkeypatch.setattr(store, "shipped_databases", lambda: ())  # which take seconds to read
+    monkeypatch.setattr(store, "shipped_databases", lambda: ())
     for name in ("net.onnx", "net.md"):
         shutil.copy(onnx_file, name)
     shutil.copy(artifact, "net.so")
@@ -75,8 +76,7 @@ def files(onnx_file, artifact, monkeypatch):
     image = np.zeros((1, 3, 16, 16), np.float32)
     np.save("x.npy", image)
     np.savez("data.npz", image=image)
-    with open(shipped) as records:
-        Path("tuned.jsonl").write_text(next(records))
+    Path("tuned.jsonl").write_text(next(iter(read_packed(shipped))).to_line())
     return {name: Path(name).read_bytes() for name in FILES}
 
 

@@ -17,7 +17,7 @@ from page_sections import parts_in
 
 import neocpu
 from neocpu.foundation.errors import UsageError
-from neocpu.tuning_db.record import LineParser
+from neocpu.tuning_db.record import Record
 
 #: The learned cost model takes seconds to learn from all shipped records.
 UNLEARNED = ("--strategy", "random")
@@ -243,7 +243,7 @@ def test_interrupted_keeps_what_was_measured() -> None:
     assert process.returncode == 130
     assert out == ""
     assert "Traceback" not in err
-    records = [LineParser().parse(line) for line in database.read_bytes().splitlines()]
+    records = [Record.from_line(line) for line in database.read_bytes().splitlines()]
     assert len(records) >= 2
     assert err.endswith(
         f"neocpu: error: interrupted; {len(records)} measurements kept in {database}\n"

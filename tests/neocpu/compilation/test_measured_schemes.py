@@ -41,7 +41,14 @@ def record(
 ) -> Record:
     result = Result((), "timeout") if seconds is None else Result((2 * seconds, seconds))
     env = Environment("0", "0", "0", registry.template_version(scheme.template))
-    return Record(workload, target, scheme, result, env, "2026-11-21T00:00:00+00:00")
+    return Record(
+        workload=workload,
+        target=target,
+        scheme=scheme,
+        result=result,
+        env=env,
+        time="2026-11-21T00:00:00+00:00",
+    )
 
 
 @pytest.fixture
@@ -253,21 +260,21 @@ def test_schemes_that_no_template_computes_are_left_out(
     assert all(choice.scheme != scheme for choice in costs.conv_choices(WORKLOAD))
 
 
-def test_cousins_records_are_borrowed_in_their_order(tmp_path: Path) -> None:
+def test_records_of_similar_workloads_are_borrowed_in_their_order(tmp_path: Path) -> None:
     """And scaled by one factor, but for those that failed with steps of their own."""
-    cousin = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"), EpilogueOp("relu")))
+    similar = dataclasses.replace(WORKLOAD, epilogue=(EpilogueOp("bias_add"), EpilogueOp("relu")))
     here = TargetKey.of(HERE, 2)
     store = open_store([tmp_path / "r.jsonl"], only=True, writing=True)
     failed, *others = SECONDS
-    store.append([record(here, failed, None, cousin)])
-    store.append([record(here, scheme, SECONDS[scheme], cousin) for scheme in others])
+    store.append([record(here, failed, None, similar)])
+    store.append([record(here, scheme, SECONDS[scheme], similar) for scheme in others])
     found = measured_schemes(store, HERE, 2, WORKLOAD)
     assert found.source == "borrowed"
     assert failed not in found.seconds
     assert list(found.seconds) == others
     factors = [found.seconds[scheme] / SECONDS[scheme] for scheme in others]
     assert factors == pytest.approx([factors[0]] * len(factors))
-    # Bias and activation take some of the cousin's time.
+    # Bias and activation take some of the similar workload's time.
     assert 0.5 < factors[0] <= 1
 
 

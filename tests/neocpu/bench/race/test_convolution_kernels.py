@@ -25,12 +25,12 @@ OTHER = Conv2dWorkload(1, 32, 8, 8, 16, (1, 1), epilogue=(EpilogueOp("bias_add")
 def _record(workload, scheme, seconds, threads=1):
     version = registry.template_version(scheme.template)
     return Record(
-        workload,
-        TargetKey.of(HOST, threads),
-        scheme,
-        Result((seconds,)),
-        Environment.current(version),
-        "2026-01-01T00:00:00Z",
+        workload=workload,
+        target=TargetKey.of(HOST, threads),
+        scheme=scheme,
+        result=Result((seconds,)),
+        env=Environment.current(version),
+        time="2026-01-01T00:00:00Z",
     )
 
 
