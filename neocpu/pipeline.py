@@ -33,9 +33,9 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.graph.simplify import simplify
 from neocpu.ir.array_digests import ArrayDigests
+from neocpu.ir.row_analysis.proof import Rows, prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
 from neocpu.lowering.values.held_values import HeldValue, placed
-from neocpu.passes.apart.proof import Rows, prove_apart
 from neocpu.plan.reports.calibration_report import CalibrationReport
 from neocpu.plan.reports.plan_report import Outcome, PlanReport, report_of
 from neocpu.planning.costs import CostModel
@@ -268,7 +268,7 @@ class Builder:
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
         digests = ArrayDigests()
-        rows = prove_apart(mod, row_counts, together=self.together, digests=digests)
+        rows = prove_independent_rows(mod, row_counts, other_batches=self.together, digests=digests)
         return Source(mod, extract(mod, prologues=prologues), uses, fired, rows, digests)
 
     def plan(

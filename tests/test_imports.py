@@ -33,7 +33,7 @@ ORDER = (
         for room in (
             *("runtime", "serving", "batch", "runtime.bundle"),
             *("frontend.shapes.input_shapes", "frontend.shapes.requested_shapes"),
-            *("frontend.processing.processing", "ir", "planning", "graph", "passes", "lowering"),
+            *("frontend.processing.processing", "ir", "planning", "graph", "lowering"),
             *("building", "frontend", "verification.reference"),
             *("plan.reports", "plan.pages", "plan.changes", "plan.result_pages"),
             *("compilation.compiled_module", "pipeline", "compilation", "quantiser"),

@@ -265,6 +265,20 @@ BUGS = (
         ("tests/neocpu/quantiser/test_compile_calibrated.py",),
     ),
     Bug(
+        "analysis: a lookup of several indices leaves later axes where they are",
+        "neocpu/ir/row_analysis/rules.py",
+        "axis if axis < along else axis + number - 1",
+        "axis",
+        ("tests/neocpu/analysis/test_table.py",),
+    ),
+    Bug(
+        "analysis: an input of one row is taken for all rows of a concatenation",
+        "neocpu/ir/row_analysis/independence.py",
+        "if not independence.broadcasts or shape[axis] != 1:",
+        "if shape[axis] != 1:",
+        ("tests/neocpu/analysis/test_table.py", "tests/neocpu/frontend/test_batch.py"),
+    ),
+    Bug(
         "rows: what does not count takes part in a maximum",
         "neocpu/frontend/rows/fold_rows.py",
         "        inputs = [masked(step.graph, data, filler), *step.operands[1:]]",

@@ -1,4 +1,4 @@
-"""Extents that a caller gives to a model's named dimensions, as ``--shape batch=4`` does."""
+"""Extents of a model's named dimensions, as ``--shape batch=4`` sets them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
     Parameters
     ----------
     graph : onnx.GraphProto
+        The graph, whose inputs are changed.
     shapes : InputShapes
-        A value whose name is of no input, but of a dimension, is its extent.
+        The requested shapes; a value with the name of a dimension, not of an input, is its extent.
 
     Returns
     -------
     InputShapes
-        The same without these values, and with the shapes that are known by them.
+        The shapes without these values, and with those that they decide.
 
     Raises
     ------
     UsageError
-        If an extent is no whole number, or below 1, or the shape of an input has another.
+        An extent is no whole number, or below 1, or the shape of an input has another.
     """
     inputs = real_inputs(graph)
     known = {value.name for value in inputs}
@@ -59,7 +60,7 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
 
 
 def _check_agrees(name: str, axis: int, dimension: str, extent: int, shapes: InputShapes) -> None:
-    """Check that a shape that is given of an input has its dimension's extent."""
+    """Check that the requested shape of an input has its dimension's extent."""
     shape = shapes.by_name.get(name, ())
     if axis < len(shape) and shape[axis] != extent:
         raise UsageError(

@@ -7,7 +7,7 @@ import math
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.movement.columns import ColumnsWorkload, lower_columns_to_image
 
 

@@ -20,7 +20,7 @@ from neocpu.frontend.converters.node import (
     dtype_of,
     per_channel,
 )
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.movement.columns import ColumnsWorkload, lower_image_to_columns
 
 MOST_COLUMNS = 1 << 24

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.ranking.arg_extremum import lower_arg_extremum
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
 

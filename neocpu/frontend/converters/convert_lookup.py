@@ -20,7 +20,7 @@ from neocpu.frontend.converters.node import (
     scalar,
     static_shape,
 )
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.lookup import lower_gather_elements, lower_offsets
 from neocpu.schedules.operators.indexing.scatter import (
     ElementsWorkload,

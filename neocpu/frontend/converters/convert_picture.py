@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, const
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.pictures.prepare_picture import (
     PictureWorkload,
     lanes_of,

@@ -18,7 +18,7 @@ from neocpu.frontend.converters.node import (
 )
 from neocpu.frontend.shapes.extents import MAX_ELEMENTS
 from neocpu.ir.recurrent_calls import kernel_arguments
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload

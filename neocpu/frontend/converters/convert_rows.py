@@ -15,7 +15,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_sampling import aligned_regions, numbers
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.resized_peaks import (
     LONGEST,
     PeaksWorkload,

@@ -14,7 +14,7 @@ from tvm import relax
 
 from neocpu.frontend.converters.convert_lookup import within
 from neocpu.frontend.converters.node import Node, call_kernel, const, dtype_of, scalar
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.indexing.grid_sample import (
     LANES,
     GridSampleWorkload,

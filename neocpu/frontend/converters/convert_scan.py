@@ -7,7 +7,7 @@ import math
 from tvm import relax
 
 from neocpu.frontend.converters.node import Node, call_kernel, dtype_of
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.statistics.cumulative_sum import lower_cumulative_sum
 
 

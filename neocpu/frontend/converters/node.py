@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from neocpu.ir.expressions import OPAQUE
-from neocpu.passes.apart.kernel_rows import KernelRows
+from neocpu.ir.row_analysis.kernel_rows import KernelRows
 
 
 @dataclass(frozen=True, slots=True)

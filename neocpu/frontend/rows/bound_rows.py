@@ -1,8 +1,8 @@
-"""Give what the data decides the number of static upper bounds.
+"""Static upper bounds for numbers of rows that only the data decides.
 
-NonZero finds as many elements as there are. Here it becomes an operator of two outputs: as many
-rows as it could find, and how many of them count. Everything after it then has static shapes,
-computes rows that do not count as well, and the runtime cuts them off.
+NonZero finds a number of elements that a run decides. Here it becomes an operator with two outputs:
+the largest number of rows that it could find, and the number of them that count. All nodes after it
+have static shapes and compute the rows that do not count as well. The runtime cuts these off.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ _SHAPED = frozenset(
         "TopK",
     )
 )
-"""Operators with parameters that say how large their results are."""
+"""Operators with parameters that decide the shapes of their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedRows:
-    """What `bound_rows` found.
+    """The result of `bound_rows`.
 
     Attributes
     ----------
     model : onnx.ModelProto
-        Of static shapes. After its outputs are hidden ones, the counts that these need.
+        A model of static shapes. Hidden outputs, the counts, follow its outputs.
     counts : mapping of str to str
-        Outputs whose rows do not all count, and the hidden output that says how many do.
+        The outputs whose rows do not all count, each with the hidden output that counts them.
     problems : tuple of str
         The nodes that cannot work on such rows, each with the reason; the model is of no use then.
     """
@@ -84,12 +84,12 @@ class BoundedRows:
 
 
 def bound_rows(model: onnx.ModelProto) -> BoundedRows:
-    """Return a model of static shapes that computes as many rows as there may be.
+    """Return a model of static shapes that computes the largest number of rows.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        The simplified model, which is kept; the one itself is returned if it has no such rows.
+        The simplified model, which is not changed. It is returned if it has no such rows.
     """
     nodes = all_nodes(model.graph.node)
     if not any(_is(node, SOURCES) or node.domain == DOMAIN for node in nodes):
@@ -106,7 +106,7 @@ def bound_rows(model: onnx.ModelProto) -> BoundedRows:
 
 
 def row_values(graph: onnx.GraphProto) -> set[str]:
-    """Return the values that depend on how many rows a run finds, by name."""
+    """Return the names of the values that depend on the number of rows that a run finds."""
     found: set[str] = set()
     for node in graph.node:
         inner = [each for part in graphs_of(node) for each in all_nodes(part.node)]
@@ -122,17 +122,27 @@ def _is(node: onnx.NodeProto, op_types: frozenset[str]) -> bool:
 
 @dataclass
 class _Walk:
-    """Follows rows through the graph, in the order of its nodes."""
+    """A walk that follows rows through the graph, in the order of its nodes.
+
+    Attributes
+    ----------
+    graph : RowGraph
+        The graph that is written.
+    problems : list of str
+        The nodes that cannot work on rows that do not all count, each with the reason.
+    lost : set of str
+        The values after a problem, which get no message of their own.
+    rows : dict of str to Value
+        The values whose rows do not all count, by name.
+    """
 
     graph: RowGraph
     problems: list[str] = field(default_factory=list)
-    #: Values after a problem: what becomes of them is not worth another message.
     lost: set[str] = field(default_factory=set)
-    #: What nodes make of rows that do not all count, by name.
     rows: dict[str, Value] = field(default_factory=dict)
 
     def follow(self, node: onnx.NodeProto) -> None:
-        """Write what becomes of one node."""
+        """Write the nodes that take the place of one node."""
         if self.lost.intersection(node.input):
             self.lost.update(node.output)
             return
@@ -157,11 +167,11 @@ class _Walk:
             operands[1:] = map(self._parameter, operands[1:])
         step = Step(node, tuple(operands), self.graph)
         if node.domain in STANDARD_DOMAINS:
-            given = [value for value in operands if value is not None]
+            present = [value for value in operands if value is not None]
             if (found := evaluate(step)) is not None:
                 return [found]
-            asks = node.op_type in _SHAPED and any(v.contents and v.known is None for v in given)
-            if node.op_type in SOURCES or asks or any(v.axis is not None for v in given):
+            asks = node.op_type in _SHAPED and any(v.contents and v.known is None for v in present)
+            if node.op_type in SOURCES or asks or any(v.axis is not None for v in present):
                 rule = RULES.get(node.op_type)
                 if rule is None:
                     raise RowError("it is not known to work row by row")
@@ -173,7 +183,7 @@ class _Walk:
         return self._kept(node, operands)
 
     def _parameter(self, value: Value | None) -> Value | None:
-        """Return a list without elements as what it is, not as one of no rows."""
+        """Return a list without elements as an empty list, not as one whose rows do not count."""
         if value is None or value.rank != 1 or value.rows != Extent(0):
             return value
         return self.graph.constant(np.zeros(0, onnx.helper.tensor_dtype_to_np_dtype(value.kind)))
@@ -256,7 +266,7 @@ class _Walk:
 
 
 def _written(model: onnx.ModelProto, graph: RowGraph, counts: Mapping[str, str]) -> onnx.ModelProto:
-    """Return the model that was written, without what nothing needs."""
+    """Return the model that was written, without nodes and constants that nothing needs."""
     hidden = dict.fromkeys(counts.values())
     wanted = {value.name for value in model.graph.output} | set(hidden)
     nodes = []
@@ -287,11 +297,11 @@ def _written(model: onnx.ModelProto, graph: RowGraph, counts: Mapping[str, str])
     return written
 
 
-def _info(graph: RowGraph, name: str, given: onnx.ValueInfoProto | None) -> onnx.ValueInfoProto:
+def _info(graph: RowGraph, name: str, declared: onnx.ValueInfoProto | None) -> onnx.ValueInfoProto:
     value = graph.shapes.get(name) or graph.values.get(name)
     if value is None:
-        assert given is not None
-        return given
+        assert declared is not None
+        return declared
     return _declared(replace(value, name=name))
 
 

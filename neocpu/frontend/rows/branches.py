@@ -1,4 +1,4 @@
-"""One of two tensors is taken, as a run decides: what the branches of an If make."""
+"""The choice between two tensors that a run makes, as between the branches of an If."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 from onnx import helper
 
 from neocpu.frontend.rows.extent import Count, Extent
-from neocpu.frontend.rows.keep_rows import elementwise
+from neocpu.frontend.rows.keep_rows import independent
 from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import Rule, Step
 
 
 def where(step: Step) -> Sequence[Value]:
-    """Where, by one boolean for all: between tensors of different numbers of rows too."""
+    """The operator Where; one boolean may choose between tensors of different numbers of rows."""
     condition, first, second = (step.operand(i) for i in range(3))
     one = condition.size == 1 and condition.rank <= 1 and condition.axis is None
     if not one or first.rank != second.rank or first.extents == second.extents:
-        return elementwise(step)
+        return independent(step)
     if any(other.axis is None and other.size == 1 for other in (first, second)):
-        return elementwise(step)
+        return independent(step)
     pairs = ((first, second), (second, first))
     if any(a.axis is None and b.axis is not None and a.shape[b.axis] == 1 for a, b in pairs):
         raise RowError("one row may be spread over all of them, or be all there is")
@@ -29,12 +29,12 @@ def where(step: Step) -> Sequence[Value]:
 
 
 def chosen(graph: RowGraph, condition: Value, first: Value, second: Value, name: str) -> Value:
-    """Return ``first`` where a boolean is true, else ``second``; each with its number of rows.
+    """Return ``first`` where a boolean is true, else ``second``, with its number of rows.
 
     Raises
     ------
     RowError
-        If they differ in more than the number of rows along one axis.
+        The tensors differ in more than the number of rows along one axis.
     """
     if first.rank != second.rank or first.kind != second.kind:
         raise RowError("its branches make tensors of different ranks or types")

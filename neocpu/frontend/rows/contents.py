@@ -1,4 +1,4 @@
-"""What shapes are computed of, element by element: constants and counts, before any run."""
+"""The elements of tensors that shapes are computed from: constants and counts, before any run."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ _Pair = Callable[[RowGraph, Extent, Extent], "Extent | None"]
 
 
 def evaluate(step: Step) -> Value | None:
-    """Return what a node makes of contents that are known, or None: a run computes it then."""
+    """Return a node's result if its contents follow from known contents, else None."""
     node = step.node
     if node.op_type in ("Shape", "Size"):
         return _measure(step)
-    given = [value for value in step.operands if value is not None]
-    if not given or len(node.output) != 1 or any(value.contents is None for value in given):
+    operands = [value for value in step.operands if value is not None]
+    if not operands or len(node.output) != 1 or any(value.contents is None for value in operands):
         return None
     rule = _RULES.get(node.op_type)
-    found = rule(step, given) if rule else None
+    found = rule(step, operands) if rule else None
     if found is None or found.size > MOST_CONTENTS:
         return None
     elements = found.reshape(-1).tolist()
     if any(each is None for each in elements) or not elements:
         return None
-    kind = _kind(step, given)
+    kind = _kind(step, operands)
     return _value(step, tuple(elements), found.shape, kind) if kind in _KINDS else None
 
 
 def _value(step: Step, contents: tuple[Extent, ...], shape: Sequence[int], kind: int) -> Value:
-    return Value(step.node.output[0], kind, tuple(shape), contents=contents, pending=True)
+    return Value(
+        name=step.node.output[0], kind=kind, shape=tuple(shape), contents=contents, pending=True
+    )
 
 
-def _kind(step: Step, given: Sequence[Value]) -> int:
+def _kind(step: Step, operands: Sequence[Value]) -> int:
     if step.node.op_type == "Cast":
         return int(step.attribute("to", 0))
     if step.node.op_type in (*_COMPARED, "And", "Or", "Not", "Xor"):
         return int(TensorProto.BOOL)
     if step.node.op_type == "ConstantOfShape":
         return int(TensorProto.INT64)
-    return given[-1].kind if step.node.op_type == "Where" else given[0].kind
+    return operands[-1].kind if step.node.op_type == "Where" else operands[0].kind
 
 
 def _measure(step: Step) -> Value:
@@ -72,13 +74,13 @@ def _objects(value: Value) -> np.ndarray:
 
 
 def _pairwise(operation: _Pair) -> Callable[[Step, Sequence[Value]], np.ndarray]:
-    def rule(step: Step, given: Sequence[Value]) -> np.ndarray:
+    def rule(step: Step, operands: Sequence[Value]) -> np.ndarray:
         def both(first: Extent | None, second: Extent) -> Extent | None:
             return None if first is None else operation(step.graph, first, second)
 
         combined: np.ndarray = reduce(
             lambda a, b: np.asarray(np.frompyfunc(both, 2, 1)(a, b), object),
-            map(_objects, given),
+            map(_objects, operands),
         )
         return combined
 
@@ -86,8 +88,8 @@ def _pairwise(operation: _Pair) -> Callable[[Step, Sequence[Value]], np.ndarray]
 
 
 def _folded(operation: _Pair) -> Callable[[Step, Sequence[Value]], np.ndarray | None]:
-    def rule(step: Step, given: Sequence[Value]) -> np.ndarray | None:
-        data, axes = given[0], given[1:]
+    def rule(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
+        data, axes = operands[0], operands[1:]
         if data.rank != 1 or (axes and axes[0].known not in ((0,), (-1,))):
             return None
         if not axes and step.attribute("noop_with_empty_axes", 0):
@@ -115,7 +117,7 @@ def _divided(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
 
 
 def _compared(decide: Callable[[int, int], bool | None]) -> _Pair:
-    """Return a comparison; it looks at the least and the most that a difference may be."""
+    """Return a comparison, decided by the least and the most that a difference may be."""
 
     def rule(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
         difference = first - second
@@ -126,7 +128,7 @@ def _compared(decide: Callable[[int, int], bool | None]) -> _Pair:
 
 
 def _sign(when: Callable[[int], bool]) -> Callable[[int, int], bool | None]:
-    """Decide by what holds at both ends, of a condition that changes once between them."""
+    """Return a decision about a condition that changes once: it must agree at both ends."""
 
     def decide(least: int, most: int) -> bool | None:
         return when(least) if when(least) == when(most) else None
@@ -157,57 +159,57 @@ def _logical(operation: Callable[[int, int], int]) -> _Pair:
     return rule
 
 
-def _concat(_: Step, given: Sequence[Value]) -> np.ndarray | None:
-    if any(value.rank != 1 for value in given):
+def _concat(_: Step, operands: Sequence[Value]) -> np.ndarray | None:
+    if any(value.rank != 1 for value in operands):
         return None
-    return np.concatenate([_objects(value) for value in given])
+    return np.concatenate([_objects(value) for value in operands])
 
 
-def _gather(step: Step, given: Sequence[Value]) -> np.ndarray | None:
-    places = given[1].known
-    if given[0].rank != 1 or places is None:
+def _gather(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
+    places = operands[1].known
+    if operands[0].rank != 1 or places is None:
         return None
-    if any(not -given[0].size <= place < given[0].size for place in places):
+    if any(not -operands[0].size <= place < operands[0].size for place in places):
         return None
-    index = np.array(places, np.int64).reshape(given[1].shape)
+    index = np.array(places, np.int64).reshape(operands[1].shape)
     found = np.empty(index.shape, object)
-    found[...] = _objects(given[0])[index]
+    found[...] = _objects(operands[0])[index]
     return found
 
 
-def _slice(step: Step, given: Sequence[Value]) -> np.ndarray | None:
+def _slice(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
     """Slice of the first axis."""
-    limits = [value.known for value in given[1:]]
-    if given[0].rank == 0 or any(limit is None or len(limit) != 1 for limit in limits):
+    limits = [value.known for value in operands[1:]]
+    if operands[0].rank == 0 or any(limit is None or len(limit) != 1 for limit in limits):
         return None
     start, end, axis, stride = [limit[0] for limit in limits if limit is not None] + [0, 1][
         len(limits) - 2 :
     ]
-    if axis not in (0, -given[0].rank) or stride == 0:
+    if axis not in (0, -operands[0].rank) or stride == 0:
         return None
-    extent = given[0].shape[0]
+    extent = operands[0].shape[0]
     # Backwards, an end before the first element takes it too.
     whole = stride < 0 and end < -extent
-    return _objects(given[0])[start : None if whole else end : stride]
+    return _objects(operands[0])[start : None if whole else end : stride]
 
 
-def _reshaped(step: Step, given: Sequence[Value]) -> np.ndarray | None:
-    """Reshape, Squeeze and Unsqueeze of what has one element or one axis."""
-    data = _objects(given[0])
+def _reshaped(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
+    """Reshape, Squeeze and Unsqueeze of tensors with one element or one axis."""
+    data = _objects(operands[0])
     op_type = step.node.op_type
     if op_type == "Reshape":
-        wanted = given[1].known
+        wanted = operands[1].known
         if wanted is None or 0 in wanted or math.prod(wanted) not in (data.size, -data.size):
             wanted = (-1,) if wanted == (-1,) else None
         return None if wanted is None else data.reshape(wanted)
     if op_type == "Squeeze":
         return data.reshape(()) if data.size == 1 else None
-    return data.reshape((1,)) if data.ndim == 0 and given[1].size == 1 else None
+    return data.reshape((1,)) if data.ndim == 0 and operands[1].size == 1 else None
 
 
-def _counted_up(_: Step, given: Sequence[Value]) -> np.ndarray | None:
+def _counted_up(_: Step, operands: Sequence[Value]) -> np.ndarray | None:
     """Range of integers."""
-    limits = [value.known for value in given]
+    limits = [value.known for value in operands]
     if any(limit is None or len(limit) != 1 for limit in limits):
         return None
     numbers = range(*(limit[0] for limit in limits if limit))
@@ -216,32 +218,32 @@ def _counted_up(_: Step, given: Sequence[Value]) -> np.ndarray | None:
     return found
 
 
-def _transposed(step: Step, given: Sequence[Value]) -> np.ndarray:
-    return _objects(given[0]).transpose(step.attribute("perm", None))
+def _transposed(step: Step, operands: Sequence[Value]) -> np.ndarray:
+    return _objects(operands[0]).transpose(step.attribute("perm", None))
 
 
-def _cast(step: Step, given: Sequence[Value]) -> np.ndarray | None:
+def _cast(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
     booleans = step.attribute("to", 0) == TensorProto.BOOL
-    return None if booleans and given[0].kind != TensorProto.BOOL else _objects(given[0])
+    return None if booleans and operands[0].kind != TensorProto.BOOL else _objects(operands[0])
 
 
-def _where(_: Step, given: Sequence[Value]) -> np.ndarray | None:
-    condition = given[0].known
+def _where(_: Step, operands: Sequence[Value]) -> np.ndarray | None:
+    condition = operands[0].known
     if condition is None:
         return None
-    chosen = np.array(condition, bool).reshape(given[0].shape)
-    return np.asarray(np.where(chosen, _objects(given[1]), _objects(given[2])), object)
+    chosen = np.array(condition, bool).reshape(operands[0].shape)
+    return np.asarray(np.where(chosen, _objects(operands[1]), _objects(operands[2])), object)
 
 
-def _filled(step: Step, given: Sequence[Value]) -> np.ndarray | None:
+def _filled(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
     """ConstantOfShape of integers."""
     tensor = step.attribute("value", None)
-    if tensor is None or tensor.data_type != TensorProto.INT64 or given[0].known is None:
+    if tensor is None or tensor.data_type != TensorProto.INT64 or operands[0].known is None:
         return None
     value = np.frombuffer(tensor.raw_data, np.int64) if tensor.raw_data else tensor.int64_data
-    if len(given[0].known) > 1 or math.prod(given[0].known) > MOST_CONTENTS:
+    if len(operands[0].known) > 1 or math.prod(operands[0].known) > MOST_CONTENTS:
         return None
-    found = np.empty(given[0].known, object)
+    found = np.empty(operands[0].known, object)
     found[...] = Extent(int(value[0]))
     return found
 
@@ -255,7 +257,7 @@ _RULES: Mapping[str, Callable[[Step, Sequence[Value]], np.ndarray | None]] = {
     "ConstantOfShape": _filled,
     "Div": _pairwise(_divided),
     "Gather": _gather,
-    "Identity": lambda _, given: _objects(given[0]),
+    "Identity": lambda _, operands: _objects(operands[0]),
     "Max": _pairwise(
         lambda graph, a, b: graph.larger(a, b) if max(a.least, b.least) >= 0 else None
     ),
@@ -263,9 +265,9 @@ _RULES: Mapping[str, Callable[[Step, Sequence[Value]], np.ndarray | None]] = {
         lambda graph, a, b: graph.smaller(a, b) if min(a.least, b.least) >= 0 else None
     ),
     "Mul": _pairwise(_times),
-    "Not": lambda _, given: np.frompyfunc(
+    "Not": lambda _, operands: np.frompyfunc(
         lambda a: Extent(1 - a.constant) if a.known else None, 1, 1
-    )(_objects(given[0])),
+    )(_objects(operands[0])),
     "Or": _pairwise(_logical(lambda a, b: a | b)),
     "Range": _counted_up,
     "ReduceMax": _folded(

@@ -1,6 +1,6 @@
-"""Convolutions and dense layers of rows, a few rows at a time: what no row needs is not run.
+"""The division of convolutions and dense layers into parts of a few rows, which may be skipped.
 
-A mask is computed for each of up to a hundred detections, of which an image has ten.
+A mask is computed for each of up to a hundred detections, but an image has ten.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from neocpu.frontend.rows.row_value import Value
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 PARTS: Final = 8
-"""Rows are divided into so many parts at most: each has calls of its own."""
+"""The largest number of parts: each has calls of its own."""
 
 FEWEST: Final = 4
-"""Rows of a part: fewer take little time whether they count or not."""
+"""The smallest number of rows of a part: fewer take little time whether they count or not."""
 
 FEWEST_OF_DENSE: Final = 64
-"""The same of dense layers: fewer compute for less time than reading the weights again takes."""
+"""The same for dense layers: fewer compute for less time than reading the weights again takes."""
 
 _CONVOLUTIONS: Final = frozenset(("Conv", "ConvTranspose"))
 _DENSE: Final = frozenset(("Gemm", "MatMul"))
 _HEAVY: Final = _CONVOLUTIONS | _DENSE
 _LEAST_PRODUCTS: Final = 1 << 24
-"""Of a dense layer that is divided: with fewer, calls of its parts would cost what they spare."""
+"""The smallest number of products of a dense layer that is worth dividing: calls cost time too."""
 _LIGHT: Final = frozenset(
     ("BatchNormalization", "Clip", "Elu", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 )
@@ -42,10 +42,12 @@ def divide_rows(
 
     Parameters
     ----------
+    graph : RowGraph
+        The graph that was written.
     rows : mapping of str to Value
-        What nodes make of rows that may not all count, by name.
+        The values whose rows may not all count, by name.
     kept : collection of str
-        What is read after the nodes.
+        The values that are read after the nodes.
     """
     chains = {chain[-1].output[0]: chain for chain in _chains(graph.nodes, rows, kept)}
     inside = {node.output[0] for chain in chains.values() for node in chain}
@@ -112,16 +114,15 @@ def _write_parts(
     graph.base = chain[0].name or chain[0].output[0]
     bound, count = data.shape[0], graph.counted(data.count)
     size = max(_fewest(chain[0]), -(-bound // PARTS))
-    # Not known before a run, or it were folded, and of the size and type of what it stands for.
+    # A run computes it, or it would be folded. It has the size and type that it stands for.
     below = graph.emit_one("Less", count, graph.integers(0))
     nothing = graph.emit_one("Cast", below, to=rows[last.output[0]].kind)
     parts = []
     for start in range(0, bound, size):
-        # What is not known before a call cannot spare it.
+        # A value that is not known before a call cannot save it.
         some = graph.emit_one("Greater", count, graph.integers(start))
         scalar = graph.emit_one("Reshape", some, graph.integers())
-        limits = (graph.integers(each) for each in (start, min(start + size, bound), 0))
-        part = graph.emit_one("Slice", data, *limits)
+        part = graph.cut(data, start, min(start + size, bound), 0)
         for node in chain:
             parameters = [graph.by_name(name) if name else None for name in node.input[1:]]
             attributes = attributes_of(node)

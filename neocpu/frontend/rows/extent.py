@@ -1,4 +1,4 @@
-"""How many rows there are, where only a run tells: sums of counts, of which the most is known."""
+"""Numbers of rows that only a run decides: sums of counts, each with a known upper bound."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Count:
     Attributes
     ----------
     name : str
-        The tensor that holds it: one int64, of shape ``(1,)``.
+        The tensor that stores it: one int64, of shape ``(1,)``.
     most : int
-        What it never exceeds; it is never below zero.
+        The upper bound; the lower bound is zero.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Extent:
     Attributes
     ----------
     constant : int
+        The constant.
     terms : tuple of (Count, int)
         Counts, in order, each with its factor, which is not zero.
     """
@@ -50,12 +51,12 @@ class Extent:
 
     @property
     def most(self) -> int:
-        """What it never exceeds."""
+        """The upper bound."""
         return self.constant + sum(count.most * max(factor, 0) for count, factor in self.terms)
 
     @property
     def least(self) -> int:
-        """What it is never below."""
+        """The lower bound."""
         return self.constant + sum(count.most * min(factor, 0) for count, factor in self.terms)
 
     def __add__(self, other: Extent | int) -> Extent:
@@ -87,7 +88,7 @@ class Extent:
         return Extent(self.constant // divisor, terms)
 
     def ratio(self, other: Extent) -> int | None:
-        """Return how many times as large as ``other`` it always is, or None."""
+        """Return the factor by which it always is as large as ``other``, or None."""
         mine, theirs = self._leading, other._leading
         if not theirs or mine % theirs or other.times(mine // theirs) != self:
             return None

@@ -1,4 +1,4 @@
-"""Operators along the rows: what does not count is replaced by what changes nothing."""
+"""Operators along the rows: elements that change nothing replace those that do not count."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from neocpu.frontend.rows.extent import Extent
+from neocpu.frontend.rows.keep_rows import independent
 from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import Rule, Step
@@ -17,7 +18,7 @@ _MOST: float = np.inf
 
 
 def counting(graph: RowGraph, value: Value) -> Value:
-    """Return which elements count, in a shape that broadcasts."""
+    """Return a mask of the elements that count, in a shape that broadcasts."""
     assert value.axis is not None
     behind = value.rank - 1 - value.axis
     bound, rows = value.shape[value.axis], value.count
@@ -53,9 +54,9 @@ def reduction(filler: float) -> Rule:
         if axes is not None and axes.size:
             chosen = [int(axis) % data.rank for axis in axes.reshape(-1)]
         elif step.attribute("noop_with_empty_axes", 0):
-            return [step.same()[0].with_rows(data.axis, data.rows)]
+            return independent(step)
         if data.axis not in chosen:
-            return [_apart(step, data, chosen)]
+            return independent(step)
         inputs = [masked(step.graph, data, filler), *step.operands[1:]]
         if step.node.op_type == "ReduceMean":
             return [_mean(step, inputs, chosen)]
@@ -64,15 +65,8 @@ def reduction(filler: float) -> Rule:
     return rule
 
 
-def _apart(step: Step, data: Value, chosen: Sequence[int]) -> Value:
-    """Reduce along other axes than that of the rows."""
-    assert data.axis is not None
-    dropped = 0 if step.attribute("keepdims", 1) else sum(axis < data.axis for axis in chosen)
-    return step.same()[0].with_rows(data.axis - dropped, data.rows)
-
-
 def _mean(step: Step, inputs: Sequence[Value | None], chosen: Sequence[int]) -> Value:
-    """Sum what counts, and divide by how much that is."""
+    """Sum the elements that count, and divide by their number."""
     data, graph = step.operand(0), step.graph
     total = graph.emit("ReduceSum", inputs, step.attributes)[0]
     others = [data.shape[axis] for axis in chosen if axis != data.axis]
@@ -88,9 +82,8 @@ def argument(filler: float) -> Rule:
 
     def rule(step: Step) -> Sequence[Value]:
         data = step.operand(0)
-        axis = step.axis(0, data.rank)
-        if axis != data.axis:
-            return [_apart(step, data, [axis])]
+        if step.axis(0, data.rank) != data.axis:
+            return independent(step)
         if step.attribute("select_last_index", 0):
             raise RowError("it works along the rows")
         return step.same([masked(step.graph, data, filler)])
@@ -102,13 +95,13 @@ def softmax(step: Step) -> Sequence[Value]:
     """Softmax and LogSoftmax, along the rows too."""
     data = step.operand(0)
     if step.axis(-1, data.rank) != data.axis:
-        return [step.same()[0].with_rows(data.axis, data.rows)]
+        return independent(step)
     made = step.same([masked(step.graph, data, _LEAST)])[0]
     return [made.with_rows(data.axis, data.rows)]
 
 
 def cumulative(step: Step) -> Sequence[Value]:
-    """CumSum; backwards, what does not count is zero."""
+    """CumSum; backwards, elements that do not count are zero."""
     data, axis = step.only_first_bounded(), step.array(1)
     if axis is None:
         raise RowError("its axis is no constant")
@@ -118,13 +111,13 @@ def cumulative(step: Step) -> Sequence[Value]:
 
 
 def top_k(step: Step) -> Sequence[Value]:
-    """TopK: of fewer rows than it asks for, all."""
+    """TopK, which selects all rows if it asks for more than there are."""
     data, wanted = step.operand(0), step.operand(1)
     axis = step.axis(-1, data.rank)
     if wanted.contents is None:
         raise RowError("how many it takes depends on the data")
     if axis != data.axis and wanted.known is not None:
-        return [made.with_rows(data.axis, data.rows) for made in step.same()]
+        return independent(step)
     if data.axis not in (None, axis):
         raise RowError("it lays rows along two axes")
     graph, (asked,) = step.graph, wanted.contents

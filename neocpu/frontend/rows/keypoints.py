@@ -20,13 +20,13 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import Rule, Step
 
 RESIZED_PEAKS: Final = "ResizedPeaks"
-"""Of maps, heights, widths and a number of rows: the maxima ``(n, maps)`` of the resized maps, and
-their rows and columns ``(2, n, maps)``."""
+"""The operator that reads maps, heights, widths and a number of rows. Its results are the maxima
+``(n, maps)`` of the resized maps, and their rows and columns ``(2, n, maps)``."""
 
 _AXES_ARE_INPUTS: Final = 13
 _CUBIC: Final = -0.75
 _TOLERANCE: Final = 1e-4
-# Keypoints, and a map's height and width, so that all are told apart.
+# Keypoints, and a map's height and width, three different numbers.
 _MAPS: Final = (3, 6, 5)
 _SIDES: Final = ((7.0, 9.0), (1.0, 1.0), (12.25, 3.5), (2.75, 10.0))
 
@@ -34,8 +34,9 @@ _SIDES: Final = ((7.0, 9.0), (1.0, 1.0), (12.25, 3.5), (2.75, 10.0))
 def write_keypoints(nodes: NodeWriter, loop: RowLoop, results: Sequence[str]) -> bool:
     """Write nodes that find keypoints ``(n, 3, maps)`` and their scores ``(n, maps)``.
 
-    Of maps ``(n, maps, h, w)`` and vectors: widths and heights rounded up, both as they are, and
-    how far boxes are from the left and from the top. Returns whether the loop does that.
+    The loop reads maps ``(n, maps, h, w)`` and vectors: widths and heights rounded up, widths and
+    heights, and the distances of boxes from the left and from the top. Nothing is written, and
+    False returned, if the loop computes something else.
     """
     fits = len(loop.reads) == 7 and len(results) == 2 and opset_of(loop.model) >= _AXES_ARE_INPUTS
     if not fits or not _finds_keypoints(loop):
@@ -43,7 +44,11 @@ def write_keypoints(nodes: NodeWriter, loop: RowLoop, results: Sequence[str]) ->
     maps, across, down, widths, heights, lefts, tops = loop.reads
     places = f"{nodes.prefix}places{len(nodes.nodes)}"
     scores = nodes.op(
-        *(RESIZED_PEAKS, maps, down, across, loop.count),
+        RESIZED_PEAKS,
+        maps,
+        down,
+        across,
+        loop.count,
         output=results[1],
         others=[places],
         domain=DOMAIN,
@@ -84,13 +89,13 @@ def _finds_keypoints(loop: RowLoop) -> bool:
                 return False
             if np.abs(scores - resized.max((1, 2))).max() > _TOLERANCE:
                 return False
-    except Exception:  # whatever a body that does something else trips over
+    except Exception:  # a body that does something else may raise anything
         return False
     return True
 
 
 def _weights(extent: int, pixels: int) -> Array:
-    """Return how much of each pixel goes into each of a resized side: (extent, pixels)."""
+    """Return the weight of each pixel in each pixel of a resized side: (extent, pixels)."""
     at = (np.arange(extent) + 0.5) * pixels / extent - 0.5
     low = np.floor(at).astype(int)
     weights = np.zeros((extent, pixels))
@@ -104,7 +109,7 @@ def _weights(extent: int, pixels: int) -> Array:
 
 
 def resized_peaks(step: Step) -> Sequence[Value]:
-    """`RESIZED_PEAKS`: of as many rows as it is told, which are those that count."""
+    """`RESIZED_PEAKS`, whose number of rows must be the number that count."""
     maps, heights, widths, number = (step.operand(i) for i in range(4))
     rows = maps.extents[0]
     if maps.axis not in (None, 0) or maps.rank != 4:
@@ -114,8 +119,8 @@ def resized_peaks(step: Step) -> Sequence[Value]:
     found, places = step.node.output
     shape = maps.shape[:2]
     outputs = ((found, maps.kind, shape), (places, TensorProto.INT64, (2, *shape)))
-    given = [maps, heights, widths, step.graph.counted(rows)]
-    values, where = step.graph.emit_ours(RESIZED_PEAKS, given, outputs, step.attributes)
+    read = [maps, heights, widths, step.graph.counted(rows)]
+    values, where = step.graph.emit_ours(RESIZED_PEAKS, read, outputs, step.attributes)
     return [values.with_rows(0, rows), where.with_rows(1, rows)]
 
 

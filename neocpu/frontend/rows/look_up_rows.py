@@ -1,4 +1,4 @@
-"""Operators that read or write where rows say, or take rows out of others."""
+"""Operators that read or write at places that rows store, or take rows out of others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from onnx import helper
 
 from neocpu.frontend.rows.extent import Extent
 from neocpu.frontend.rows.fold_rows import counting
+from neocpu.frontend.rows.keep_rows import independent
 from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
@@ -17,30 +18,22 @@ _TWO_AXES = "it lays rows along two axes"
 
 
 def gather(step: Step) -> Sequence[Value]:
-    """Gather: by as many indices as count, or of rows, or both."""
+    """Gather, whose indices, or whose data, may not all count."""
     data, indices = step.operand(0), step.operand(1)
     axis = step.axis(0, data.rank)
-    if data.axis == axis:
-        known = step.graph.array(indices)
-        if known is None or (known < 0).any():
-            indices = _from_the_end(step.graph, indices, data.count)
-        elif known.max(initial=0) >= data.shape[axis]:
-            indices = step.graph.constant(np.minimum(known, data.shape[axis] - 1))
-        kept = None
-    elif data.axis is None:
-        kept = None
-    else:
-        kept = data.axis + (indices.rank - 1 if data.axis > axis else 0)
-    if kept is not None and indices.axis is not None:
-        raise RowError(_TWO_AXES)
+    if data.axis != axis:
+        return independent(step)
+    known = step.graph.array(indices)
+    if known is None or (known < 0).any():
+        indices = _from_the_end(step.graph, indices, data.count)
+    elif known.max(initial=0) >= data.shape[axis]:
+        indices = step.graph.constant(np.minimum(known, data.shape[axis] - 1))
     made = step.same([data, indices])[0]
-    if kept is not None:
-        return [made.with_rows(kept, data.rows)]
     return [made.with_rows(None if indices.axis is None else axis + indices.axis, indices.rows)]
 
 
 def _from_the_end(graph: RowGraph, indices: Value, extents: Extent | Value) -> Value:
-    """Return indices, counted from the end of what counts where they are below zero."""
+    """Return indices; those below zero are counted from the end of the rows that count."""
     if isinstance(extents, Extent):
         extents = graph.counted(extents)
     if extents.kind != indices.kind:
@@ -55,16 +48,16 @@ def _from_the_end(graph: RowGraph, indices: Value, extents: Extent | Value) -> V
 
 
 def _positive(step: Step, indices: Value, data: Value, depth: int, first: int = 0) -> Value:
-    """Return tuples of indices, counted from the end of what counts along each axis."""
+    """Return tuples of indices; those below zero are counted from the end of what counts."""
     if data.axis is None or not first <= data.axis < first + depth:
         return indices
     extents = data.extents[first : first + depth]
-    value = Value("", 7, (depth,), contents=extents, pending=True)
+    value = Value(name="", kind=7, shape=(depth,), contents=extents, pending=True)
     return _from_the_end(step.graph, indices, step.graph.stored(value))
 
 
 def gather_nd(step: Step) -> Sequence[Value]:
-    """GatherND: by as many tuples of indices as count."""
+    """GatherND, whose tuples of indices may not all count."""
     data, indices = step.operand(0), step.operand(1)
     if step.attribute("batch_dims", 0):
         raise RowError("it has batch_dims")
@@ -81,7 +74,7 @@ def gather_nd(step: Step) -> Sequence[Value]:
 
 
 def gather_elements(step: Step) -> Sequence[Value]:
-    """GatherElements: as many elements as indices count."""
+    """GatherElements, whose indices may not all count."""
     data, indices = step.operand(0), step.operand(1)
     axis = step.axis(0, data.rank)
     if data.axis == axis:
@@ -135,7 +128,9 @@ def _whole_rows(step: Step, data: Value, indices: Value, axis: int) -> Value | N
     if not whole or indices.axis not in (None, 0):
         return None
     graph, bound = step.graph, indices.shape[0]
-    source = Value(str(indices.spread_of), indices.kind, (bound, *(1,) * (data.rank - 1)))
+    source = Value(
+        name=str(indices.spread_of), kind=indices.kind, shape=(bound, *(1,) * (data.rank - 1))
+    )
     flat = graph.emit_one("Reshape", source, graph.integers(bound))
     flat = flat.with_rows(indices.axis, indices.rows)
     if data.axis == 0:
@@ -168,20 +163,10 @@ def _require_alike(indices: Value, updates: Value, first: int | None, second: in
     one_count([indices, updates])
 
 
-def one_hot(step: Step) -> Sequence[Value]:
-    """OneHot: a new axis beside the rows."""
-    indices = step.only_first_bounded()
-    made = step.same()[0]
-    axis = step.axis(-1, made.rank)
-    assert indices.axis is not None
-    return [made.with_rows(indices.axis + (axis <= indices.axis), indices.rows)]
-
-
 RULES: Mapping[str, Rule] = {
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
-    "OneHot": one_hot,
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,

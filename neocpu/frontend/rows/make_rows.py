@@ -14,14 +14,14 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
 
 SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
-"""Operators whose results have as many rows as the data decides."""
+"""Operators whose results have a number of rows that the data decides."""
 
 MAX_SEARCHED = 1 << 24
-"""Elements that may be found are kept in memory whether they are or not."""
+"""The largest number of elements to search: memory has room for all of them."""
 
 
 def non_zero(step: Step) -> Sequence[Value]:
-    """NonZero: as many columns as elements may differ from zero."""
+    """NonZero, whose result has one column for each element that may differ from zero."""
     data = step.operand(0)
     return [places_of(step.graph, data, step.node.output[0])]
 
@@ -68,7 +68,7 @@ def compress(step: Step) -> Sequence[Value]:
 
 
 def suppression(step: Step) -> Sequence[Value]:
-    """NonMaxSuppression, among boxes of which only so many count."""
+    """NonMaxSuppression, whose boxes may not all count."""
     # Needs TVM, which only models with such a node wait for here.
     from neocpu.frontend.converters.convert_rows import suppression_workload
 
@@ -82,9 +82,7 @@ def suppression(step: Step) -> Sequence[Value]:
     if rows is not None:
         bound = min(boxes.shape[1], scores.shape[2])
         boxes, scores = (
-            value
-            if value.shape[axis] == bound
-            else graph.emit_one("Slice", value, *(graph.integers(i) for i in (0, bound, axis)))
+            value if value.shape[axis] == bound else graph.cut(value, 0, bound, axis)
             for value, axis in ((boxes, 1), (scores, 2))
         )
     most, limit = _most(step, scores)
@@ -97,8 +95,8 @@ def suppression(step: Step) -> Sequence[Value]:
     name, count = step.node.output[0], graph.name("count")
     outputs = [(name, TensorProto.INT64, (workload.rows, 3)), (count, TensorProto.INT64, (1,))]
     counted = [] if rows is None else [graph.counted(rows)]
-    given = None if most is None else graph.constant(most)
-    read = [boxes, scores, given, step.optional(3), step.optional(4), *counted]
+    largest = None if most is None else graph.constant(most)
+    read = [boxes, scores, largest, step.optional(3), step.optional(4), *counted]
     found = graph.emit_ours("NonMaxSuppression", read, outputs, {"center_point_box": center})
     bound = workload.batch * workload.classes * workload.per_class
     selected = Extent.of(Count(count, bound))
@@ -108,9 +106,9 @@ def suppression(step: Step) -> Sequence[Value]:
 
 
 def _most(step: Step, scores: Value) -> tuple[Array | None, Extent | None]:
-    """Return the most boxes per class, and the count that limits them, where it is no constant.
+    """Return the most boxes per class, and the count that limits them, if it is no constant.
 
-    What is selected of one class is in the order of its scores: the first so many are left.
+    Boxes of one class are in the order of their scores, so the first ones are left.
     """
     value = step.optional(2)
     alone = scores.shape[:2] == (1, 1)
@@ -131,7 +129,7 @@ def _limit(step: Step, index: int) -> Array | None:
 
 
 def filled(step: Step) -> Sequence[Value]:
-    """ConstantOfShape, of as many rows as count."""
+    """ConstantOfShape, whose shape may have a number of rows that a run decides."""
     wanted = step.operand(0).contents
     if wanted is None:
         raise RowError("its shape depends on the data")
@@ -141,12 +139,10 @@ def filled(step: Step) -> Sequence[Value]:
     tensor = step.attribute("value", None)
     element = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor)
     shape = [max(each.most, 1) for each in wanted]
-    given = (
-        {}
-        if tensor is None
-        else {"value": helper.make_tensor("value", tensor.data_type, [1], element)}
-    )
-    made = step.last("ConstantOfShape", step.graph.integers(*shape), **given)
+    attributes = {}
+    if tensor is not None:
+        attributes["value"] = helper.make_tensor("value", tensor.data_type, [1], element)
+    made = step.last("ConstantOfShape", step.graph.integers(*shape), **attributes)
     return [made.with_rows(open_axes[0], wanted[open_axes[0]]) if open_axes else made]
 
 

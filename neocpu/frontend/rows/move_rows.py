@@ -1,4 +1,4 @@
-"""Operators that give rows another place: reshapes, slices, concatenations."""
+"""Operators that move rows to another place: reshapes, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -11,47 +11,24 @@ from onnx import helper
 
 from neocpu.frontend.rows.extent import Extent, product
 from neocpu.frontend.rows.fold_rows import masked
+from neocpu.frontend.rows.keep_rows import independent
 from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
-from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
+from neocpu.frontend.rows.step import FIXED, Rule, Step
 
 _ALL = 1 << 31
 """No axis is longer: a slice that ends there takes the rest."""
 
 
-def transpose(step: Step) -> Sequence[Value]:
-    """Transpose: the rows lie along another axis then."""
-    data = step.operand(0)
-    order = list(step.attribute("perm", range(data.rank)[::-1]))
-    axis = None if data.axis is None else order.index(data.axis)
-    return [step.same()[0].with_rows(axis, data.rows)]
-
-
 def squeeze(step: Step) -> Sequence[Value]:
     """Squeeze of named axes."""
-    data, axes = step.only_first_bounded(), step.array(1)
-    if axes is None:
+    if step.optional(1) is None:
         raise RowError("without axes it also drops a single row's axis")
-    dropped = {int(axis) % data.rank for axis in axes.reshape(-1)}
-    if data.axis is None or data.axis in dropped:
-        raise RowError("it drops the rows' axis")
-    axis = data.axis - sum(each < data.axis for each in dropped)
-    return [step.same()[0].with_rows(axis, data.rows)]
-
-
-def unsqueeze(step: Step) -> Sequence[Value]:
-    """Unsqueeze: axes in front of the rows move them."""
-    data, axes = step.only_first_bounded(), step.array(1)
-    if axes is None or data.axis is None:
-        raise RowError("its axes are no constants")
-    rank = data.rank + axes.size
-    added = {int(axis) % rank for axis in axes.reshape(-1)}
-    kept = [axis for axis in range(rank) if axis not in added]
-    return [step.same()[0].with_rows(kept[data.axis], data.rows)]
+    return independent(step)
 
 
 def reshape(step: Step) -> Sequence[Value]:
-    """Reshape that keeps what counts in front of what does not."""
+    """Reshape, if the elements that count stay in front of those that do not."""
     data, wanted = step.operand(0), step.operand(1)
     if wanted.contents is None:
         raise RowError("its shape is no constant")
@@ -70,7 +47,7 @@ def flatten(step: Step) -> Sequence[Value]:
 
 
 def _resolved(data: Value, wanted: Sequence[Extent], allow_zero: bool) -> list[Extent]:
-    """Return the shape that is asked for, without -1 and 0."""
+    """Return the requested shape, without -1 and 0."""
     zero, rest = Extent(0), Extent(-1)
     extents = list(wanted)
     if not allow_zero:
@@ -96,7 +73,7 @@ def _share(total: Extent, others: Extent) -> Extent | None:
 
 
 def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
-    """Write a Reshape to bounds for these extents, of which one may be a number of rows."""
+    """Write a Reshape to bounds for these extents; one of them may be a number of rows."""
     graph = step.graph
     open_axes = [axis for axis, extent in enumerate(extents) if not extent.known]
     shape = [extent.constant for extent in extents]
@@ -114,7 +91,7 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
     (axis,) = open_axes
     before, inner = math.prod(data.shape[: data.axis]), math.prod(shape[axis + 1 :])
     bound, odd = divmod(data.size, before * inner) if inner else (0, 1)
-    # In each of equally many blocks what counts comes first, before and after.
+    # The elements that count come first in each block, and there are as many blocks after.
     if odd or before != math.prod(shape[:axis]) or not bound:
         raise RowError("it folds rows together or breaks them up")
     if extents[axis].times(inner) != data.count.times(math.prod(data.shape[data.axis + 1 :])):
@@ -125,7 +102,7 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
 
 
 def expand(step: Step) -> Sequence[Value]:
-    """Expand, to as many rows as a run finds."""
+    """Expand, to a number of rows that a run may decide."""
     data, wanted = step.operand(0), step.operand(1)
     if wanted.contents is None:
         raise RowError("its shape depends on the data")
@@ -163,9 +140,7 @@ def tile(step: Step) -> Sequence[Value]:
         raise RowError("its parameters depend on the selected rows")
     open_axes = [axis for axis, each in enumerate(repeats.contents) if not each.known]
     if not open_axes and data.axis is not None:
-        if repeats.contents[data.axis] != Extent(1):
-            raise RowError("it repeats the rows")
-        return [step.same()[0].with_rows(data.axis, data.rows)]
+        return independent(step)
     if data.axis is not None or len(open_axes) != 1 or data.shape[open_axes[0]] != 1:
         raise RowError("it repeats the rows")
     (axis,) = open_axes
@@ -175,7 +150,7 @@ def tile(step: Step) -> Sequence[Value]:
 
 
 def slice_rows(step: Step) -> Sequence[Value]:
-    """Slice of any axes; of the rows with a stride of 1."""
+    """Slice of any axes; the stride along the rows is 1."""
     data, starts, ends = (step.operand(i) for i in range(3))
     axes, strides = step.array(3), step.array(4)
     if starts.contents is None or ends.contents is None:
@@ -214,15 +189,14 @@ def _range_of(graph: RowGraph, data: Value, axis: int, start: Extent, end: Exten
         if limits[0] >= bound:
             return _nothing(graph, data, axis)
         if limits[:2] != (0, bound):
-            data = graph.emit_one("Slice", data, *(graph.integers(each) for each in limits))
+            data = graph.cut(data, *limits)
         return data.with_rows(axis, rows)
     places = graph.emit_one("Add", graph.constant(np.arange(most)), graph.counted(first))
     return graph.emit_one("Gather", data, places, axis=axis).with_rows(axis, rows)
 
 
 def _nothing(graph: RowGraph, data: Value, axis: int) -> Value:
-    limits = (graph.integers(each) for each in (0, 1, axis))
-    return graph.emit_one("Slice", data, *limits).with_rows(axis, Extent(0))
+    return graph.cut(data, 0, 1, axis).with_rows(axis, Extent(0))
 
 
 def _position(graph: RowGraph, place: Extent, extent: Extent) -> Extent:
@@ -240,11 +214,11 @@ def _position(graph: RowGraph, place: Extent, extent: Extent) -> Extent:
 
 
 def split(step: Step) -> Sequence[Value]:
-    """Split: of rows, into as many as counts say."""
+    """Split; the sizes of parts of the rows may be counts."""
     data, sizes = step.operand(0), step.optional(1)
     axis = step.axis(0, data.rank)
     if axis != data.axis and (sizes is None or sizes.known is not None):
-        return [made.with_rows(data.axis, data.rows) for made in step.same()]
+        return independent(step)
     if sizes is None or sizes.contents is None:
         raise RowError("it works along the rows")
     if data.axis not in (None, axis):
@@ -257,7 +231,7 @@ def split(step: Step) -> Sequence[Value]:
 
 
 def pad(step: Step) -> Sequence[Value]:
-    """Pad, after the rows by as many as a count says: often to a constant number of them."""
+    """Pad; after the rows, by a count, often to a constant number of rows."""
     data, amounts, axes = step.operand(0), step.operand(1), step.array(3)
     if amounts.contents is None or data.axis is None:
         raise RowError("its parameters depend on the selected rows")
@@ -287,7 +261,7 @@ def _pairs(value: Value) -> np.ndarray:
 
 
 def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
-    """Return rows with a constant in place of those that do not count, as many as ``total``."""
+    """Return ``total`` rows, a constant in place of those that do not count."""
     graph, fill = step.graph, step.array(2)
     axis, bound, most = data.axis, data.shape[data.axis or 0], total.most
     if step.attribute("mode", b"constant") not in (b"constant", "constant") or axis is None:
@@ -297,8 +271,7 @@ def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
     filler = 0 if fill is None or not fill.size else fill.item()
     whole = masked(graph, data, filler)
     if bound > most:
-        limits = (graph.integers(each) for each in (0, most, axis))
-        whole = graph.emit_one("Slice", whole, *limits)
+        whole = graph.cut(whole, 0, most, axis)
     elif bound < most:
         shape = (*data.shape[:axis], most - bound, *data.shape[axis + 1 :])
         kind = helper.tensor_dtype_to_np_dtype(data.kind)
@@ -308,13 +281,13 @@ def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
 
 
 def concat(step: Step) -> Sequence[Value]:
-    """Concat: rows of several tensors one after the other, what does not count after them."""
+    """Concat; the rows of all tensors that count come before those that do not."""
     parts = [value for value in step.operands if value is not None]
     rank = parts[0].rank
     axis = step.axis(0, rank)
     along = [part for part in parts if part.axis == axis]
     if len(along) != sum(part.axis is not None for part in parts):
-        return [_beside(step, parts, axis)]
+        return independent(step)
     parts = [part for part in parts if part.extents[axis] != Extent(0)] or parts[:1]
     total = sum((part.extents[axis] for part in parts[1:]), parts[0].extents[axis])
     if len(parts) == 1:
@@ -326,30 +299,8 @@ def concat(step: Step) -> Sequence[Value]:
     return [step.last("Gather", whole, places, axis=axis).with_rows(axis, total)]
 
 
-def _beside(step: Step, parts: Sequence[Value], axis: int) -> Value:
-    """Join rows with rows of as many."""
-    rows = one_count(parts)
-    axes = {part.axis for part in parts}
-    if axis in axes:
-        raise RowError("it lays rows along two axes")
-    if len(axes) > 1:
-        raise RowError(FIXED)
-    (of_rows,) = axes
-    assert of_rows is not None
-    bound = min(part.shape[of_rows] for part in parts)
-    cut = [
-        part
-        if part.shape[of_rows] == bound
-        else step.graph.emit_one(
-            "Slice", part, *(step.graph.integers(each) for each in (0, bound, of_rows))
-        )
-        for part in parts
-    ]
-    return step.same(cut)[0].with_rows(of_rows, rows)
-
-
 def _compacted(graph: RowGraph, parts: Sequence[Value], axis: int) -> Value:
-    """Return where each row of a concatenation of bounds is found, those that count first."""
+    """Return the place of each row in a concatenation of bounds, those that count first."""
     bounds = tuple(part.shape[axis] for part in parts)
     counts = tuple(part.extents[axis] for part in parts)
 
@@ -379,6 +330,4 @@ RULES: Mapping[str, Rule] = {
     "Split": split,
     "Squeeze": squeeze,
     "Tile": tile,
-    "Transpose": transpose,
-    "Unsqueeze": unsqueeze,
 }

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from neocpu.frontend.node_writer import NodeWriter
 from neocpu.frontend.rows.row_loop import Array, RowLoop
 
-# Of masks of other heights than widths, so that they are told apart.
+# The heights of masks differ from their widths, so that these cannot be confused.
 _MASK = (6, 5)
 _TOLERANCE = 1e-4
 
@@ -23,7 +23,7 @@ _TOLERANCE = 1e-4
 def write_pasted_masks(nodes: NodeWriter, loop: RowLoop, results: Sequence[str]) -> bool:
     """Write nodes that paste masks ``(n, 1, height, width)`` at integer boxes ``(n, 4)``.
 
-    Returns whether the loop does that.
+    Nothing is written, and False returned, if the loop computes something else.
     """
     image = _image_of(loop) if len(loop.reads) == 2 and len(results) == 1 else None
     if image is None or loop.extents or loop.counted != loop.reads[0]:
@@ -50,7 +50,7 @@ def _image_of(loop: RowLoop) -> tuple[int, int] | None:
                 return None
             if np.abs(found[0] - pasted(mask, box, height, width)).max() > _TOLERANCE:
                 return None
-    except Exception:  # whatever a body that does something else trips over
+    except Exception:  # a body that does something else may raise anything
         return None
     return height, width
 
@@ -80,7 +80,7 @@ def pasted(mask: Array, box: Sequence[int], height: int, width: int) -> Array:
 
 
 def _weights(extent: int, pixels: int, start: int, end: int) -> Array:
-    """Return how much of each of a mask's pixels goes into each of an image's: (extent, pixels)."""
+    """Return the weight of each pixel of a mask in each pixel of an image: (extent, pixels)."""
     place = np.arange(extent)
     at = (place - start + 0.5) * (pixels / max(end - start + 1, 1)) - 0.5
     near = 1 - np.abs(np.clip(at, 0, pixels - 1)[:, None] - np.arange(pixels))
@@ -91,7 +91,7 @@ def _weights(extent: int, pixels: int, start: int, end: int) -> Array:
 def _write_products(
     nodes: NodeWriter, reads: Sequence[str], image: tuple[int, int], result: str
 ) -> None:
-    """Write nodes that compute what `pasted` does, for all masks."""
+    """Write nodes that do the same as `pasted`, for all masks."""
     masks, boxes = reads
     sizes = nodes.op("Shape", masks)
     rows, columns = (

@@ -1,4 +1,4 @@
-"""Loops over detections, whose steps make tensors of sizes that data decides, without them."""
+"""The replacement of loops over detections, whose steps make tensors of sizes that data decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITERS: Final = (write_pasted_masks, write_keypoints)
 
 
 def replace_loops(model: onnx.ModelProto) -> None:
-    """Replace loops that do what is known otherwise, in place, from opset 11 on."""
+    """Replace loops that paste masks or find keypoints, in place, from opset 11 on."""
     loops = dict(row_loops(model))
     if not loops:
         return

@@ -1,4 +1,4 @@
-"""Writing the graph anew, node by node, with what is known of every tensor beside it."""
+"""The graph that is written anew, node by node, with the known facts about every tensor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 Array = npt.NDArray[Any]
 
 DOMAIN = "neocpu.rows"
-"""Of operators that are none of ONNX's: `neocpu.frontend.converters.convert_rows` has them."""
+"""The domain of our own operators, which `neocpu.frontend.converters.convert_rows` converts."""
 
 MOST_CONTENTS = 64
-"""Elements of an integer tensor that are followed one by one: a shape has a few."""
+"""The largest size of an integer tensor whose elements are followed: a shape has a few."""
 
 
 _DO_NOT_FIT = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, IndexError)
-"""What ONNX raises of a node that cannot be: its own error is none of the others."""
+"""The exceptions that ONNX raises for a node that cannot exist."""
 
 
 class RowGraph:
@@ -36,7 +36,7 @@ class RowGraph:
     Parameters
     ----------
     model : onnx.ModelProto
-        Simplified; of its graph, inputs and constants are known from the start.
+        The simplified model; the inputs and constants of its graph are known from the start.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -62,7 +62,7 @@ class RowGraph:
                 self.values[value.name] = self._as_inferred(value.name) or _shapeless(value.name)
 
     def _know(self, tensor: TensorProto) -> None:
-        """Know a constant of the graph that is read."""
+        """Enter a constant of the graph that is read."""
         value = _constant(tensor)
         if 0 in value.shape or _counts(value):
             self.values[tensor.name] = self.adopted(numpy_helper.to_array(tensor))
@@ -79,7 +79,7 @@ class RowGraph:
         return replace(whole, axis=array.shape.index(0), rows=Extent(0), contents=contents)
 
     def array(self, value: Value | None) -> Array | None:
-        """Return a constant's elements, or None for what a run computes."""
+        """Return a constant's elements, or None for a value that a run computes."""
         if value is None or value.axis is not None:
             return None
         if value.known is not None:
@@ -89,7 +89,7 @@ class RowGraph:
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def by_name(self, name: str) -> Value:
-        """Return a constant, or what a node makes, as if all its rows counted."""
+        """Return a constant, or a node's output, as if all its rows counted."""
         if name in self.shapes:
             return self.shapes[name]
         tensor = self._constants.get(name)
@@ -107,7 +107,7 @@ class RowGraph:
         shape = None if value is None else static_dims(value)
         if value is None or shape is None:
             return None
-        return Value(name, value.type.tensor_type.elem_type, shape)
+        return Value(name=name, kind=value.type.tensor_type.elem_type, shape=shape)
 
     def constant(self, array: Array) -> Value:
         """Return a constant of the graph that is written."""
@@ -117,7 +117,7 @@ class RowGraph:
             tensor = numpy_helper.from_array(array, self.name("constant"))
             self.made[tensor.name] = tensor
             self._constants[tensor.name] = tensor
-            value = Value(tensor.name, tensor.data_type, array.shape)
+            value = Value(name=tensor.name, kind=tensor.data_type, shape=array.shape)
             if _counts(value):
                 elements = array.reshape(-1).tolist()
                 value = replace(value, contents=tuple(Extent(int(each)) for each in elements))
@@ -146,24 +146,24 @@ class RowGraph:
         outputs: Sequence[str] = (),
         node_name: str = "",
     ) -> list[Value]:
-        """Write a standard operator, as if all rows counted; return what it makes.
+        """Write a standard operator, as if all rows counted, and return its outputs.
 
         Parameters
         ----------
         outputs : sequence of str
-            Their names; one of a new name, if there is none.
+            The names of the outputs; without any, one output gets a new name.
 
         Raises
         ------
         RowError
-            If ONNX cannot tell the shape of an output.
+            ONNX cannot infer the shape of an output.
         """
         names = list(outputs) or [self.name(op_type.lower())]
         read = [None if value is None else self.stored(value) for value in inputs]
         node = helper.make_node(op_type, _names(read), names, node_name, **(attributes or {}))
-        given = [value for value in read if value is not None]
-        types = {v.name: helper.make_tensor_type_proto(v.kind, v.shape) for v in given}
-        small = (v.name for v in given if v.size <= MOST_CONTENTS and v.name in self._constants)
+        present = [value for value in read if value is not None]
+        types = {v.name: helper.make_tensor_type_proto(v.kind, v.shape) for v in present}
+        small = (v.name for v in present if v.size <= MOST_CONTENTS and v.name in self._constants)
         data = {name: self._constants[name] for name in small}
         schema = onnx.defs.get_schema(op_type, self._opset, "")
         try:
@@ -182,6 +182,10 @@ class RowGraph:
         """Write a standard operator of one output under a new name."""
         return self.emit(op_type, inputs, attributes)[0]
 
+    def cut(self, value: Value, first: int, last: int, axis: int) -> Value:
+        """Write a Slice of an axis from ``first`` to before ``last``."""
+        return self.emit_one("Slice", value, *(self.integers(each) for each in (first, last, axis)))
+
     def emit_ours(
         self,
         op_type: str,
@@ -194,7 +198,9 @@ class RowGraph:
         self._write(
             helper.make_node(op_type, [], names, domain=DOMAIN, **(attributes or {})), inputs
         )
-        return self.written(Value(name, kind, shape) for name, kind, shape in outputs)
+        return self.written(
+            Value(name=name, kind=kind, shape=shape) for name, kind, shape in outputs
+        )
 
     def keep(
         self, node: onnx.NodeProto, inputs: Sequence[Value | None], outputs: Sequence[Value]
@@ -206,20 +212,20 @@ class RowGraph:
         return self.written(outputs)
 
     def _write(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> None:
-        """Append a node with other inputs, those first that are not made yet."""
+        """Append a node with other inputs, after nodes for those that are pending."""
         read = _names([None if value is None else self.stored(value) for value in inputs])
         del node.input[:]
         node.input.extend(read)
         self.nodes.append(node)
 
     def written(self, values: Iterable[Value]) -> list[Value]:
-        """Note what nodes make."""
+        """Enter the outputs of nodes, and return them."""
         found = list(values)
         self.shapes.update({value.name: value for value in found if value.name})
         return found
 
     def stored(self, value: Value) -> Value:
-        """Return a value that a node makes: its own name, or one of the same contents."""
+        """Return a value that a node makes: the value itself, or one with the same contents."""
         if not value.pending:
             return value
         assert value.contents is not None
@@ -244,7 +250,7 @@ class RowGraph:
         if extent not in self._remembered:
             total: Value | None = None
             for count, factor in extent.terms:
-                term = Value(count.name, TensorProto.INT64, (1,))
+                term = Value(name=count.name, kind=TensorProto.INT64, shape=(1,))
                 if factor != 1:
                     term = self.emit_one("Mul", term, self.integers(factor))
                 total = term if total is None else self.emit_one("Add", total, term)
@@ -282,7 +288,7 @@ class RowGraph:
         return result
 
     def remember(self, key: Any, make: Any) -> Value:
-        """Return what ``make`` writes, once for each key."""
+        """Return the value that ``make`` writes, once for each key."""
         if key not in self._remembered:
             self._remembered[key] = make()
         found: Value = self._remembered[key]
@@ -290,7 +296,7 @@ class RowGraph:
 
 
 def _constant(tensor: TensorProto) -> Value:
-    return Value(tensor.name, tensor.data_type, tuple(tensor.dims))
+    return Value(name=tensor.name, kind=tensor.data_type, shape=tuple(tensor.dims))
 
 
 def _names(values: Sequence[Value | None]) -> list[str]:
@@ -298,7 +304,7 @@ def _names(values: Sequence[Value | None]) -> list[str]:
 
 
 def _shapeless(name: str) -> Value:
-    return Value(name, 0, ())
+    return Value(name=name, kind=0, shape=())
 
 
 def _counts(value: Value) -> bool:
@@ -311,4 +317,6 @@ def _from_type(name: str, kind: onnx.TypeProto | None) -> Value | None:
     if kind is None:
         return None
     shape = static_dims(onnx.ValueInfoProto(name=name, type=kind))
-    return None if shape is None else Value(name, kind.tensor_type.elem_type, shape)
+    if shape is None:
+        return None
+    return Value(name=name, kind=kind.tensor_type.elem_type, shape=shape)

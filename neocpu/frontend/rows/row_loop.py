@@ -1,6 +1,6 @@
-"""Loops that compute a row of each of their results at every step, of a row of some tensors.
+"""Loops whose every step computes one row of each result from one row of some tensors.
 
-What such a loop computes is found out by running its body on rows that are made up.
+The body is run on made-up rows to find out what such a loop computes.
 """
 
 from __future__ import annotations
@@ -24,25 +24,31 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 Array = npt.NDArray[Any]
 
 _MOST_ELEMENTS: Final = 1 << 24
-"""Of a tensor of a body that is run: an image of 16 megapixels."""
+"""The largest tensor of a body that is run: an image of 16 megapixels."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowLoop:
     """A loop that appends to tensors that are empty before.
 
     Attributes
     ----------
+    model : onnx.ModelProto
+        The model around it.
     count : str
-        How often it runs.
-    reads : tuple of str
-        Tensors around it of which a step reads the row of its number, in the order it does.
-    rows : tuple of str
-        What a step appends to each result, ``(1, ...)``.
+        The value that decides the number of steps.
     counted : str
-        The tensor that has as many rows as the loop steps; empty if it is none.
+        The tensor that has one row for each step; empty if there is none.
+    reads : tuple of str
+        Outer tensors of which a step reads the row with its number, in the order of these reads.
+    rows : tuple of str
+        The values that a step appends to each result, ``(1, ...)``.
     extents : mapping of str to (str, int)
-        Values around it that are an extent of a tensor: which tensor's, along which axis.
+        Outer values that are an extent of a tensor, each with this tensor and the axis.
+    nodes : sequence of onnx.NodeProto
+        The nodes of its body.
+    constants : mapping of str to array
+        The constants that the body reads.
     """
 
     model: onnx.ModelProto
@@ -51,23 +57,23 @@ class RowLoop:
     reads: tuple[str, ...]
     rows: tuple[str, ...]
     extents: Mapping[str, tuple[str, int]]
-    _nodes: Sequence[onnx.NodeProto]
-    _given: Mapping[str, Array]
+    nodes: Sequence[onnx.NodeProto]
+    constants: Mapping[str, Array]
 
     def step(self, rows: Sequence[Array]) -> list[Array]:
-        """Return what a step appends, where the tensors it reads have one row each.
+        """Return the rows that a step appends, where the tensors it reads have one row each.
 
         Raises
         ------
         ValueError
-            If a tensor of the body is too large. What else a body fails of is onnx's evaluator's.
+            A tensor of the body is too large. Other errors are those of the evaluator.
         """
         tensors = dict(zip(self.reads, rows, strict=True))
-        given = {**self._given}
+        constants = {**self.constants}
         for name, (tensor, axis) in self.extents.items():
-            given[name] = np.array(tensors[tensor].shape[axis])
+            constants[name] = np.array(tensors[tensor].shape[axis])
         graph = helper.make_graph(
-            self._nodes,
+            self.nodes,
             "body",
             [
                 helper.make_tensor_value_info(
@@ -76,7 +82,7 @@ class RowLoop:
                 for name, array in tensors.items()
             ],
             [onnx.ValueInfoProto(name=name) for name in self.rows],
-            [numpy_helper.from_array(array, name) for name, array in given.items()],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
         )
         body = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=10)
         inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
@@ -89,7 +95,7 @@ class RowLoop:
 
 
 def row_loops(model: onnx.ModelProto) -> Iterator[tuple[int, RowLoop]]:
-    """Yield the loops of a graph that are such, with the number of their node."""
+    """Yield such loops of a graph, each with the index of its node."""
     graph = model.graph
     loops = [
         (index, node)
@@ -127,7 +133,7 @@ class _Around:
         return first is not None and first.size > 0 and int(first.flat[0]) == 0
 
     def extent(self, name: str) -> tuple[str, int] | None:
-        """Return of which tensor and axis a value is the extent, if it is one."""
+        """Return the tensor and the axis whose extent a value is, or None."""
         gather = self.makers.get(name)
         shape = self.makers.get(gather.input[0]) if _is(gather, "Gather") else None
         if not _is(gather, "Gather") or not _is(shape, "Shape") or shape.attribute:
@@ -178,14 +184,22 @@ def _recognised(model: onnx.ModelProto, node: onnx.NodeProto, around: _Around) -
     if names - extents.keys() - outer.keys() or any(t not in reads for t, _ in extents.values()):
         return None
     kept = [each for each in nodes if each.op_type != "Constant"]
-    given = {**inner, **outer, index: np.array(0)}
     counted, axis = around.extent(node.input[0]) or ("", 0)
     counted = "" if axis else counted
-    return RowLoop(model, node.input[0], counted, tuple(reads), tuple(rows), extents, kept, given)
+    return RowLoop(
+        model=model,
+        count=node.input[0],
+        counted=counted,
+        reads=tuple(reads),
+        rows=tuple(rows),
+        extents=extents,
+        nodes=kept,
+        constants={**inner, **outer, index: np.array(0)},
+    )
 
 
 def _source(makers: Mapping[str, onnx.NodeProto], name: str) -> str:
-    """Return what a value is the same as, but for its element type."""
+    """Return the value that another one copies, perhaps with another element type."""
     while _is(makers.get(name), "Cast") or _is(makers.get(name), "Identity"):
         name = makers[name].input[0]
     return name

@@ -1,4 +1,4 @@
-"""What is known of a tensor before any run."""
+"""The facts about a tensor that are known before any run."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from neocpu.frontend.rows.extent import Extent
 
 
 class RowError(Exception):
-    """A node cannot work on rows of which only so many count; the message says why."""
+    """A node cannot work on rows that do not all count; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A tensor, of which along one axis only the first elements may count.
+    """A tensor; along one of its axes, perhaps only the first indices count.
 
     Attributes
     ----------
     name : str
+        The name.
     kind : int
         ONNX's number of the element type.
     shape : tuple of int
-        With the upper bound of the axis where not all counts.
+        The shape, with the upper bound of `axis`.
     axis : int or None
-        That axis; None where all counts.
+        The axis whose indices do not all count; None if all elements count.
     rows : Extent or None
-        How many count along it.
+        The number of indices that count along it.
     contents : tuple of Extent or None
-        What the elements are, of integers and booleans that shapes or counts are made of.
+        The elements, if they are integers or booleans that shapes or counts are computed from.
     pending : bool
-        Whether no node makes it yet: its contents are enough, until a kernel reads it.
+        Whether no node makes it yet: its contents are enough until a kernel reads it.
     spread_of : str or None
-        The tensor of which an Expand repeats the first axis' elements along all other axes.
+        The tensor whose elements along the first axis an Expand repeats along all other axes.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Value:
 
     @property
     def count(self) -> Extent:
-        """How many rows count, of a tensor where not all do."""
+        """The number of rows that count, if not all do."""
         assert self.rows is not None, self
         return self.rows
 
@@ -76,7 +77,7 @@ class Value:
         return tuple(each.constant for each in self.contents)
 
     def with_rows(self, axis: int | None, rows: Extent | None) -> Value:
-        """Return the same tensor with rows that may not all count."""
+        """Return the same tensor with a number of rows that count along an axis."""
         if axis is None or rows is None or rows == Extent(self.shape[axis]):
             return replace(self, axis=None, rows=None)
         return replace(self, axis=axis % self.rank, rows=rows)

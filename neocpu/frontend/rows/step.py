@@ -1,4 +1,4 @@
-"""One node of the graph that is read, and what it reads."""
+"""One node of the graph that is read, and its inputs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class Step:
     Attributes
     ----------
     node : onnx.NodeProto
+        The node.
     operands : tuple of Value or None
         Its inputs; None for an omitted one.
     graph : RowGraph
-        What is written.
+        The graph that is written.
     """
 
     node: onnx.NodeProto
@@ -44,7 +45,7 @@ class Step:
         return self.attributes.get(name, default)
 
     def operand(self, index: int) -> Value:
-        """Return an input that must be there."""
+        """Return an input that must not be omitted."""
         value = self.optional(index)
         if value is None:
             raise RowError(f"it lacks its input {index}")
@@ -60,7 +61,7 @@ class Step:
         Raises
         ------
         RowError
-            If a run computes it.
+            A run computes it.
         """
         value = self.optional(index)
         if value is None:
@@ -81,7 +82,7 @@ class Step:
         return self.operand(0)
 
     def same(self, inputs: Sequence[Value | None] | None = None, **changed: Any) -> list[Value]:
-        """Write the node on other inputs, and return what it makes, rows left out."""
+        """Write the node on other inputs, and return its outputs as if all rows counted."""
         read = self.operands if inputs is None else inputs
         attributes = {**self.attributes, **changed}
         kept = {name: value for name, value in attributes.items() if value is not None}
@@ -99,7 +100,7 @@ Rule = Callable[[Step], Sequence[Value]]
 
 
 def one_count(values: Sequence[Value]) -> Extent | None:
-    """Return how many rows count in all of several tensors; None if in all of them all do."""
+    """Return the number of rows that count, the same in several tensors; None if all rows count."""
     counts = {value.count for value in values if value.axis is not None}
     if len(counts) > 1:
         raise RowError(MIXED)

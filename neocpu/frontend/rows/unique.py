@@ -34,7 +34,7 @@ def unique(step: Step) -> Sequence[Value]:
     values = _taken(graph, ranked, starts)
     first = _taken(graph, order, starts)
     counts = _lengths(graph, starts, ranked.extents[0])
-    # Of each element the number of its value, in the order of the elements.
+    # The number of each element's value, in the order of the elements.
     inverse = _taken(graph, places, _sorted(graph, order))
     if not step.attribute("sorted", 1):
         arrival = _sorted(graph, first)
@@ -65,7 +65,7 @@ def _order(graph: RowGraph, data: Value) -> Value:
     for number in range(_DIGITS):
         digit = graph.emit_one("Mod", rest, base)
         rest = graph.emit_one("Div", graph.emit_one("Sub", rest, digit), base)
-        if number == _DIGITS - 1:  # of which the sign is part
+        if number == _DIGITS - 1:  # the sign is part of it
             shifted = graph.emit_one("Sub", digit, half)
             digit = graph.emit_one("Mod", shifted, base)
         digit = digit.with_rows(data.axis, data.rows)

@@ -1,4 +1,4 @@
-"""A batch for models of one image: of each image they compute what they did."""
+"""Models of one image that get a batch compute the same for each of its images."""
 
 from __future__ import annotations
 
@@ -176,6 +176,27 @@ TAKEN = {
         ],
         {"start": [1], "end": [5], "axes": [2], "index": [0, 2, 4, 1, 3, 5], "one": 2},
     ),
+    "one grid for all images": (
+        [node("GridSample", "x grid")],
+        {"grid": RNG.uniform(-1, 1, (1, 5, 7, 2)).astype(np.float32)},
+    ),
+    "a transposed left matrix": (
+        [
+            node("Reshape", "x t", "r"),
+            node("Transpose", "r", "s", perm=[1, 0]),
+            node("Gemm", "s w", transA=1),
+        ],
+        {"t": [1, -1], "w": RNG.standard_normal((144, 3)).astype(np.float32)},
+    ),
+    "a right matrix of columns": (
+        [
+            node("Reshape", "x t", "r"),
+            node("Transpose", "r", "s", perm=[1, 0]),
+            node("MatMul", "w s", "m"),
+            node("Transpose", "m", perm=[1, 0]),
+        ],
+        {"t": [1, -1], "w": RNG.standard_normal((3, 144)).astype(np.float32)},
+    ),
     "an outer slice of everything": (
         [node("Slice", "x start end axes")],
         {"start": [0, 1], "end": [2**63 - 1, 5], "axes": [0, 2]},
@@ -226,11 +247,11 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_images_stay_apart(name):
+def test_each_image_of_a_batch_gets_the_result_it_gets_alone(name):
     check(model(*TAKEN[name]))
 
 
-def test_thousands_of_constants_that_change():
+def test_four_thousand_reshapes_get_a_target_with_the_batch():
     shapes = {"flat": [1, 144], "square": [1, 4, 6, 6]}
     names = ["x", *(f"v{number}" for number in range(3999)), "y"]
     nodes = [
@@ -241,7 +262,7 @@ def test_thousands_of_constants_that_change():
     assert loaded.outputs[0].shape == (3, 4, 6, 6)
 
 
-def test_several_inputs():
+def test_a_batch_of_two_inputs_is_one_batch():
     check(model([node("Mul", "a b", "m"), node("Conv", "m kernel")], inputs=("a", "b")))
 
 
@@ -300,7 +321,7 @@ MIXED = {
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_nodes_that_mix_images_are_named(name):
+def test_a_node_that_mixes_images_is_named_in_the_refusal(name):
     nodes, constants, words = MIXED[name]
     outputs = ("y", "z") if name == "constant" else ("y",)
     made = model(nodes, constants, outputs=outputs)
@@ -355,7 +376,7 @@ STEPS = [_convolve, _reshape, _flatten, _swap, _mean, _add, _concat, _multiply, 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=6), st.integers(2, 4))
-def test_any_chain_is_right_or_refused(steps, batch):
+def test_a_random_chain_of_nodes_is_computed_right_or_refused(steps, batch):
     """Random networks: whoever takes a batch computes of each image what the network did."""
     nodes, constants, shape, value = [], {}, [1, 4, 6, 6], "x"
     for number, step in enumerate(steps):
@@ -374,12 +395,12 @@ def test_any_chain_is_right_or_refused(steps, batch):
 
 
 class TestShapesAndBatch:
-    def test_dynamic_first_dimensions_take_it(self):
+    def test_a_dynamic_first_dimension_takes_the_batch(self):
         made = model([node("Relu", "x")], shape=["n", 4, 6, 6])
         assert load_model(made, InputShapes(batch=5)).outputs[0].shape == (5, 4, 6, 6)
 
     @pytest.mark.parametrize("declared", [-1, 0])
-    def test_minus_one_and_zero_are_dynamic(self, declared):
+    def test_a_first_dimension_of_minus_one_or_zero_is_dynamic(self, declared):
         made = model([node("Relu", "x")])
         for value in (*made.graph.input, *made.graph.output):
             value.type.tensor_type.shape.dim[0].dim_value = declared
@@ -388,38 +409,38 @@ class TestShapesAndBatch:
         for shapes in (InputShapes(batch=2), InputShapes({"x": (2, 4, 6, 6)})):
             assert load_model(made, shapes).outputs[0].shape == (2, 4, 6, 6)
 
-    def test_a_shape_with_another_batch_changes_the_model_too(self):
+    def test_a_shape_with_another_batch_changes_the_model(self):
         made = model([node("Reshape", "x t")], {"t": [1, -1]})
         assert load_model(made, {"x": (3, 4, 6, 6)}).outputs[0].shape == (3, 144)
 
-    def test_named_shapes_win(self):
+    def test_the_shape_of_an_input_wins_over_the_batch(self):
         made = model([node("Add", "a b")], inputs=("a", "b"))
         given = InputShapes({"b": (1, 4, 6, 6)}, 3)
         loaded = load_model(made, given)
         assert [spec.shape[0] for spec in loaded.inputs] == [3, 1]
         assert loaded.outputs[0].shape[0] == 3
 
-    def test_a_contradiction(self):
+    def test_a_shape_that_contradicts_the_batch_is_refused(self):
         made = model([node("Relu", "x")], shape=["n", 4, 6, 6])
         with pytest.raises(UsageError, match=r"\(1, 4, 6, 6\)} and batch=3 contradict"):
             load_model(made, InputShapes({"x": (1, 4, 6, 6)}, 3))
         assert load_model(made, InputShapes({"x": (3, 4, 6, 6)}, 3)).inputs[0].shape[0] == 3
 
-    def test_another_fixed_batch(self):
+    def test_a_fixed_batch_other_than_one_cannot_be_changed(self):
         made = model([node("Relu", "x")], shape=(4, 4, 6, 6))
         with pytest.raises(UsageError, match=r"no input has a dynamic batch, or one of 1 \('x' is"):
             load_model(made, InputShapes(batch=8))
         assert load_model(made, InputShapes(batch=4)).sample is None
 
-    def test_a_batch_of_one_changes_nothing(self):
+    def test_a_batch_of_one_leaves_the_model_as_it_is(self):
         assert load_model(model([node("Relu", "x")]), InputShapes(batch=1)).sample is None
 
     @pytest.mark.parametrize("batch", [0, -1, 1.5, True, "8"])
-    def test_no_batch(self, batch):
+    def test_a_batch_that_is_no_positive_whole_number_is_refused(self, batch):
         with pytest.raises(UsageError, match="the batch must be a whole number"):
             InputShapes.parse(None, batch)
 
 
 @pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", "squeezenet1_0", "mobilenet_v3_large"])
-def test_built_in_networks(name):
+def test_a_built_in_network_takes_a_batch(name):
     check(models.build(name, image=(64, 64)), batch=2)

@@ -24,7 +24,7 @@ from tests.neocpu.frontend.detectors import (
 from tests.neocpu.frontend.differential import run_module, run_onnxruntime
 
 
-def test_bounds_reach_the_outputs():
+def test_outputs_of_selected_rows_have_the_bound_of_the_selection():
     nodes, constants, outputs = describing_nodes()
     loaded = load_model(select_model(nodes, outputs, constants))
     assert loaded.outputs == (
@@ -42,7 +42,7 @@ def test_bounds_reach_the_outputs():
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.1])
-def test_the_rows_that_count_are_onnxruntimes(scale):
+def test_the_rows_that_count_are_the_rows_of_onnx_runtime(scale):
     nodes, constants, outputs = describing_nodes()
     model = select_model(nodes, outputs, constants)
     feeds = candidates(scale=scale)
@@ -69,7 +69,7 @@ def test_two_selections_have_counts_of_their_own():
     assert loaded.row_groups == (("other",), ("selected",))
 
 
-def test_without_a_limit_nothing_is_selected():
+def test_a_suppression_without_a_limit_selects_nothing():
     model = select_model([], ["selected"])
     del model.graph.node[0].input[2:]
     loaded = load_model(model)
@@ -109,7 +109,9 @@ def ints(*values: int) -> np.ndarray:
         ("ScatterElements", [np.ones((2, 3), np.int64)], {"axis": 1}, "a fixed number of rows"),
     ],
 )
-def test_what_mixes_rows_is_refused(op, constants, attrs, reason):
+def test_an_operator_that_mixes_selected_rows_is_refused_with_the_reason(
+    op, constants, attrs, reason
+):
     names = [f"c{i}" for i in range(len(constants))]
     # It is of floating-point numbers only.
     floats = helper.make_node("Cast", ["selected"], ["floats"], to=TensorProto.FLOAT)
@@ -122,7 +124,7 @@ def test_what_mixes_rows_is_refused(op, constants, attrs, reason):
     assert reason in message
 
 
-def test_a_node_that_cannot_be_is_refused():
+def test_a_node_whose_axis_does_not_exist_is_refused():
     """ONNX infers a shape for what reads it, whatever it reads."""
     gather = helper.make_node("Gather", ["selected", "first"], ["picked"], "culprit", axis=2)
     nodes = [gather, helper.make_node("Shape", ["picked"], ["y"])]
@@ -130,7 +132,7 @@ def test_a_node_that_cannot_be_is_refused():
         load_model(select_model(nodes, ["y"], {"first": ints(0)}))
 
 
-def test_all_rows_of_a_slice_are_not_a_range():
+def test_a_slice_of_all_rows_keeps_their_bound():
     node = helper.make_node("Slice", ["selected", "from", "to"], ["y"])
     model = select_model([node], ["y"], {"from": ints(0, 1), "to": ints(2**40, 3)})
     assert load_model(model).outputs[0].shape == (ROWS, 2)
@@ -166,7 +168,7 @@ def test_rows_of_two_selections_do_not_mix():
     assert "Add 'sum' (it combines rows that different operators selected)" in message
 
 
-def test_limits_must_be_constants():
+def test_a_limit_of_a_suppression_that_is_no_constant_is_refused():
     select = onnx.NodeProto()
     select.CopyFrom(SELECT)
     select.input[2] = "given"
@@ -176,7 +178,7 @@ def test_limits_must_be_constants():
         load_model(model)
 
 
-def test_shapes_and_thresholds_that_do_not_fit():
+def test_a_suppression_with_wrong_shapes_or_thresholds_is_refused():
     model = select_model([], ["selected"])
     model.graph.initializer[1].CopyFrom(
         onnx.numpy_helper.from_array(np.array([1.5], np.float32), "iou")

@@ -1,4 +1,4 @@
-"""Convolutions of rows are divided, and a condition that is known before each says if it is run."""
+"""Convolutions of rows are divided; a condition that is known before each part may skip it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_IMAGES = 3
 """Convolutions before any selection."""
 
 
-def test_masks_are_computed_a_few_at_a_time():
+def test_convolutions_of_masks_are_divided_into_parts_of_a_few_rows():
     model = two_stages()
     loaded = load_model(model)
     nodes = list(loaded.bounded.graph.node)
@@ -42,7 +42,7 @@ def test_masks_are_computed_a_few_at_a_time():
             np.testing.assert_allclose(mine, want, rtol=1e-4, atol=1e-4)
 
 
-def test_dense_layers_are_computed_a_few_rows_at_a_time(monkeypatch):
+def test_dense_layers_are_divided_into_parts_of_a_few_rows(monkeypatch):
     monkeypatch.setattr(divided_rows, "FEWEST_OF_DENSE", 2)
     monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
     rng = np.random.default_rng(3)
@@ -67,7 +67,7 @@ def test_dense_layers_are_computed_a_few_rows_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["INT32", "DOUBLE"])
-def test_what_is_not_computed_is_of_the_layers_type(monkeypatch, kind):
+def test_a_skipped_part_has_the_element_type_of_its_layer(monkeypatch, kind):
     monkeypatch.setattr(divided_rows, "FEWEST_OF_DENSE", 2)
     monkeypatch.setattr(divided_rows, "_LEAST_PRODUCTS", 1)
     number = TensorProto.DataType.Value(kind)

@@ -144,7 +144,7 @@ def finding(cubic: float = -0.75, counted: str = "maps", repeated: str = "c_zero
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
-def test_keypoints_are_found():
+def test_the_loop_that_finds_keypoints_becomes_one_operator():
     model = finding()
     rng = np.random.default_rng(0)
     low = rng.uniform(0, 20, (FOUND, 2))
@@ -171,7 +171,7 @@ def test_keypoints_are_found():
         ({"counted": "keep"}, "ResizedPeaks 'scores' .it does not run once for each"),
     ],
 )
-def test_a_loop_that_does_something_else_is_refused(changed, named):
+def test_a_loop_that_finds_something_else_is_refused(changed, named):
     with pytest.raises(UnsupportedError, match=named) as raised:
         load_model(finding(**changed))
     assert "\n" not in str(raised.value)

@@ -94,7 +94,7 @@ def pasting(grow: str = "ones") -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_masks_are_pasted():
+def test_the_loop_that_pastes_masks_becomes_products_of_matrices():
     boxes = np.array(
         [[1, 2, 9, 7], [-3, -4, 3, 2], [8, 6, 25, 19], [4, 4, 4, 4], [2, 1, 3, 11], [0, 0, 16, 12]]
     )
@@ -105,6 +105,6 @@ def test_masks_are_pasted():
     assert loaded.outputs[0].shape == (MASKS, 1, HEIGHT, WIDTH)
 
 
-def test_a_loop_that_does_something_else_stays_one():
+def test_a_loop_that_pastes_something_else_stays_a_loop():
     with pytest.raises(UnsupportedError, match="Loop"):
         load_model(pasting("pairs"))

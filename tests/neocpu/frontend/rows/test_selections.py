@@ -78,7 +78,7 @@ MOVED_CONSTANTS = {
 }
 
 
-def test_rows_find_other_places():
+def test_operators_that_move_selected_rows_compute_what_onnx_runtime_does():
     model = selection_model(MOVED, MOVED_OUTPUTS, MOVED_CONSTANTS)
     assert_as_onnxruntime(model, selections())
 
@@ -127,7 +127,7 @@ LOOKED_UP_CONSTANTS = {
 }
 
 
-def test_rows_look_up_and_are_looked_up():
+def test_lookups_by_and_of_selected_rows_compute_what_onnx_runtime_does():
     model = selection_model(LOOKED_UP, LOOKED_UP_OUTPUTS, LOOKED_UP_CONSTANTS)
     assert_as_onnxruntime(model, selections())
 
@@ -197,12 +197,34 @@ FOLDED_CONSTANTS = {
 }
 
 
-def test_rows_are_folded():
+def test_reductions_of_selected_rows_compute_what_onnx_runtime_does():
     model = selection_model(FOLDED, FOLDED_OUTPUTS, FOLDED_CONSTANTS)
     assert_as_onnxruntime(model, selections())
 
 
-def test_values_are_told_apart_once():
+INDEPENDENT = [
+    node("Shrink", ["rows"], ["shrunk"], lambd=0.3, bias=0.1),
+    node("Unsqueeze", ["rows", "c_one"], ["one_channel"]),
+    node("LpPool", ["one_channel"], ["pooled"], kernel_shape=[2]),
+    node("Trilu", ["one_channel"], ["triangles"]),
+    node("Unsqueeze", ["rows", "c_zero"], ["one_step"]),
+    node("GRU", ["one_step", "weights", "recurrent"], ["", "state"], hidden_size=2),
+    node("Squeeze", ["state", "c_zero"], ["states"]),
+]
+INDEPENDENT_OUTPUTS = "shrunk pooled triangles states".split()
+INDEPENDENT_CONSTANTS = {
+    "weights": np.linspace(-1, 1, 18, dtype=np.float32).reshape(1, 6, 3),
+    "recurrent": np.linspace(1, -1, 12, dtype=np.float32).reshape(1, 6, 2),
+}
+
+
+def test_independent_operators_on_selected_rows_compute_what_onnx_runtime_does():
+    model = selection_model(INDEPENDENT, INDEPENDENT_OUTPUTS, INDEPENDENT_CONSTANTS)
+    # ONNX Runtime ends the process where a GRU or an LpPool has no rows.
+    assert_as_onnxruntime(model, [feeds for feeds in selections() if feeds["keep"].any()])
+
+
+def test_unique_of_selected_rows_computes_what_onnx_runtime_does():
     nodes = [
         node("Unique", ["rows"], ["values", "first", "inverse", "counts"]),
         node("Cast", ["rows"], ["whole"], to=TensorProto.INT64),
@@ -212,12 +234,12 @@ def test_values_are_told_apart_once():
     ]
     outputs = ["values", "first", "inverse", "counts", "numbers", "which", "constants"]
     model = selection_model(nodes, outputs, {"far": np.array(-(2**40) - 1)})
-    # Of no elements ONNX Runtime has no such thing.
+    # ONNX Runtime has no Unique of an empty tensor.
     assert_as_onnxruntime(model, [feeds for feeds in selections() if feeds["keep"].any()])
 
 
-def test_a_list_without_elements_is_no_rows():
-    """As the scales of a Resize of opset 11 that is given sizes."""
+def test_an_empty_list_as_a_parameter_has_no_rows():
+    """The scales of a Resize of opset 11 with sizes are such a list."""
     nodes = [
         node("Reshape", ["data", "as_picture"], ["picture"]),
         node("Resize", ["picture", "nothing", "nothing", "larger"], ["resized"], mode="nearest"),
@@ -235,7 +257,7 @@ def test_a_list_without_elements_is_no_rows():
     assert_as_onnxruntime(model, selections()[:1])
 
 
-def test_shapes_of_two_axes_are_summed_along_one():
+def test_shape_arithmetic_on_two_axes_sums_along_one():
     nodes = [
         node("Concat", ["number", "c_one", "number", "c_one"], ["four"], axis=0),
         node("Reshape", ["four", "two_by_two"], ["table"]),

@@ -1,4 +1,4 @@
-"""Rows that were proven apart are so, of models that nobody wrote."""
+"""Rows that are proven independent are independent, in random models."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ from neocpu.foundation.errors import NeoCPUError
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.graph.simplify import simplify
-from neocpu.passes.apart.proof import prove_apart
+from neocpu.ir.row_analysis.proof import prove_independent_rows
 from tests.fuzz.choices import Choices
 from tests.fuzz.generate import generate
 
@@ -18,14 +18,14 @@ SEEDS = 260
 
 
 def proven(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> bool:
-    """Whether there are rows, and the model is proven to keep them apart."""
+    """Return whether there are rows, and they are proven independent."""
     extents = {array.shape[:1] for array in feeds.values()}
     if len(extents) != 1 or not extents.isdisjoint({(), (0,), (1,)}):
         return False
     loaded = load_model(model)
     if any(count is not None for count in loaded.row_counts):
         return False
-    return prove_apart(simplify(import_relax(loaded))).mixed is None
+    return prove_independent_rows(simplify(import_relax(loaded))).mixed is None
 
 
 def moved(array: np.ndarray) -> np.ndarray:
@@ -36,7 +36,7 @@ def repeated(array: np.ndarray) -> np.ndarray:
     return np.repeat(array[:1], len(array), axis=0)
 
 
-def test_outputs_of_a_row_are_its_own_wherever_it_is():
+def test_a_row_of_a_proven_model_has_the_same_outputs_at_every_place():
     tried = 0
     for seed in range(SEEDS):
         case = generate(Choices(Random(seed)))

@@ -1,4 +1,4 @@
-"""What kernels that no pass looks into say of the rows of a batch."""
+"""The independent axes that kernels report which no pass looks into."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Final, TypeAlias
 from tvm import tirx
 
 ATTRIBUTE: Final = "neocpu.apart"
-"""Of a kernel: a `KernelRows`."""
+"""The attribute of a kernel that holds its `KernelRows`."""
 
 Way: TypeAlias = "tuple[Sequence[int | None], Sequence[int]]"
-"""Axes of what a kernel reads and of what it writes: with each of their indices it does alike."""
+"""The axis of each input, None for one that all indices share, and the axis of each result."""
 
 Packed: TypeAlias = "tuple[int, Sequence[int], Sequence[int]]"
-"""The number of a tensor, a shape to see it in, and the order of its axes in which it is the same
-for any number of rows."""
+"""The position of an input, a shape to view it in, and the order of its axes in which its elements
+are the same for any number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRows:
-    """Axes along which a kernel takes one index after the other, none of which matters to others.
+    """Axes along which a kernel computes index by index, none of which matters to another.
 
     Attributes
     ----------
     computes : str
-        What it computes with one of them, as far as shapes do not tell.
+        The computation for one index, as far as shapes do not say it.
     ways : sequence of Way
-        Of a tensor that has no such axis None.
+        The axes that run alongside each other, one alternative after the other.
     indexed : sequence of int, optional
-        Of a kernel that makes offsets of rows of indices: the extents that these point into.
+        The extents that indices point into, if the kernel makes offsets of rows of indices.
     selects : sequence of int, optional
-        Of a NonMaxSuppression, which makes rows of image, class and box: how many classes there
-        are, and boxes of an image.
+        The numbers of classes and of boxes of an image, if the kernel is a NonMaxSuppression, which
+        makes rows of image, class and box.
     packed : sequence of Packed, optional
-        The constants that it reads in an order which is up to how many rows there are.
+        The constants whose order depends on the number of rows.
     """
 
     computes: str
@@ -46,11 +46,11 @@ class KernelRows:
     packed: Sequence[Packed] = ()
 
     def marked(self, kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Return a kernel that says so."""
+        """Return the kernel with the attribute that reports this."""
         return kernel.with_attr(ATTRIBUTE, json.dumps(asdict(self)))
 
     @classmethod
     def of(cls, kernel: tirx.PrimFunc) -> KernelRows | None:
-        """Return what a kernel says; None if it says nothing."""
+        """Return what a kernel reports, or None if it reports nothing."""
         text = kernel.attrs.get(ATTRIBUTE) if kernel.attrs else None
         return None if text is None else cls(**json.loads(str(text)))

@@ -1,4 +1,4 @@
-"""Rows that a NonMaxSuppression finds, of each image of a batch some."""
+"""Rows that a NonMaxSuppression selects from each image of a batch."""
 
 import numpy as np
 import onnx
@@ -10,7 +10,7 @@ from neocpu.compilation.read_model import load_for_import
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.graph.simplify import simplify
-from neocpu.passes.apart.proof import Rows, prove_apart
+from neocpu.ir.row_analysis.proof import Rows, prove_independent_rows
 
 BOXES, CLASSES, MOST = 20, 3, 4
 NUMBERS = {
@@ -59,7 +59,7 @@ def detector(body: str, outputs: str) -> onnx.ModelProto:
 def proof(model: onnx.ModelProto, rows: int) -> Rows:
     shapes = InputShapes.parse({"x": (rows, BOXES, 4 + CLASSES)})
     loaded = load_for_import(model, shapes)
-    return prove_apart(simplify(import_relax(loaded)), loaded.row_counts)
+    return prove_independent_rows(simplify(import_relax(loaded)), loaded.row_counts)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,9 @@ def proof(model: onnx.ModelProto, rows: int) -> Rows:
         (BY_HAND, "float[r,4] found", ()),
     ],
 )
-def test_boxes_of_each_image(body: str, outputs: str, numbered: tuple):
+def test_selected_boxes_are_proven_to_belong_to_their_image(
+    body: str, outputs: str, numbered: tuple
+):
     found = [proof(detector(body, outputs), rows) for rows in (1, 2, 3)]
     assert [each.mixed for each in found] == [None] * 3
     assert len({each.function for each in found}) == 1
@@ -98,7 +100,9 @@ def test_boxes_of_each_image(body: str, outputs: str, numbered: tuple):
         ("f = Cast <to = 1> (selected) m = ReduceMax (f) y = Sub (f, m)", "float[r,3] y", "m"),
     ],
 )
-def test_boxes_that_depend_on_other_images(body: str, output: str, reason: str):
+def test_boxes_that_depend_on_other_images_end_the_proof_with_a_reason(
+    body: str, output: str, reason: str
+):
     found = proof(detector(body, output), 3)
     assert found.function is None
     assert reason in str(found.mixed)

@@ -1,4 +1,4 @@
-"""Where a tensor has the rows of a batch."""
+"""The place of a batch's rows in a tensor."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class MixedError(Exception):
-    """Rows of a batch are not apart; the message continues "mean 'pooled' …"."""
+    """Rows of a batch may depend on each other; the message continues "mean 'pooled' …"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The axis that has the rows: of extent ``outer * rows * inner``, an index for each of these.
+    """The axis that has the rows, of extent ``outer * rows * inner``.
 
-    Several sequences of words, one after the other, are an axis of ``rows * inner``; steps of time,
-    of all sequences each, are one of ``outer * rows``.
+    Sequences of words, one after the other, are an axis of ``rows * inner``; steps of time, each
+    with all sequences, are one of ``outer * rows``.
+
+    Attributes
+    ----------
+    axis : int
+        The axis.
+    outer : int
+        The number of blocks, each of which has all rows.
+    inner : int
+        The number of consecutive indices that belong to one row.
     """
 
     axis: int
@@ -53,16 +62,18 @@ def find_part(stride: int, shape: Shape, rows: int) -> Part:
     Parameters
     ----------
     stride : int
+        The number of elements from one row to the next one.
     shape : tuple of int
+        The shape.
     rows : int
-        Of the batch, more than one.
+        The number of rows of the batch, more than one.
 
     Raises
     ------
     MixedError
-        If several axes have them together.
+        The rows lie along several axes.
     """
-    inside = 1  # elements of an index of the axis
+    inside = 1  # elements for each index of the axis
     for axis in reversed(range(len(shape))):
         whole = inside * shape[axis]
         if stride * rows <= whole:

@@ -1,9 +1,9 @@
-"""Whether the rows of a batch are computed apart from each other, and what is computed of one.
+"""The proof that the rows of a batch are independent, and a digest of the computation of one row.
 
-Of each tensor that differs from row to row it is followed where it has the rows; an operator that
-is not known to keep them apart ends the proof. Plans for several batches may be put together if
-they compute the same of a row: so that this can be seen, the computation of one row has a digest,
-which does not depend on how many there are.
+The place of the rows is followed through each tensor that differs from row to row; an operator that
+may compute a row from other rows ends the proof. Plans for several batches may share requests if
+they compute the same for each row. The digest shows this, since it does not depend on the number of
+rows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from neocpu.ir.attributes import permutation_of
 from neocpu.ir.constants import Array, constant_value
 from neocpu.ir.expressions import Expr, is_op, op_name, shape_values
 from neocpu.ir.recurrent_calls import LAYER, layer_workload
-from neocpu.ir.uses import bindings
-from neocpu.passes.apart.kernel_rows import KernelRows, Packed
-from neocpu.passes.apart.operators import RULES, cut_axes, is_elementwise
-from neocpu.passes.apart.part import MixedError, Part, Shape, find_part
-from neocpu.passes.apart.picked import (
-    Counted,
-    Picked,
+from neocpu.ir.row_analysis.kernel_rows import KernelRows, Packed
+from neocpu.ir.row_analysis.operators import follow_rows
+from neocpu.ir.row_analysis.part import MixedError, Part, Shape, find_part
+from neocpu.ir.row_analysis.picked import (
+    RowCount,
+    SelectedRows,
     offsets,
-    picked_boxes,
     reshaped,
+    selected_boxes,
 )
-from neocpu.passes.apart.picked_rules import Found, follow_picked
-from neocpu.passes.apart.site import Site, of_one_row
+from neocpu.ir.row_analysis.picked_rules import Found, follow_selected
+from neocpu.ir.row_analysis.relax_call import sliced_ranges
+from neocpu.ir.row_analysis.site import Site, of_one_row
+from neocpu.ir.row_analysis.table import is_elementwise
+from neocpu.ir.uses import bindings
 
 VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
 """Operators whose results have the same elements in the same order."""
@@ -45,18 +47,18 @@ VIEWS: Final = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.sq
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is known of the rows of a batch.
+    """The verdict on the rows of a batch.
 
     Attributes
     ----------
     function : str or None
-        A digest of what is computed of each, whatever the others are, and however many.
+        A digest of the computation of one row, whatever the others are, and however many.
     mixed : str or None
-        Why nothing is known: the operator that may mix them.
+        The reason why there is none: the operator that may mix rows.
     numbered : tuple
-        Of each output the elements of a row, in C order, that have the number of the batch's row
-        in them, and its factor: of what a NonMaxSuppression selects, the image. Empty if no output
-        has any.
+        The elements of each output's rows, in C order, that contain the number of the batch's row,
+        each with its factor; the image of what a NonMaxSuppression selects is one. Empty if no
+        output has any.
     """
 
     function: str | None = None
@@ -66,16 +68,17 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A tensor, and what is computed in it.
+    """A tensor, and a digest of its computation.
 
     Attributes
     ----------
     digest : str
-        Of what is computed of one row of it, in C order.
+        The digest of the computation of one of its rows, in C order.
     found : Found
-        Where it has the rows, or what a run has found of them; None of what is the same for all.
+        The place of the rows, or the rows that a run has selected; None for a tensor that is the
+        same for all rows.
     shape, of_one : tuple of int
-        Of all rows, and of one.
+        The shape for all rows, and for one row.
     """
 
     digest: str
@@ -87,27 +90,27 @@ class _Tensor:
 _Value: TypeAlias = "_Tensor | tuple[_Value, ...]"
 
 
-def prove_apart(
+def prove_independent_rows(
     mod: tvm.IRModule,
     row_counts: Sequence[int | None] = (),
     *,
-    together: bool = True,
+    other_batches: bool = True,
     digests: ArrayDigests | None = None,
 ) -> Rows:
-    """Return what is known of the rows that a model's inputs have in their first axis.
+    """Return the verdict on the rows that a model's inputs have along their first axis.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        Simplified: of static shapes, weights as constants.
+        A simplified module: static shapes, weights as constants.
     row_counts : sequence of int or None
-        As `LoadedModel` has them.
-    together : bool
-        Whether other batches are compiled too: else of one row there is nothing to know.
+        The row counts of the `LoadedModel`.
+    other_batches : bool
+        Whether other batches are compiled too. If not, a batch of one row needs no proof.
     digests : ArrayDigests, optional
-        Of the constants, for who asks for them again.
+        The digests of constants, which the caller may ask for again.
     """
-    if not together and all(_shape(param.ty)[:1] == (1,) for param in mod["main"].params):
+    if not other_batches and all(_shape(param.ty)[:1] == (1,) for param in mod["main"].params):
         return Rows()
     try:
         return _Proof(mod, digests or ArrayDigests()).rows(row_counts)
@@ -132,12 +135,12 @@ class _Proof:
             self._known[param] = self._tensor(digest, part, _shape(param.ty))
 
     def rows(self, row_counts: Sequence[int | None]) -> Rows:
-        """Return what is known if rows are apart.
+        """Return the verdict if rows are independent.
 
         Raises
         ------
         MixedError
-            If that is not seen.
+            An operator may mix rows.
         """
         main = self._mod["main"]
         for binding in bindings(main):
@@ -157,20 +160,20 @@ class _Proof:
     def _numbered(
         self, number: int, results: Sequence[_Tensor], count: int | None
     ) -> tuple[tuple[int, int], ...]:
-        """Return which elements of an output's rows have the number of the batch's row in them."""
+        """Return the elements of an output's rows that contain the number of the batch's row."""
         found = results[number].found
-        if self._rows == 1 or isinstance(found, Counted):
+        if self._rows == 1 or isinstance(found, RowCount):
             return ()
-        if isinstance(found, Picked):
-            if count is None or not isinstance(results[count].found, Counted):
-                raise MixedError(f"output {number} has rows that are not counted")
+        if isinstance(found, SelectedRows):
+            if count is None or not isinstance(results[count].found, RowCount):
+                raise MixedError(f"output {number} has rows without a count")
             return found.numbered
         if found != Part(0):
             raise MixedError(f"output {number} has not a row for each of a batch")
         return ()
 
     def _of(self, expr: Expr) -> _Value:
-        """Return what is known of an expression."""
+        """Return the tensor, or the tuple of tensors, that an expression computes."""
         if isinstance(expr, Var):
             return self._known[expr]
         if isinstance(expr, relax.Tuple):
@@ -196,15 +199,16 @@ class _Proof:
         if is_op(call, *VIEWS):
             return self._view(tensors[0], _shape(types[0]))
         kernel = self._mod[call.args[0]] if is_op(call, "relax.call_tir") else None
+        reported = None if kernel is None else KernelRows.of(kernel)
         site = Site(
-            call,
-            tuple(exprs),
-            tuple(tensor.shape for tensor in tensors),
-            tuple(t.found if isinstance(t.found, Part) else None for t in tensors),
-            tuple(map(_shape, types)),
-            self._rows,
-            said := None if kernel is None else KernelRows.of(kernel),
-            indexed=said.indexed if said and said.indexed else (),
+            call=call,
+            tensors=tuple(exprs),
+            shapes=tuple(tensor.shape for tensor in tensors),
+            parts=tuple(t.found if isinstance(t.found, Part) else None for t in tensors),
+            results=tuple(map(_shape, types)),
+            rows=self._rows,
+            kernel=reported,
+            indexed=reported.indexed if reported and reported.indexed else (),
         )
         made = self._follow(site, [tensor.found for tensor in tensors])
         for index, part in site.alike.items():
@@ -212,21 +216,21 @@ class _Proof:
             assert value is not None
             digest = self._hash_array(of_one_row(value, part, self._rows))
             tensors[index] = self._tensor(digest, part, tensors[index].shape)
-        for index, shape, order in _packed(call, said):
+        for index, shape, order in _packed(call, reported):
             if (value := constant_value(exprs[index])) is not None:
                 flat = value.reshape(*shape).transpose(order).reshape(-1)
                 tensors[index] = self._tensor(self._hash_array(flat), None, flat.shape)
         if is_op(call, "relax.permute_dims"):
             digest = _moved(call, tensors[0])
-        elif is_op(call, "relax.strided_slice") and not cut_axes(call, tensors[0].shape):
+        elif is_op(call, "relax.strided_slice") and not sliced_ranges(call, tensors[0].shape):
             digest = tensors[0].digest
         else:
-            what = _what(call) if kernel is None else _said(kernel, site)
+            text = _attributes_text(call) if kernel is None else _kernel_text(kernel, site)
             name, shapes = op_name(call) or "", [t.of_one for t in tensors]
             if is_elementwise(name):
                 shapes = _without_ones(shapes)
             read = zip((t.digest for t in tensors), shapes, strict=True)
-            digest = _hash(name, what, *read)
+            digest = _hash(name, text, *read)
         if not isinstance(call.ty, relax.TupleType):
             return self._tensor(digest, made[0], site.result)
         return tuple(
@@ -235,35 +239,31 @@ class _Proof:
         )
 
     def _follow(self, site: Site, read: Sequence[Found]) -> Sequence[Found]:
-        """Return where a call's results have the rows."""
+        """Return the place of the rows in each result of a call."""
         if not any(read):
             return [None] * len(site.results)
-        if any(isinstance(found, Picked | Counted) for found in read):
-            return [self._follow_picked(site, read)]
-        rule = RULES.get(op_name(site.call) or "")
-        if rule is None:
-            raise MixedError("may mix the rows of a batch")
-        found = rule(site)
+        if any(isinstance(found, SelectedRows | RowCount) for found in read):
+            return [self._follow_selected(site, read)]
+        parts = follow_rows(site)
         if site.kernel is not None and site.kernel.selects:
-            return [picked_boxes(*site.kernel.selects), Counted()]
-        parts = [found] * len(site.results) if isinstance(found, Part) else [*found]
+            return [selected_boxes(*site.kernel.selects), RowCount()]
         for part, shape in zip(parts, site.results, strict=True):
             if not part.axis < len(shape) or shape[part.axis] != part.extent(self._rows):
                 raise MixedError("spreads the rows of a batch over other things")
         return parts
 
-    def _follow_picked(self, site: Site, read: Sequence[Found]) -> Picked:
-        if not site.indexed or not isinstance(read[0], Picked):
-            return follow_picked(site, read)
-        picked, site.indexed = offsets(read[0], site.indexed, self._rows)
-        return picked
+    def _follow_selected(self, site: Site, read: Sequence[Found]) -> SelectedRows:
+        if not site.indexed or not isinstance(read[0], SelectedRows):
+            return follow_selected(site, read)
+        selected, site.indexed = offsets(read[0], site.indexed, self._rows)
+        return selected
 
     def _view(self, tensor: _Tensor, shape: Shape) -> _Tensor:
         """Return a tensor in another shape."""
         found = tensor.found
         if isinstance(found, Part):
             found = find_part(found.stride(tensor.shape), shape, self._rows)
-        elif isinstance(found, Picked):
+        elif isinstance(found, SelectedRows):
             found = reshaped(found, tensor.shape, shape)
         return self._tensor(tensor.digest, found, shape)
 
@@ -271,9 +271,9 @@ class _Proof:
         of_one = shape
         if isinstance(found, Part):
             of_one = found.of_one(shape)
-        elif isinstance(found, Picked):
+        elif isinstance(found, SelectedRows):
             if shape[0] % self._rows:
-                raise MixedError("finds rows of a batch that have not the same bound each")
+                raise MixedError("selects rows of a batch that do not have the same bound each")
             of_one = (shape[0] // self._rows, *shape[1:])
         return _Tensor(digest, found, shape, of_one)
 
@@ -283,7 +283,7 @@ class _Proof:
 
 
 def _moved(call: Call, tensor: _Tensor) -> str:
-    """Return the digest of a row whose axes are permuted: where that moves elements."""
+    """Return the digest of a row after its axes are permuted, the same if no element moves."""
     extents = tensor.of_one
     axes = [axis for axis in permutation_of(call) if extents[axis] != 1]
     if axes == sorted(axes):
@@ -295,8 +295,8 @@ def _moved(call: Call, tensor: _Tensor) -> str:
 def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
     """Return shapes that are broadcast, without the axes in which all have one element.
 
-    Of one row a graph may have fewer of these: it is added to a constant before or after it gets
-    an axis of its own.
+    A graph of one row may have fewer of these, since a row is added to a constant before or after
+    it gets an axis of its own.
     """
     rank = max(map(len, shapes), default=0)
     whole = [(1,) * (rank - len(shape)) + shape for shape in shapes]
@@ -304,13 +304,13 @@ def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
     return [tuple(shape[axis] for axis in kept) for shape in whole]
 
 
-def _what(call: Call) -> str:
-    """Return what a call's attributes say, and those arguments that are no tensors."""
+def _attributes_text(call: Call) -> str:
+    """Return a call's attributes, and those arguments that are no tensors, as text."""
     if is_op(call, LAYER):
         attrs = {str(key): str(value) for key, value in call.attrs.items() if key != "batch"}
         return str(sorted(attrs.items()))
     if is_op(call, "relax.strided_slice"):
-        return str(cut_axes(call, _shape(call.args[0].ty)))
+        return str(sliced_ranges(call, _shape(call.args[0].ty)))
     others = [
         str(expr)
         for expr in _leaves(call.args)
@@ -319,23 +319,23 @@ def _what(call: Call) -> str:
     return f"{call.attrs} {others}"
 
 
-def _packed(call: Call, said: KernelRows | None) -> Sequence[Packed]:
-    """Return the constants that a call reads in an order which is up to how many rows there are."""
+def _packed(call: Call, reported: KernelRows | None) -> Sequence[Packed]:
+    """Return the constants that a call reads in an order that depends on the number of rows."""
     if is_op(call, LAYER):
         return layer_workload(call).unpacked
-    return () if said is None else said.packed
+    return () if reported is None else reported.packed
 
 
-def _said(kernel: tvm.tirx.PrimFunc, site: Site) -> str:
-    """Return what a kernel computes of a row."""
-    said = site.kernel
-    if said is None:
+def _kernel_text(kernel: tvm.tirx.PrimFunc, site: Site) -> str:
+    """Return the computation of a row by a kernel, as text."""
+    reported = site.kernel
+    if reported is None:
         return str(tvm_ffi.structural_hash(kernel))
-    return f"{said.computes} {[*site.indexed]}"
+    return f"{reported.computes} {[*site.indexed]}"
 
 
 def _called(value: Expr) -> str:
-    """Return what a binding calls, for people."""
+    """Return the name of what a binding calls, for messages."""
     if is_op(value, "relax.call_tir"):
         return str(value.args[0].name_hint)
     return (op_name(value) or "what computes").rpartition(".")[2]

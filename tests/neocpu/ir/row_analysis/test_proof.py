@@ -1,4 +1,4 @@
-"""Which models keep the rows of a batch apart: held against ONNX's own evaluator."""
+"""The proof that rows of a batch are independent, against ONNX's own evaluator."""
 
 import needs
 import numpy as np
@@ -11,11 +11,11 @@ from neocpu.frontend import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.graph.simplify import simplify
-from neocpu.passes.apart.part import MixedError, find_part
-from neocpu.passes.apart.proof import Rows, prove_apart
-from tests.neocpu.ir.apart.batch_models import (
-    APART,
+from neocpu.ir.row_analysis.part import MixedError, find_part
+from neocpu.ir.row_analysis.proof import Rows, prove_independent_rows
+from tests.neocpu.ir.row_analysis.batch_models import (
     COUNTED,
+    INDEPENDENT,
     MIXED,
     RECURRENT,
     Case,
@@ -27,7 +27,7 @@ ROWS = 3
 
 def proof(case: Case, rows: int) -> Rows:
     shapes = InputShapes.parse({"x": case.shape(rows)})
-    return prove_apart(simplify(import_relax(load_for_import(case.model(), shapes))))
+    return prove_independent_rows(simplify(import_relax(load_for_import(case.model(), shapes))))
 
 
 def batch(case: Case) -> np.ndarray:
@@ -41,8 +41,8 @@ def evaluated(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return ReferenceEvaluator(model).run(None, {"x": x})[0]
 
 
-def is_apart(case: Case) -> bool:
-    """Whether rows give alone, and at other places, what they give together."""
+def is_independent(case: Case) -> bool:
+    """Return whether rows have the same results alone, and at other places of a batch."""
     model, x = case.model(), batch(case)
     together = evaluated(model, x)
     alone = np.concatenate([evaluated(model, x[[row]]) for row in range(ROWS)])
@@ -53,19 +53,19 @@ def is_apart(case: Case) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", APART)
-def test_rows_that_are_apart(name: str):
-    case = APART[name]
-    assert is_apart(case)
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_independent_rows_are_proven_with_one_digest_for_all_batches(name: str):
+    case = INDEPENDENT[name]
+    assert is_independent(case)
     found = {rows: proof(case, rows) for rows in (1, 2, ROWS)}
     assert [each.mixed for each in found.values()] == [None] * 3
     assert len({each.function for each in found.values()}) == 1
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_rows_that_have_a_part_in_each_other(name: str):
+def test_rows_that_depend_on_each_other_are_not_proven_independent(name: str):
     case = MIXED[name]
-    assert not is_apart(case)
+    assert not is_independent(case)
     found = proof(case, ROWS)
     assert found.function is None
     assert "batch" in str(found.mixed)
@@ -73,42 +73,42 @@ def test_rows_that_have_a_part_in_each_other(name: str):
 
 @needs.one_in(12)
 @pytest.mark.parametrize("name", ["shufflenet_v2_x1_0", *sorted(models.MODELS)])
-def test_images_of_every_network_are_apart(name: str):
+def test_images_of_a_built_in_network_are_independent(name: str):
     found = []
     for rows in (1, 2):
         loaded = load_for_import(name, InputShapes.parse(None, rows))
-        found.append(prove_apart(simplify(import_relax(loaded)), loaded.row_counts))
+        found.append(prove_independent_rows(simplify(import_relax(loaded)), loaded.row_counts))
     assert [each.mixed for each in found] == [None, None]
     assert found[0].function == found[1].function
 
 
-def test_rows_that_depend_on_how_many_there_are():
+def test_rows_that_depend_on_their_number_have_other_digests_for_other_batches():
     two, three = proof(COUNTED, 2), proof(COUNTED, 3)
     assert two.mixed is three.mixed is None
     assert two.function != three.function
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_weights_that_are_packed_otherwise_for_more_rows(name: str):
+def test_recurrent_weights_have_one_digest_in_whatever_order_a_batch_packs_them(name: str):
     case = recurrent(name)
     found = [proof(case, rows) for rows in (1, 4, 12)]
     assert [each.mixed for each in found] == [None] * 3
     assert len({each.function for each in found}) == 1
     changed = recurrent(name)
-    changed.given["r"] = case.given["r"][..., ::-1]
+    changed.constants["r"] = case.constants["r"][..., ::-1]
     assert proof(changed, 4).function != found[0].function
 
 
-def test_of_one_row_alone_nothing_is_known():
+def test_a_batch_of_one_row_alone_needs_no_proof():
     case = MIXED["another row"]
     shapes = InputShapes.parse({"x": case.shape(1)})
     mod = simplify(import_relax(load_for_import(case.model(), shapes)))
-    assert prove_apart(mod, together=False) == Rows()
+    assert prove_independent_rows(mod, other_batches=False) == Rows()
 
 
 @pytest.mark.parametrize("shape", [(6, 4, 5), (24, 5), (4, 6, 5), (2, 3, 4, 5), (1, 120), (5, 24)])
 @pytest.mark.parametrize("rows", [2, 3])
-def test_rows_are_found_in_other_shapes(shape: tuple[int, ...], rows: int):
+def test_the_axis_of_the_rows_is_found_after_a_reshape(shape: tuple[int, ...], rows: int):
     size = int(np.prod(shape))
     for stride in (each for each in range(1, size) if size % (each * rows) == 0):
         places = np.arange(size) // stride % rows

@@ -1,0 +1,15 @@
+"""The axes of tensors that carry rows, and the operators that compute rows independently.
+
+A row is one image of a batch, one sequence, or one of the boxes that a run selects. An operator
+computes rows independently along an axis if an index of its results depends on the same index of
+its inputs alone. `table` says so of every operator, once; three users ask it:
+
+- `neocpu.frontend.batching` turns a model of one image into a model of several;
+- `neocpu.passes.apart` proves that requests of several clients may share a batch;
+- `neocpu.frontend.rows` bounds numbers of rows that only a run decides.
+
+To add an operator, write its ONNX name and its Relax name into the line of `table` that has the
+rule for it. If no line fits, write a rule into `rules`: a function that takes an `OperatorCall` and
+returns the `Independence` of its axes. A rule reads parameters by ONNX's names; `OnnxCall` and
+`RelaxCall` find them in attributes and in constant inputs.
+"""

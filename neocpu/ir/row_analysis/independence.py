@@ -1,0 +1,128 @@
+"""The axes along which a call computes index by index, and the search among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Shape: TypeAlias = tuple[int, ...]
+
+PARAMETERS: Final = "has parameters that depend on the {rows}"
+DIFFERENT_AXES: Final = "joins tensors that have the {rows} along different axes"
+
+
+class DependentRowsError(Exception):
+    """A call may compute a row from other rows.
+
+    The message is the end of a sentence that begins with the operator, and a template: a user puts
+    its own nouns in place of ``{rows}``, ``{row}`` and ``{axis}``.
+    """
+
+    def described(self, *, rows: str, row: str, axis: str) -> str:
+        """Return the message with a user's nouns."""
+        return str(self).format(rows=rows, row=row, axis=axis)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Axes of a call's inputs and results that run alongside each other.
+
+    Attributes
+    ----------
+    inputs : sequence of int or None
+        The axis of each input; None, also for inputs beyond the last, for one that all indices
+        share.
+    results : sequence of int
+        The axis of each result, or one axis that is the same in all results.
+    """
+
+    inputs: Sequence[int | None]
+    results: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Independence:
+    """The axes along which a call computes index by index.
+
+    Attributes
+    ----------
+    ways : sequence of Way
+        The alternatives; no index along one of them matters to another.
+    why : str
+        The message of a `DependentRowsError` where the rows lie along another axis.
+    broadcasts : bool
+        Whether an input of extent 1 along an axis is shared by all indices.
+    """
+
+    ways: Sequence[Way]
+    why: str = "works across the {rows}"
+    broadcasts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedRows:
+    """The axes that carry rows in one call.
+
+    Attributes
+    ----------
+    required : mapping of int to int
+        Positions of inputs that are the same for all rows so far, but have to carry rows too, each
+        with the axis.
+    results : sequence of int
+        The axis of each result, or one axis that is the same in all results.
+    """
+
+    required: Mapping[int, int]
+    results: Sequence[int]
+
+    def of_results(self, number: int) -> list[int]:
+        """Return the axis of each of so many results."""
+        return [*self.results] if len(self.results) > 1 else [*self.results] * number
+
+
+def carry(
+    inputs: Sequence[Shape | None], carried: Mapping[int, int], independence: Independence
+) -> CarriedRows:
+    """Find where the results of a call carry rows.
+
+    Parameters
+    ----------
+    inputs : sequence of (shape or None)
+        The shapes of the inputs; None for an omitted one.
+    carried : mapping of int to int
+        Positions of inputs that carry rows, at least one, each with the axis.
+    independence : Independence
+        The call's axes.
+
+    Raises
+    ------
+    DependentRowsError
+        The call may compute a row from other rows.
+    """
+    for way in independence.ways:
+        axes = dict(enumerate(way.inputs))
+        if any(axes.get(index) != axis for index, axis in carried.items()):
+            continue
+        required = {}
+        for index, axis in axes.items():
+            shape = inputs[index] if index < len(inputs) else None
+            if axis is None or shape is None or index in carried:
+                continue
+            if not independence.broadcasts or shape[axis] != 1:
+                required[index] = axis
+        return CarriedRows(required=required, results=way.results)
+    raise DependentRowsError(_reason(carried, independence))
+
+
+def _reason(carried: Mapping[int, int], independence: Independence) -> str:
+    possible: dict[int, set[int]] = {}
+    for way in independence.ways:
+        for index, axis in enumerate(way.inputs):
+            if axis is not None:
+                possible.setdefault(index, set()).add(axis)
+    if possible and not carried.keys() <= possible.keys():
+        return PARAMETERS
+    if all(axis in possible.get(index, ()) for index, axis in carried.items()):
+        return DIFFERENT_AXES
+    return independence.why

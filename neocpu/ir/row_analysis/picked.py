@@ -1,0 +1,148 @@
+"""Rows that a run selects from each row of a batch.
+
+A NonMaxSuppression of a batch selects boxes of the first image, then of the second, and so on, each
+with its image's number. Other plans select the same boxes of an image, under another number. Each
+element of such rows is ``factor * number + rest``; the factor and bounds of the rest are followed.
+An index into a tensor that all images share points to its own image if the factor is the number of
+elements that an image has there, and the rest is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from neocpu.ir.row_analysis.part import MixedError, Shape
+
+Numbers: TypeAlias = npt.NDArray[np.float64]
+_UNKNOWN: Final = np.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectedRows:
+    """The selected rows, which lie along a tensor's first axis; each batch row has the same bound.
+
+    Attributes
+    ----------
+    factor : array
+        The factor of the batch row's number, for each element of a selected row.
+    low, high : array
+        The bounds of the rest, infinite where there are none.
+    """
+
+    factor: Numbers
+    low: Numbers
+    high: Numbers
+
+    def mapped(self, function: Callable[[Numbers], Any]) -> SelectedRows:
+        """Return the rows with their elements moved by a function."""
+        return SelectedRows(
+            *(np.asarray(function(each)) for each in (self.factor, self.low, self.high))
+        )
+
+    @property
+    def numbered(self) -> tuple[tuple[int, int], ...]:
+        """The elements of a row, in C order, that depend on the number, each with its factor."""
+        flat = self.factor.reshape(-1)
+        return tuple((int(place), int(flat[place])) for place in np.flatnonzero(flat))
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """The number of rows that a run has selected from all rows of the batch."""
+
+
+def selected_boxes(classes: int, boxes: int) -> SelectedRows:
+    """Return the rows of a NonMaxSuppression: image, class and box."""
+    high = np.array([0, classes - 1, boxes - 1], float)
+    return SelectedRows(np.array([1.0, 0, 0]), np.zeros(3), high)
+
+
+def plain(shape: Shape) -> SelectedRows:
+    """Return rows of a shape, none of whose elements depends on the number."""
+    unknown = np.full(shape, _UNKNOWN)
+    return SelectedRows(np.zeros(shape), -unknown, unknown)
+
+
+def reshaped(selected: SelectedRows, before: Shape, shape: Shape) -> SelectedRows:
+    """Return rows whose elements have another shape."""
+    if not shape or shape[0] != before[0]:
+        raise MixedError("splits the rows that were selected from each row of a batch")
+    return selected.mapped(lambda each: each.reshape(shape[1:]))
+
+
+def combined(name: str, operands: Sequence[SelectedRows], shape: Shape) -> SelectedRows:
+    """Return the result of an elementwise operator on rows, and on what is the same for all.
+
+    Parameters
+    ----------
+    name : str
+        The operator's name, as in ``relax.add``.
+    operands : sequence of SelectedRows
+        The operands; constants among them are their own bounds.
+    shape : tuple of int
+        The shape of a row of the result.
+    """
+    spread = [one.mapped(lambda each: np.broadcast_to(each, shape)) for one in operands]
+    if name in ("relax.astype", "relax.broadcast_to"):
+        return spread[0]
+    if name == "relax.add":
+        a, b = spread
+        return SelectedRows(a.factor + b.factor, a.low + b.low, a.high + b.high)
+    if name == "relax.multiply":
+        for one, other in (spread, spread[::-1]):
+            if _is_constant(other) and (other.low >= 0).all():
+                by = other.low
+                with np.errstate(invalid="ignore"):  # no bound, times zero
+                    return SelectedRows(
+                        *(np.nan_to_num(e * by) for e in (one.factor, one.low, one.high))
+                    )
+    if any(one.factor.any() for one in spread):
+        raise MixedError("computes with the numbers of the rows of a batch")
+    return plain(shape)
+
+
+def _is_constant(one: SelectedRows) -> bool:
+    return bool((one.low == one.high).all()) and not one.factor.any()
+
+
+def constant(value: npt.NDArray[Any]) -> SelectedRows:
+    """Return the elements of a constant row."""
+    numbers = value.astype(float)
+    return SelectedRows(np.zeros(value.shape), numbers, numbers)
+
+
+def offsets(
+    selected: SelectedRows, extents: Sequence[int], rows: int
+) -> tuple[SelectedRows, list[int]]:
+    """Return the offsets that rows of indices point to, and the extents for one row of the batch.
+
+    Parameters
+    ----------
+    selected : SelectedRows
+        Rows of indices; their last axis has one for each extent.
+    extents : sequence of int
+        The extents of the tensor that they point into.
+    rows : int
+        The number of rows of the batch.
+    """
+    last = selected.factor * (rows - 1) + selected.high
+    if (selected.low < 0).any() or (last >= np.array(extents)).any():
+        raise MixedError("may point to other rows of a batch")
+    of_one = [
+        extent // rows if factor * rows == extent and high < factor else extent
+        for extent, factor, high in zip(extents, selected.factor, selected.high, strict=True)
+    ]
+    strides = np.cumprod([1, *extents[:0:-1]])[::-1]
+    return selected.mapped(lambda each: (each * strides).sum(axis=-1)), of_one
+
+
+def own_rows(selected: SelectedRows, inner: int) -> None:
+    """Check that indices into an axis with ``inner`` indices of each row point to their own row."""
+    own = (selected.factor == inner) & (selected.low >= 0) & (selected.high < inner)
+    if not own.all():
+        raise MixedError("may pick from other rows of a batch")

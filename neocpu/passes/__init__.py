@@ -1,1 +1,0 @@
-"""Relax passes, one per file. `neocpu.graph.simplify` runs the target-independent ones."""
