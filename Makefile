@@ -13,7 +13,7 @@ GUARDED := tests/schedules tests/neocpu/frontend tests/neocpu/passes tests/neocp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-guard test-arm fresh object-code mutations fuzz soak lint types format docs pages bench vendored runtime-wheel clean
+.PHONY: help demo test everything test-guard test-arm fresh object-code mutations fuzz soak lint types format docs pages bench vendored runtime-wheel clean
 # A recipe that fails leaves no half-made stamp behind.
 .DELETE_ON_ERROR:
 
@@ -32,6 +32,9 @@ demo: $(VENV)/.bench ## compile, explain and run ResNet-50, and compare it with 
 
 test: $(VENV)/.test ## run the tests but those of test-arm
 	$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal --ignore=tests/arm $(PYTEST)
+
+everything: $(VENV)/.test ## run all that test leaves out, in turn (hours): fresh, fuzz, soak, mutations, test-guard and more; ends with a table
+	OLD="$(OLD)" $(BIN)/python -m tests.everything
 
 test-guard: $(VENV)/.test ## run the tests of kernels, operators and models between inaccessible pages
 	NEOCPU_GUARD=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(GUARDED) $(PYTEST)

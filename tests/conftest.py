@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and checks of every test run."""
 
 import logging
 import os
@@ -12,6 +12,7 @@ from checkout_tree import broken_bytecode, differences, snapshot
 from hypothesis import HealthCheck, settings
 
 from neocpu.foundation.own_process import collect_rarely
+from tests import rotation
 
 # Before numpy is imported, here and in what the tests start: threads of its own for each of several
 # processes wait for each other, busily.
@@ -48,18 +49,28 @@ def pytest_configure():
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
+def pytest_report_header():
+    return (
+        f"one_in: set {rotation.VARIABLE}={rotation.offset(CHECKOUT)} to run the same cases again"
+    )
+
+
 def pytest_collection_modifyitems(items):
     """Leave out cases that are much like others, where not all tests are asked for."""
+    marked = [item for item in items if item.get_closest_marker("one_in") is not None]
+    cases = Counter(map(_test_of, marked))
     seen = Counter()
-    for item in items:
-        mark = item.get_closest_marker("one_in")
-        if mark is not None:
-            import needs  # and with it numpy, see above
+    for item in marked:
+        import needs  # and with it numpy, see above
 
-            test = item.nodeid.partition("[")[0]
-            if seen[test] % mark.args[0]:
-                item.add_marker(needs.everything())
-            seen[test] += 1
+        test, (count,) = _test_of(item), item.get_closest_marker("one_in").args
+        if not rotation.runs(seen[test], cases[test], count, rotation.offset(CHECKOUT)):
+            item.add_marker(needs.everything())
+        seen[test] += 1
+
+
+def _test_of(item):
+    return item.nodeid.partition("[")[0]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -74,7 +85,7 @@ def kept_code(request, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def as_a_process_begins():
-    """What commands and provers leave in the process is not left to the next test.
+    """Undo what commands and provers leave in the process, before the next test.
 
     A command sets the level of the logger; TVM's prover has signals restart system calls.
     """

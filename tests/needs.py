@@ -1,4 +1,4 @@
-"""What a test needs of the machine: where that is lacking, the test is skipped, and says what is.
+"""Marks that skip a test, with the reason, where the machine lacks something that it needs.
 
 A fresh machine has Python, gcc and make, and may run the tests as an ordinary user. Whatever else a
 test calls or reads is asked for here, so that no test fails for want of it.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -20,6 +20,10 @@ from neocpu.bench.engines.engines import PEERS, install_hint, installed
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.instruction_sets import host_features
 from neocpu.foundation.linker import find_linker
+from tests import rotation
+
+T = TypeVar("T")
+CHECKOUT: Final = Path(__file__).parents[1]
 
 #: Debian's package of each program, where it has another name.
 PACKAGES: Final[Mapping[str, str]] = {
@@ -48,8 +52,18 @@ def everything() -> pytest.MarkDecorator:
 
 
 def one_in(count: int) -> pytest.MarkDecorator:
-    """Run only the first, and every ``count``-th after it, of a test's cases, unless all are."""
+    """Run one of every ``count`` cases of a test, others at other commits: see `rotation`."""
     return pytest.mark.one_in(count)
+
+
+def sample(cases: Sequence[T], count: int) -> Sequence[T]:
+    """Return one of every ``count`` cases, others at other commits; all if all tests are run."""
+    return cases if EVERYTHING else cases[first_of(count) :: count]
+
+
+def first_of(count: int) -> int:
+    """Return the number of the first case where one of every ``count`` is run."""
+    return -rotation.offset(CHECKOUT) % count
 
 
 def repeated(names: Iterable[str], families: Collection[str]) -> list[ParameterSet]:

@@ -5,6 +5,8 @@ from pathlib import Path
 import needs
 import pytest
 
+from tests import rotation
+
 TESTS = Path(__file__).parent
 
 
@@ -26,6 +28,13 @@ def test_files(tmp_path):
     with pytest.raises(pytest.skip.Exception, match="none is not there"):
         needs.skip(needs.file(tmp_path / "none"))
     needs.skip(needs.file(tmp_path))
+
+
+@pytest.mark.skipif(needs.EVERYTHING, reason="samples are of everything")
+def test_a_sample_follows_the_offset(monkeypatch):
+    monkeypatch.setenv(rotation.VARIABLE, "7")
+    assert needs.sample(range(10), 3) == range(2, 10, 3)
+    assert all(rotation.runs(case, 10, 3, 7) for case in needs.sample(range(10), 3))
 
 
 def test_nothing_else_looks_for_programs():

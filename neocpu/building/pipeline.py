@@ -24,7 +24,7 @@ from neocpu.foundation.files import replacing
 from neocpu.foundation.machines import MACHINES
 from neocpu.ir.expressions import is_op
 from neocpu.ir.uses import bindings
-from neocpu.lowering.hoist_loops import settle_loops
+from neocpu.lowering.hoist_loops import hoist_loops
 from neocpu.lowering.lift_constants import lift_constants
 from neocpu.lowering.memory.launching import launch_together
 from neocpu.lowering.memory.plan_memory import Steps, plan_memory
@@ -323,7 +323,7 @@ def _plan(
 ) -> tuple[_Unplaced, tvm.IRModule, Planned]:
     """Return a module's calls, the kernels, and how they are called."""
     with target.to_tvm():
-        mod = settle_loops(mod)
+        mod = hoist_loops(mod)
         written = _written(mod)
         lifted, constants = lift_constants(call_kernels(mod))
         unplaced = _Unplaced(lifted, constants, written, names)

@@ -64,7 +64,7 @@ def reordered(
     Parameters
     ----------
     call : Call
-        As `is_dense_conv` or `is_channelwise` finds it.
+        A call that is `is_dense_conv` or `is_channelwise`.
     before, after : sequence of int or None
         The channel that each place then holds, of what it reads and of its result; None where they
         stay. What works on each channel alone has ``before`` at both ends.

@@ -1,4 +1,4 @@
-"""Which rules a compilation applies."""
+"""The rules that a compilation leaves out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def parse_disabled(names: Iterable[str]) -> frozenset[str]:
     Raises
     ------
     UsageError
-        If there is no such rule, or nothing compiles without it.
+        There is no such rule, or nothing compiles without it.
     """
     disabled = frozenset(names)
     known = {rule.name: rule for rule in RULES}

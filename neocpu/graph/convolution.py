@@ -14,7 +14,7 @@ from neocpu.ir.expressions import Expr, dtype_of, is_op, static_shape
 from neocpu.ir.rewriting import Rewrite
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Convolution:
     """A convolution of float32 images, NCHW, by constant weights, OIHW.
 
@@ -84,7 +84,7 @@ class Convolution:
 
 
 def convolution_of(value: Expr | None) -> Convolution | None:
-    """Return what ``value`` convolves; None if it is no such convolution."""
+    """Return ``value`` as a convolution; None if it is no such convolution."""
     if not is_op(value, "relax.nn.conv2d"):
         return None
     assert value is not None
@@ -95,12 +95,12 @@ def convolution_of(value: Expr | None) -> Convolution | None:
     if dtype_of(value) != "float32" or weights.dtype != np.float32:
         return None
     found = Convolution(
-        value.args[0],
-        weights,
-        pair_of(attrs.strides),
-        four_of(attrs.padding),
-        pair_of(attrs.dilation),
-        int(attrs.groups),
+        data=value.args[0],
+        weights=weights,
+        strides=pair_of(attrs.strides),
+        padding=four_of(attrs.padding),
+        dilation=pair_of(attrs.dilation),
+        groups=int(attrs.groups),
     )
     return found if found.shape == static_shape(value) else None
 
@@ -123,7 +123,7 @@ class Biased:
     bias: Array | None
 
     def emit(self, rewrite: Rewrite) -> Expr:
-        """Return its result, of which all but the last step is bound."""
+        """Return its result; all but the last step is bound."""
         call = self.convolution.call()
         if self.bias is None:
             return call

@@ -11,7 +11,7 @@ from neocpu.ir.uses import bindings
 
 
 def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function:
-    """Return what `rewrite_function` does, in a fraction of its time where that is ``func`` itself.
+    """Return the result of `rewrite_function`, in a fraction of its time if no rule applies.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class _Look(Rewrite):
     Attributes
     ----------
     found : Expr or None
-        What takes the place of the value there; None if that has to be found out.
+        The replacement of the value at `current`; None if it is not known yet.
     """
 
     found: Expr | None = None

@@ -1,4 +1,4 @@
-"""What a rule is, and how rules are applied to a module and counted."""
+"""The types of rules, and a pass that applies them to a module and counts how often."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from neocpu.ir.expressions import Expr, op_name
 from neocpu.ir.rewriting import Rewrite, Rule
 
 TUPLE_ITEM: Final = "tuple item"
-"""What a local rule names to look at accesses of tuples."""
+"""The name by which a local rule asks for accesses of tuples."""
 
 
 class Kind(StrEnum):
-    """What a rule is for."""
+    """The purpose of a rule."""
 
     FOLDING = "folding"
     REDUNDANCY = "redundancy"
@@ -39,7 +39,7 @@ class GraphRule:
         Lower case, words joined by hyphens.
     kind : Kind
     summary : str
-        What it does, in one line.
+        The effect of the rule, in one line.
     required : bool
         Whether nothing compiles without it, so that it cannot be disabled.
     """
@@ -61,7 +61,7 @@ class LocalRule(GraphRule):
     Attributes
     ----------
     operators : tuple of str
-        What it looks at: operators' names, and `TUPLE_ITEM`. None named means all.
+        The names of the operators that it looks at, and `TUPLE_ITEM`. An empty tuple means all.
     apply : callable
         ``apply(expr, rewrite)`` returns the replacement, or None if the rule does not apply: see
         `neocpu.ir.rewriting.rewrite_function`. It remembers nothing from call to call.
@@ -92,7 +92,7 @@ def apply_rules(
     Parameters
     ----------
     rules : sequence of GraphRule
-        Of local rules the first that applies is taken.
+        The rules in order: the first local rule that applies is taken.
     fired : Counter, optional
         Adds, by rule, how often each was applied; one of whole functions counts once for each.
 
@@ -110,7 +110,7 @@ def apply_rules(
 
 @relax.transform.function_pass(opt_level=0, name="ApplyRules")
 class _ApplyRules:
-    """What `apply_rules` does to one function."""
+    """The pass of `apply_rules` over functions."""
 
     def __init__(self, rules: Sequence[GraphRule], fired: Counter[str]) -> None:
         self._rules = rules

@@ -19,7 +19,7 @@ from neocpu.graph.table import STAGES
 from neocpu.ir.expressions import shape_values
 from neocpu.ir.uses import bindings
 
-#: One rule can enable an earlier one; two rounds settle all known networks.
+#: One rule can enable an earlier one; two rounds are enough for all known networks.
 MAX_ROUNDS = 4
 
 
@@ -31,8 +31,8 @@ def simplify(
     Parameters
     ----------
     mod : tvm.IRModule
-        As ``tvm.relax.frontend.onnx.from_onnx`` produces it: static shapes, weights as constants,
-        one public function ``main``. The parameters and results of ``main`` do not change.
+        A result of ``tvm.relax.frontend.onnx.from_onnx``: static shapes, weights as constants, one
+        public function ``main``. The parameters and results of ``main`` do not change.
     without : collection of str
         Names of rules that are not applied.
     fired : Counter, optional
@@ -47,18 +47,18 @@ def simplify(
     Raises
     ------
     UnsupportedError
-        If data decides the shape of a tensor, even of one that no output has the shape of: it would
-        decide what memory a kernel writes.
+        Data decide the shape of a tensor, even if no output has that shape: they would decide what
+        memory a kernel writes.
     """
     eliminate_dead_code: Any = EliminateDeadCode()
     stages = [[rule for rule in stage if rule.name not in without] for stage in STAGES]
     steps = [*(partial(apply_rules, rules=stage, fired=fired) for stage in stages)]
     mod = eliminate_dead_code(mod)
-    settled = 0  # steps in a row, the last ones, that left the module as it was
+    unchanged = 0  # the last steps, in a row, that left the module as it was
     for step in islice(cycle([*steps, eliminate_dead_code]), MAX_ROUNDS * (len(steps) + 1)):
         given, mod = mod, step(mod)
-        settled = settled + 1 if mod.same_as(given) else 0
-        if settled > len(steps):
+        unchanged = unchanged + 1 if mod.same_as(given) else 0
+        if unchanged > len(steps):
             break
     _require_static_shapes(mod["main"])
     return mod

@@ -20,14 +20,14 @@ class Step:
 
 
 def step_of(value: Expr, definition: Callable[[Expr], Expr]) -> Step | None:
-    """Return which step of which tensor a value is; None if it is none.
+    """Return the step of a tensor that a value is; None if it is none.
 
     Parameters
     ----------
     value : Expr
-        What a variable is bound to.
+        The value of a variable.
     definition : callable
-        Returns that of any variable.
+        Returns the value of any variable.
     """
     if is_op(value, "relax.take"):
         index, shape = constant_value(value.args[1]), static_shape(value.args[0])

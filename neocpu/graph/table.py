@@ -7,34 +7,22 @@ from typing import Final
 from neocpu.graph.folding.fold_batch_norm import FOLD_BATCH_NORM
 from neocpu.graph.folding.fold_constants import FOLD_CONSTANTS
 from neocpu.graph.folding.fold_scale import FOLD_SCALE
-from neocpu.graph.folding.scalar_operands import SCALAR_OPERANDS
 from neocpu.graph.folding.scale_before import SCALE_BEFORE
 from neocpu.graph.folding.scale_through_concat import SCALE_THROUGH_CONCAT
 from neocpu.graph.folding.scale_through_views import SCALE_THROUGH_VIEWS
 from neocpu.graph.recurrent.name_cells import NAME_CELLS
 from neocpu.graph.redundancy.concat_slice import CONCAT_OF_SLICES, SLICE_OF_CONCAT
 from neocpu.graph.redundancy.crop_kernels import CROP_KERNELS
-from neocpu.graph.redundancy.drop_clamps import DROP_CLAMPS
-from neocpu.graph.redundancy.drop_no_effects import DROP_NO_EFFECTS
+from neocpu.graph.redundancy.drop_no_effects import DROP_POOL, DROP_SLICE
 from neocpu.graph.redundancy.eliminate_common_subexpressions import ELIMINATE_COMMON_SUBEXPRESSIONS
 from neocpu.graph.redundancy.expand_before import EXPAND_BEFORE
-from neocpu.graph.redundancy.merge_casts import MERGE_CASTS
 from neocpu.graph.redundancy.merge_reshapes import MERGE_RESHAPES
 from neocpu.graph.redundancy.merge_slices import MERGE_SLICES, SLICE_OF_PAD
 from neocpu.graph.redundancy.merge_transposes import MERGE_TRANSPOSES
 from neocpu.graph.redundancy.neutral_operands import NEUTRAL_OPERANDS
-from neocpu.graph.redundancy.opposites import (
-    DROP_OPPOSITES,
-    DROP_REPEATED,
-    DROP_SAME_OPERANDS,
-)
 from neocpu.graph.redundancy.share_concat_prefix import SHARE_CONCAT_PREFIX
 from neocpu.graph.reordering.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
 from neocpu.graph.reordering.activate_first import ACTIVATE_FIRST
-from neocpu.graph.reordering.activate_where_less import (
-    ACTIVATE_BEFORE_POOL,
-    POOL_BEFORE_ACTIVATION,
-)
 from neocpu.graph.reordering.cancel_layouts import CANCEL_LAYOUTS
 from neocpu.graph.reordering.keep_frames import KEEP_FRAMES
 from neocpu.graph.reordering.move_quantisation import MOVE_QUANTISATION
@@ -47,14 +35,10 @@ from neocpu.graph.reordering.sink_squeezes import SINK_SQUEEZES
 from neocpu.graph.reordering.slice_before import SLICE_BEFORE
 from neocpu.graph.reordering.upsample_last import UPSAMPLE_LAST
 from neocpu.graph.reordering.weights_first import WEIGHTS_FIRST
-from neocpu.graph.replacement.attention_scores import MASK_BY_SUM, SCALE_QUERIES
+from neocpu.graph.replacement.attention_scores import SCALE_QUERIES
 from neocpu.graph.replacement.canonicalize_activations import CANONICALIZE_ACTIVATIONS
-from neocpu.graph.replacement.compose_layers import COMPOSE_CONVOLUTIONS, COMPOSE_DENSE
 from neocpu.graph.replacement.factor_sums import FACTOR_SUMS
-from neocpu.graph.replacement.group_convolutions import GROUP_CONVOLUTIONS
-from neocpu.graph.replacement.join_steps import JOIN_STEPS
 from neocpu.graph.replacement.keep_pixel_axes import KEEP_PIXEL_AXES
-from neocpu.graph.replacement.name_activations import LEAKY_OF_ONE_SLOPE, NAME_SOFTMAX
 from neocpu.graph.replacement.name_normalisations import (
     NAME_GROUP_NORMS,
     NAME_NORMALISATIONS,
@@ -75,16 +59,12 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         NEUTRAL_OPERANDS,
         MERGE_RESHAPES,
         MERGE_TRANSPOSES,
-        *DROP_NO_EFFECTS,
-        MERGE_CASTS,
+        DROP_SLICE,
+        DROP_POOL,
         MERGE_SLICES,
         SLICE_OF_PAD,
         SLICE_OF_CONCAT,
         CONCAT_OF_SLICES,
-        DROP_OPPOSITES,
-        DROP_REPEATED,
-        DROP_SAME_OPERANDS,
-        DROP_CLAMPS,
         EXPAND_BEFORE,
         CROP_KERNELS,
     ),
@@ -96,32 +76,25 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         CANONICALIZE_ACTIVATIONS,
         SUM_OF_CONCAT,
         KEEP_PIXEL_AXES,
-        LEAKY_OF_ONE_SLOPE,
-        NAME_SOFTMAX,
         NAME_NORMALISATIONS,
         NAME_NORMS,
         NAME_GROUP_NORMS,
     ),
     # What a quantised model rounds is rounded where it is computed.
     (MOVE_QUANTISATION,),
-    # Cells that are written out, step by step, become layers; or their inputs' products one.
+    # Cells that are written out, step by step, become layers.
     (NAME_CELLS,),
-    (JOIN_STEPS,),
     # Parts of splits get a layout.
     (SPLIT_CHANNELS,),
     # Batch normalization becomes multiply and add ...
     (FOLD_BATCH_NORM,),
     # ... and those merge with their neighbours and vanish in the convolution's weights and bias.
-    (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_THROUGH_CONCAT, SCALE_BEFORE, SCALAR_OPERANDS),
+    (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_THROUGH_CONCAT, SCALE_BEFORE),
     # Less work that computes the same: other operators, and other orders of these.
     (
         SCALE_NORMALISATIONS,
-        MASK_BY_SUM,
         SCALE_QUERIES,
         SUM_CONVOLUTIONS,
-        COMPOSE_CONVOLUTIONS,
-        COMPOSE_DENSE,
-        GROUP_CONVOLUTIONS,
         POOL_FIRST,
         POOL_LAST,
         PROJECT_BEFORE_CONCAT,
@@ -129,8 +102,6 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         REDUCE_FIRST,
         FACTOR_SUMS,
         ACTIVATE_FIRST,
-        ACTIVATE_BEFORE_POOL,
-        POOL_BEFORE_ACTIVATION,
         CANCEL_LAYOUTS,
         WEIGHTS_FIRST,
         NORMALISE_CHANNELS,

@@ -59,14 +59,25 @@ class Transform:
     kernel: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RewrittenModule:
     """A module whose ``main`` takes the inputs and then ``weights``, in this order.
 
-    ``unpacked`` says what each weight was packed of, where that is known.
-    ``kernels`` names the kernel of each of the plan's operators that has one; equal ones share it.
-    ``values`` are the model's tensors that are left, ``renamed`` what it calls those whose
-    variables in the plan's network have other names, by these.
+    Attributes
+    ----------
+    mod : tvm.IRModule
+    weights : tuple of array
+        The values of the last parameters of ``main``.
+    unpacked : tuple of Unpacked or None
+        The weights that each one was packed from, where that is known.
+    transforms : tuple of Transform
+    kernels : mapping of str to str
+        The kernel of each of the plan's operators that has one; equal ones share it.
+    values : tuple of HeldValue
+        The model's tensors that are left.
+    renamed : mapping of str to str
+        The model's names of tensors whose variables in the plan's network have other names, by
+        these.
     """
 
     mod: tvm.IRModule
@@ -78,7 +89,7 @@ class RewrittenModule:
     renamed: Mapping[str, str]
 
     def origins(self, digests: ArrayDigests) -> tuple[WeightOrigin | None, ...]:
-        """Return what to keep of what weights were packed of."""
+        """Return the origins of packed weights."""
         return tuple(None if each is None else each.origin(digests) for each in self.unpacked)
 
 
@@ -161,12 +172,14 @@ class _Rewriter:
         mod = self._bb.finalize()
         main = mod["main"].with_attr("num_input", len(params))
         mod.update_func(mod.get_global_var("main"), main)
-        weights, transforms = tuple(self._weights.arrays), tuple(self._transforms)
-        kept = of_the_model(values, self._func)
-        renamed = renamed_by(self._func)
-        unpacked = tuple(self._weights.unpacked)
         return RewrittenModule(
-            mod, weights, unpacked, transforms, self._kernel_names, kept, renamed
+            mod=mod,
+            weights=tuple(self._weights.arrays),
+            unpacked=tuple(self._weights.unpacked),
+            transforms=tuple(self._transforms),
+            kernels=self._kernel_names,
+            values=of_the_model(values, self._func),
+            renamed=renamed_by(self._func),
         )
 
     @property

@@ -1,10 +1,10 @@
-"""Have the bodies of loops do no more than they must, and hand on what is not what they overwrite.
+"""Hoist constant work out of loops, and copy the states that a step would overwrite too early.
 
-Run once every operator is a kernel:
+The pass runs when every operator is a kernel:
 
-- what does not depend on the step is computed before the loop: passes put transforms of what the
-  steps read where these read it;
-- what marks a value of the graph around, so that no kernel of a step computes it, goes;
+- calls that do not depend on the step move before the loop: other passes put transforms of tensors
+  from outside the loop next to the steps that read them;
+- marks of values from outside the loop, which keep kernels of a step from computing them, go;
 - a state that becomes another one, or is returned as a row, is copied: the end of a step writes
   states, and kernels may not write what they read.
 """
@@ -32,14 +32,14 @@ from neocpu.schedules.recurrent.counted_loop import (
 )
 
 
-def settle_loops(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module of which ``main`` calls kernels only with its loops settled."""
+def hoist_loops(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module of kernels whose loops repeat no call that does not depend on the step."""
     if not any(mark_of(function, LOOP_BEGIN) is not None for function in mod.functions.values()):
         return mod
-    return _Settling(mod).run()
+    return _Hoisting(mod).run()
 
 
-class _Settling:
+class _Hoisting:
     def __init__(self, mod: tvm.IRModule) -> None:
         self._mod = mod
         self._builder = relax.BlockBuilder(mod)

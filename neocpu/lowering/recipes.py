@@ -1,4 +1,4 @@
-"""What a kernel is made by, in one digest: known before the kernel is made, and in every process.
+"""A digest of everything that a kernel is made by, known before it is made and in every process.
 
 Making a kernel takes milliseconds of TVM's time, and a digest of what was made more. Where it is
 certain what a kernel is made of, that is enough to find its machine code again.
@@ -24,8 +24,8 @@ def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: in
     Parameters
     ----------
     key : Any
-        What tells the kernel from all others for this target and thread count: numbers, strings,
-        tuples and dataclasses of these.
+        Numbers, strings, tuples and dataclasses of these, which differ for kernels that differ for
+        this target and thread count.
     build : callable
         Makes the kernel. Code that is not ours may change without a new version of neocpu.
     """

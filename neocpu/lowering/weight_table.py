@@ -41,7 +41,7 @@ class WeightTable:
         Parameters
         ----------
         origin : Unpacked, optional
-            What it was made of.
+            The weights that the array was packed from.
         """
         if key is not None and key in self._known:
             return self._known[key]

@@ -195,13 +195,6 @@ BUGS = (
         ("tests/neocpu/graph/rules/test_redundancy.py",),
     ),
     Bug(
-        "rules: every cast is exact",
-        "neocpu/graph/redundancy/merge_casts.py",
-        'if not np.can_cast(first, second, "safe") or _rounds(first, second):',
-        "if _rounds(first, second):",
-        ("tests/neocpu/graph/rules/test_redundancy.py",),
-    ),
-    Bug(
         "shuffles: an output's order is nobody's business",
         "neocpu/graph/reordering/absorb_channel_shuffles.py",
         "seen = var in results or any(",

@@ -1,4 +1,4 @@
-"""What both of Winograd's convolutions in integers, the exact and the scaled, are tested by."""
+"""Checks of both of Winograd's convolutions in integers, the exact and the scaled."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ ZEN4 = parse_target("llvm -mcpu=znver4")
 HASWELL = parse_target("llvm -mcpu=haswell")
 SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 PAD = (1, 1, 1, 1)
+NO_WINOGRAD = (
+    {"stride": (2, 2)},
+    {"kernel": (5, 5)},
+    {"groups": 2, "in_channels": 64, "out_channels": 64},
+    {"in_channels": 3},
+)
+"""Changes of a convolution that make it one for other templates."""
 
 
 def assert_computes_with_instructions(workload: Conv2dWorkload) -> None:

@@ -6,6 +6,7 @@ import _ctypes
 import ctypes
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from neocpu.runtime.guarding import is_guarded
 from neocpu.runtime.guarding.guarded_memory import EDGES, guarded
 from neocpu.runtime.guarding.guarded_workspaces import Workspaces
 from neocpu.runtime.header import ARGUMENT_ALIGN
+from neocpu.schedules import registry
 from neocpu.schedules.tir import codegen
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.format import Format
@@ -162,3 +164,34 @@ def compile_for(func, target: CpuTarget) -> str:
 def normal(shape: tuple[int, ...], seed: int = 0) -> NDArray:
     """Standard normal float32 array."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def check_first_and_last(
+    check: Callable[..., None], template: Any, workload: Any, target: CpuTarget
+) -> None:
+    """Check the first scheme of a template on one thread, and the last one on three."""
+    assert template.applies(workload, target)
+    schemes = template.space(workload, target)
+    assert len(set(schemes)) == len(schemes) > 0
+    check(workload, schemes[0], target=target)
+    check(workload, schemes[-1], threads=3, target=target)
+
+
+def check_folds(
+    check: Callable[..., None],
+    template: Any,
+    workload: Any,
+    target: CpuTarget,
+    blocks: tuple[int, int],
+    refused: Sequence[tuple[int, int]],
+) -> None:
+    """Check that transforms from and to blocks fold into a kernel, and that others do not."""
+    scheme = template.space(workload, target)[0]
+
+    def fold(source: int, destination: int) -> Any:
+        return registry.fold(workload, scheme, DataLayout(source), DataLayout(destination), target)
+
+    folded = fold(*blocks)
+    assert folded == replace(scheme, ic_bn=blocks[0], oc_bn=blocks[1])
+    check(workload, folded)
+    assert all(fold(*each) is None for each in refused)

@@ -79,7 +79,7 @@ def assert_not_cheaper(dear, cheap):
 
 
 @pytest.mark.parametrize("workload", CONVOLUTIONS, ids=str)
-def test_convolutions(workload):
+def test_estimates_grow_with_images_and_epilogues(workload):
     """More images and longer epilogues do not take less time."""
     for target in TARGETS:
         for scheme in of_each_template(workload, target):
@@ -138,7 +138,7 @@ def test_no_kernel_beats_the_machine(target):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_what_memory_bounds(target):
+def test_memory_bounds_estimates(target):
     lanes = target.lanes("float32")
     for channels, side in ((1, 1), (3, 7), (128, 56), (2048, 7), (64, 4096)):
         sizes = (1, channels, side, side)

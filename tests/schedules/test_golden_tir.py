@@ -107,7 +107,7 @@ def scheme_of(name: str, target: str, *, updating: bool):
 
 
 @pytest.mark.parametrize(("name", "target"), CASES)
-def test_it_is_as_it_was_reviewed(request, name, target):
+def test_tir_is_as_it_was_reviewed(request, name, target):
     assert name in WORKLOADS, "name a workload of the new template here"
     updating = request.config.getoption("--update-golden")
     scheme = scheme_of(name, target, updating=updating)

@@ -29,7 +29,7 @@ def outcomes():
 
 @pytest.mark.parametrize("code", ["broken", "exact"])
 @needs.everything()
-def test_each_of_twenty_and_more_is_found(outcomes, code):
+def test_every_planted_defect_is_found(outcomes, code):
     """In code that takes aligned arguments, as artifacts have, and in such as takes any."""
     assert len(outcomes) > 20
     # 3 says that a pattern beside a tensor was overwritten, or that results depend on it.
@@ -37,11 +37,11 @@ def test_each_of_twenty_and_more_is_found(outcomes, code):
     assert not missed
 
 
-def test_all_pass_without_their_defects(outcomes):
+def test_kernels_without_defects_pass(outcomes):
     assert not [one for one in outcomes if one["sound"] != 0]
 
 
-def test_nothing_else_finds_them(outcomes):
+def test_most_defects_do_not_show_without_guards(outcomes):
     """Amid memory that may be touched they end as if nothing were wrong, as a rule.
 
     Not always: what is read from a workspace that nothing was written to may be used as an index.

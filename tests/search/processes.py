@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,13 +18,3 @@ def runs(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> bool:
-    """Wait until ``condition`` holds; say whether it did in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.002)  # some conditions hold for a moment alone
-    return False

@@ -14,7 +14,8 @@ import fake_builder as fake
 import needs
 import pytest
 from fake_builder import TARGET, WORKLOAD, request
-from processes import alive, wait_for
+from processes import alive
+from waiting import wait_until
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.search.measuring import local_measurer, parallel_builders
@@ -246,10 +247,10 @@ def test_children_die_with_their_parent(tmp_path: Path, deadly: signal.Signals):
     parent = subprocess.Popen(
         [sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL
     )
-    assert wait_for(lambda: len(alive(tmp_path)) == 2)
+    wait_until(lambda: len(alive(tmp_path)) == 2)
     os.kill(parent.pid, deadly)
     parent.wait(timeout=20)
-    assert wait_for(lambda: not alive(tmp_path))
+    wait_until(lambda: not alive(tmp_path))
 
 
 def test_closing_ends_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,7 @@ import needs
 import pytest
 from fake_fleet import TARGET, FakeTracker, request
 from fleet_servers import fleet
-from processes import wait_for
+from waiting import wait_until
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.schedules import registry
@@ -73,7 +73,7 @@ def test_every_request_is_answered_once_by_all_servers(measurer, two_servers):
     requests = [request(fake.GOOD, 100 + i) for i in range(20)]
     with measurer(two_servers) as m:
         # Or the first of them may have measured all before the other is there.
-        assert wait_for(lambda: all(server.sessions for server in two_servers.servers))
+        wait_until(lambda: all(server.sessions for server in two_servers.servers))
         results = by_request(m.measure([*requests, requests[0]]))
         assert m.batch == 2 * rpc_measurer.SHARE
     assert results.keys() == set(requests)
@@ -145,7 +145,7 @@ def test_no_server_left_is_one_clear_error(measurer):
 def test_a_server_that_cannot_run_the_code_is_left_out(measurer, caplog):
     requests = [request(fake.GOOD, 100 + i) for i in range(6)]
     with measurer(FakeTracker(["x86_64"] * 2, broken=1)) as m:
-        assert wait_for(lambda: "cannot run code" in caplog.text)
+        wait_until(lambda: "cannot run code" in caplog.text)
         results = by_request(m.measure(requests))
     assert not any(result.error for result in results.values())
     assert "cannot run code for x86-64" in caplog.text

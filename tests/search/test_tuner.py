@@ -14,7 +14,8 @@ from pathlib import Path
 import fake_builder as fake
 import pytest
 from fake_builder import TARGET, WORKLOAD
-from processes import alive, wait_for
+from processes import alive
+from waiting import wait_until
 
 from neocpu.foundation.errors import DatabaseError
 from neocpu.schedules.vocabulary.scheme import NchwScheme
@@ -382,10 +383,10 @@ with t.LocalMeasurer(fake.TARGET, 2, 60.0, 1, "fake_builder:FakeBuilder") as mea
     with subprocess.Popen(
         [sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL
     ) as parent:
-        assert wait_for((pids / fake.HANGING).exists)
+        wait_until((pids / fake.HANGING).exists)
         parent.send_signal(signal.SIGINT)
         assert parent.wait(timeout=20) == -signal.SIGINT
     (pids / fake.HANGING).unlink()
-    assert wait_for(lambda: not alive(pids))
+    wait_until(lambda: not alive(pids))
     kept = {record.scheme.reg_oc: record.result.error for record in open_store(database)}
     assert kept == {fake.GOOD: None, fake.RAISES: "ValueError: and the cause"}

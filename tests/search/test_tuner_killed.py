@@ -10,6 +10,7 @@ from pathlib import Path
 import fake_builder as fake
 import pytest
 from fake_builder import TARGET, WORKLOAD
+from waiting import wait_until
 
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.search.budget import Budget
@@ -70,9 +71,8 @@ def test_killed_at_ten_random_moments(tmp_path: Path, monkeypatch: pytest.Monkey
         process = multiprocessing.get_context("fork").Process(target=tuning, args=(database,))
         process.start()
         if kill < KILLS:
-            while len(timed(log)) == before:
-                assert process.is_alive()
-                time.sleep(0.001)
+            wait_until(lambda: len(timed(log)) > before or not process.is_alive())  # noqa: B023
+            assert process.is_alive()
             time.sleep(moments.uniform(0.0, 0.15))
             process.kill()
         process.join()

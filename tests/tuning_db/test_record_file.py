@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from file_limits import files_up_to
 from tuning_records import RECORD, open_store, record
+from waiting import wait_until
 
 from neocpu.foundation.errors import DatabaseError
 from neocpu.tuning_db import record_file
@@ -95,16 +96,11 @@ def hold(database: Path, held: Path) -> None:
         time.sleep(600)
 
 
-def wait_for(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.005)
-
-
 def test_the_lock_of_a_dead_process_is_no_lock(database: Path):
     held = database.with_name("held")
     holder = FORK.Process(target=hold, args=(database, held))
     holder.start()
-    wait_for(held)
+    wait_until(held.exists)
     os.kill(holder.pid, signal.SIGKILL)
     holder.join()
     assert database.with_name("records.jsonl.lock").exists()
@@ -118,7 +114,7 @@ def test_the_lock_of_a_live_process_is_waited_for_and_named(
     held = database.with_name("held")
     holder = FORK.Process(target=hold, args=(database, held))
     holder.start()
-    wait_for(held)
+    wait_until(held.exists)
     try:
         monkeypatch.setattr(record_file, "LOCK_TIMEOUT", 0.05)
         with pytest.raises(DatabaseError) as caught:

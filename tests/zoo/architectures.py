@@ -18,7 +18,8 @@ class Architecture:
     name : str
         Such as ``timm.resnet50``.
     shape : tuple of int
-        Of its input, float32: smaller than it is used with, where it allows that, for time's sake.
+        The shape of its float32 input: smaller than usual where the network allows it, to save
+        time.
     """
 
     name: str

@@ -27,7 +27,7 @@ TOLERANCE = 1e-3
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one model.
+    """The outcome of one model.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Outcome:
     error : float
         The largest, of an output's largest value, beside ONNX Runtime.
     seconds, verify_seconds : float
-        What compiling took without its check, and the check.
+        The time of compiling without its check, and of the check.
     """
 
     name: str = ""

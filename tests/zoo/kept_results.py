@@ -1,4 +1,4 @@
-"""What was found of each model, a line of JSON each: what a file has already is not done again."""
+"""Results in a file, a line of JSON each, so that a later run continues and repeats none."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BOUND = 0.1
 """What data may make needless, as a share of a prediction, from which on that is a bound."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
     """One model beside other engines.
 
@@ -42,13 +42,13 @@ class Race:
     peers : dict of str to float
         Calls of others, in milliseconds.
     ratio, low, high : float
-        Of the fastest peer's latency to ours, and its interval of 95 %.
+        The fastest peer's latency divided by ours, and the 95 % interval of that.
     predicted : float
         Milliseconds that the compiler predicted.
     message : str
         Why it was not raced.
     skippable : float
-        Of those, what data may make needless.
+        The part of ``predicted`` that some data make needless.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Race:
 
     @property
     def error(self) -> float:
-        """How far off the prediction is; a bound is so where a call takes longer."""
+        """The relative error of the prediction; of a bound, only where a call takes longer."""
         off = self.predicted / self.milliseconds - 1
         return max(0.0, -off) if self.is_bound else abs(off)
 
@@ -81,9 +81,11 @@ def raced(name: str, path: Path, rounds: int) -> Race:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RACE_SECONDS)
         result = json.loads(done.stdout)["results"][0]
     except subprocess.TimeoutExpired:
-        return Race(name, message=f"not done after {RACE_SECONDS} s")
+        return Race(name=name, message=f"not done after {RACE_SECONDS} s")
     except (ValueError, IndexError, KeyError):
-        return Race(name, message=f"exit status {done.returncode}: {done.stderr.strip()[-200:]}")
+        return Race(
+            name=name, message=f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
+        )
     medians = {each["label"]: 1e3 * each["median"] for each in result["latency"]["results"]}
     wrong = [
         f"{each['label']} {each['mismatch']}"
@@ -92,15 +94,17 @@ def raced(name: str, path: Path, rounds: int) -> Race:
     ]
     ours = medians.pop("neocpu")
     if result["ratio"] is None:
-        return Race(name, ours, message="no other engine runs it")
+        return Race(name=name, milliseconds=ours, message="no other engine runs it")
     return Race(
-        name,
-        ours,
-        medians,
-        *(result["ratio"][word] for word in ("value", "low", "high")),
-        1e3 * result["planned"]["predicted"],
-        "; ".join(wrong),
-        1e3 * result["planned"]["skippable"],
+        name=name,
+        milliseconds=ours,
+        peers=medians,
+        ratio=result["ratio"]["value"],
+        low=result["ratio"]["low"],
+        high=result["ratio"]["high"],
+        predicted=1e3 * result["planned"]["predicted"],
+        message="; ".join(wrong),
+        skippable=1e3 * result["planned"]["skippable"],
     )
 
 
@@ -176,7 +180,7 @@ def main() -> None:
     done = {each.name for each in races}
     left = [each for each in ARCHITECTURES if options.only in each.name and each.name not in done]
     for name, path, why in exports(options.python, "torchscript", left, options.kept):
-        found = Race(name, message=why) if path is None else raced(name, path, options.rounds)
+        found = Race(name=name, message=why) if path is None else raced(name, path, options.rounds)
         races.append(found)
         print(f"{name}: {found.ratio:.2f} {found.message[:200]}", flush=True)
         keep(options.output, found)

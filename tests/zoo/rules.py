@@ -1,4 +1,4 @@
-"""What each rule for graphs brings: networks with it and without it, in turns.
+"""Measure each graph rule's gain: networks with it and without it, in turns.
 
     python -m tests.zoo.rules [--suite all] [--kept FOLDER] [--only WORD] [--rounds N]
                               [-o rules.jsonl]
@@ -47,15 +47,15 @@ PLAIN = 4
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one rule brings one network.
+    """The gain of one network by one rule.
 
     Attributes
     ----------
     network, rule : str
     applied : int
-        How often the rule was applied.
+        The number of times that the rule was applied.
     ratio : float
-        Of the latency without the rule to that with it; 1 where both are the same program.
+        The latency without the rule divided by that with it; 1 where both are the same program.
     """
 
     network: str
@@ -89,15 +89,15 @@ def graphs_without(model: str | Path) -> tuple[dict[str, int], dict[str, int]]:
     add nothing: no kernel takes longer for those. Of "" it is that to which all rules are applied.
     """
 
-    def told(mod: tvm.IRModule) -> int:
+    def identity(mod: tvm.IRModule) -> int:
         return tvm_ffi.structural_hash(mod["main"], map_free_vars=True, skip_tensor_content=True)
 
     imported, fired = import_relax(load_for_import(model, NO_SHAPES)), Counter[str]()
-    graphs = {"": told(simplify(imported, fired=fired))}
+    graphs = {"": identity(simplify(imported, fired=fired))}
     optional = {rule.name for rule in RULES if not rule.required}
     applied = {rule: count for rule, count in fired.items() if rule in optional}
     for rule in applied:
-        graphs[rule] = told(simplify(imported, [rule]))
+        graphs[rule] = identity(simplify(imported, [rule]))
     return applied, graphs
 
 

@@ -1,1 +1,1 @@
-"""What is computed while compiling, and what vanishes in weights."""
+"""Rules that compute while compiling, or move constants into weights."""

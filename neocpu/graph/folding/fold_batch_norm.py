@@ -1,5 +1,9 @@
 """Turn inference batch normalization into one multiply and one add per channel.
 
+::
+
+    batch_norm(x, gamma, beta, mean, var)  ->  x * scale + shift
+
 ``y = (x - mean) / sqrt(var + eps) * gamma + beta`` is ``x * scale + shift`` with constants. After
 a convolution `FOLD_SCALE` then moves both into its weights and bias; before one (DenseNet's
 pre-activation) or after a concat they stay, and fuse with the activation that follows.

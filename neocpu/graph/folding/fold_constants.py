@@ -1,5 +1,9 @@
 """Evaluate, with numpy, every operator whose arguments are all constants.
 
+::
+
+    multiply(2, 3)  ->  6
+
 TVM's own ``FoldConstant`` compiles each operator with LLVM, 10 to 23 s on ResNet-50; numpy takes
 milliseconds. An operator that is not in `numpy_ops` is simply left for run time.
 """

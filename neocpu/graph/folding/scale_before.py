@@ -1,8 +1,14 @@
-"""A multiply by constants vanishes in the weights after it: ``conv(x * s, w) = conv(x, w * s)``.
+"""Multiply the weights after a multiplication by constants instead of the data.
 
-So does a batch normalisation, ``x * s + t``, in front of a dense layer, or of a convolution without
-padding: around a padded image there are zeros, not ``t``. A sum that follows no multiply stays, for
-``x + t`` may be far more exact than the sum of products that would take its place.
+::
+
+    conv2d(x * s, w)      ->  conv2d(x, w * s)
+    matmul(x * s + t, w)  ->  matmul(x, s * w) + t @ w
+
+A batch normalisation, ``x * s + t``, vanishes before a dense layer (LeViT's head), and before a
+convolution without padding: around a padded image there are zeros, not ``t``. A sum that follows no
+multiply stays, because ``x + t`` may be far more exact than the sum of products that would take its
+place.
 """
 
 from __future__ import annotations
@@ -93,7 +99,7 @@ def _per_input(call: Call, constant: Array, weight: tuple[int, ...]) -> Array | 
 SCALE_BEFORE: Final = LocalRule(
     "scale-before",
     Kind.FOLDING,
-    "A multiply, or batch normalisation, before a convolution or dense layer joins its weights.",
+    "A multiply or batch normalisation before a convolution or dense layer moves into its weights.",
     operators=WEIGHTED,
     apply=_into_weights,
 )

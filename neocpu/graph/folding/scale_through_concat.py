@@ -1,7 +1,12 @@
-"""Constant multiplies and adds move before a concatenation of convolutions, into the weights.
+"""Move constant multiplies and adds from a concatenation of convolutions into their weights.
 
-A mixed convolution (Tan and Le, BMVC 2019) is several of different kernels, side by side, and one
-batch normalisation of all their channels.
+::
+
+    concat([conv2d(x, v), conv2d(x, w)]) * s + t
+        ->  concat([conv2d(x, v * s[:c]) + t[:c], conv2d(x, w * s[c:]) + t[c:]])
+
+A mixed convolution (Tan and Le, BMVC 2019) is several convolutions with different kernels, side by
+side, and one batch normalisation of all their channels.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ def _before_concat(call: Expr, rewrite: Rewrite) -> Expr | None:
 SCALE_THROUGH_CONCAT: Final = LocalRule(
     "scale-through-concat",
     Kind.FOLDING,
-    "A multiply or add after a concatenation of convolutions goes to the weights of each.",
+    "A multiply or add after a concatenation of convolutions moves into the weights of each.",
     operators=("relax.multiply", "relax.add"),
     apply=_before_concat,
 )

@@ -1,11 +1,13 @@
-"""Constant multiplies and adds move to the weights before shuffles, reshapes and slices.
+"""Move constant multiplies and adds from shuffles, reshapes and slices to the weights before.
 
-A transposed convolution is computed as a convolution and a shuffle of pixels, an upsampling is one
-by definition, and dense layers are reshaped to images. The batch normalisation after any of these
-goes to the weights before it::
+::
 
-    multiply(reshape(permute_dims(reshape(conv))), c) -> reshape(permute_dims(reshape(
-        multiply(conv, c'))))
+    reshape(transpose(reshape(conv2d(x, w)))) * s
+        ->  reshape(transpose(reshape(conv2d(x, w * s'))))
+
+A transposed convolution (LinkNet's decoder) is computed as a convolution and a shuffle of pixels,
+some upsampling is one by definition, and dense layers are reshaped to images. A batch normalisation
+after any of these belongs in the weights.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def weighted_before(source: Expr, rewrite: Rewrite) -> Call | None:
 
 
 def _before(view: Call, constant: Array) -> Array | None:
-    """Return what ``constant``, which broadcasts over a view, is of what the view reads."""
+    """Return ``constant``, which broadcasts over a view, in the order of the view's data."""
     after, before = static_shape(view), static_shape(view.args[0])
     if after is None or before is None:
         return None
@@ -108,7 +110,7 @@ def _groups(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[s
 SCALE_THROUGH_VIEWS: Final = LocalRule(
     "scale-through-views",
     Kind.FOLDING,
-    "A multiply or add after a shuffle of pixels or a reshape goes to the weights before it.",
+    "A multiply or add after a shuffle of pixels or a reshape moves into the weights before it.",
     operators=("relax.multiply", "relax.add"),
     apply=_before_views,
 )

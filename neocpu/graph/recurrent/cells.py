@@ -1,4 +1,4 @@
-"""Cells of LSTM and GRU in the operators that exporters write them as."""
+"""Cells of LSTM and GRU in the operators that exporters write."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Cell:
     c : Var or None
         An LSTM's cell state after it.
     before : Expr
-        Of an LSTM the cell state before it, of a GRU the state.
+        An LSTM's cell state, or a GRU's state, before it.
     gates : tuple of Linear
-        In ONNX's order. Of a GRU the candidate last, of which the state's share, with the bias that
-        is added to it, comes apart.
+        The gates in ONNX's order. A GRU has its candidate last, in two parts: the input's, and the
+        state's with its own bias.
     """
 
     kind: str
@@ -49,13 +49,13 @@ def cell_of(var: Var, value: Any, known: Mapping[Var, Expr]) -> Cell | None:
 
 
 def _activated(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Any:
-    """Return what an activation, if a tensor is one, is of."""
+    """Return the operand of an activation; None if a tensor is no such activation."""
     value = bound(tensor, known)
     return value.args[0] if is_op(value, f"relax.{name}") else None
 
 
 def _gate(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
-    """Return of which sum of products a tensor is the activation."""
+    """Return the sum of products that a tensor is the activation of; else None."""
     inner = _activated(name, tensor, known)
     return None if inner is None else linear_of(inner, known)
 

@@ -1,4 +1,4 @@
-"""Sums of products with weights, whatever splits, concatenations and sums they are written with."""
+"""Sums of products with weights, written with any splits, concatenations and sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Linear:
     Attributes
     ----------
     terms : mapping of Var to array
-        By the tensor whose rows are multiplied, weights ``(width, outputs)``.
+        Weights ``(width, outputs)`` by the tensor whose rows they multiply.
     bias : array
         ``(outputs,)``.
     """
@@ -49,14 +49,14 @@ _DEPTH: Final = 8
 def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> Linear | None:
     """Return a float32 tensor as a sum of products with constant weights; None if it is none.
 
-    None too of one that is written in more than ``depth`` steps.
+    A sum that is written in more than ``depth`` steps is None, too.
 
     Parameters
     ----------
     tensor : Expr
-        Its last axis has the outputs.
+        A tensor whose last axis has the outputs.
     known : mapping of Var to Expr
-        What variables are bound to.
+        The values of variables.
     """
     if depth == 0:
         return None
@@ -76,7 +76,7 @@ def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> L
 
 
 def bound(tensor: Expr, known: Mapping[Var, Expr]) -> Any:
-    """Return what a tensor is bound to; itself if it is no bound variable."""
+    """Return the value of a variable; any other tensor itself."""
     return known.get(tensor, tensor) if isinstance(tensor, Var) else tensor
 
 

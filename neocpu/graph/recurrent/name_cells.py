@@ -1,7 +1,13 @@
-"""Cells of LSTM and GRU that are written out, step after step, become a layer.
+"""Find layers in the cells of LSTM and GRU that are written out step by step.
+
+::
+
+    h1, c1 = cell(x[:, 0], h0, c0)
+    h2, c2 = cell(x[:, 1], h1, c1)   ->  h = lstm(x, h0, c0)
+    h3, c3 = cell(x[:, 2], h2, c2)
 
 A loop over time in PyTorch, or Keras with ``unroll``, is exported as some twenty operators for each
-step. As a layer it is one product of all inputs, and one kernel that keeps the state in L1.
+step. A layer is one product of all inputs, and one kernel that keeps the state in L1.
 """
 
 from __future__ import annotations
@@ -29,14 +35,14 @@ from neocpu.ir.uses import consumers, definitions, used_vars
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Weights:
-    """What a cell multiplies and adds, by gate.
+    """The weights and biases of a cell's gates.
 
     Attributes
     ----------
     inputs, states : tuple of array
-        ``(width, hidden)``: of a step's input, and of the state; none of a state of zeros.
+        Weights ``(width, hidden)`` of a step's input and of the state; a state of zeros has none.
     biases : tuple of array
-        ``(hidden,)``: a GRU's last is that of the state's share of the candidate.
+        Biases ``(hidden,)``; a GRU's last one belongs to the state's part of the candidate.
     """
 
     inputs: tuple[Array, ...]
@@ -54,18 +60,18 @@ class _Weights:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Layer:
     """Cells that follow each other, and read the steps of one tensor.
 
     Attributes
     ----------
     cells : tuple of Cell
-        In order.
+        The cells, the first one first.
     source : Var
         ``(batch, time, width)``, or with time first.
     axis : int
-        That of time.
+        The axis of time.
     reverse : bool
         Whether the first cell reads the last step.
     weights : _Weights
@@ -82,7 +88,7 @@ class _Layer:
 
 
 def _name_cells(func: relax.Function) -> relax.Function:
-    """Find layers, and those above them, of which the states of others are the steps."""
+    """Find layers, and the layers above them, whose steps are the states of others."""
     while not (found := _named_once(func)).same_as(func):
         func = found
     return func
@@ -117,7 +123,7 @@ def _named_once(func: relax.Function) -> relax.Function:
 
 
 def _chains(cells: Mapping[Var, Cell]) -> Iterator[list[Cell]]:
-    """Yield cells of which each but the first reads the states of the one before it."""
+    """Yield chains of cells, each of which reads the states of the one before it."""
     by_state = {cell.c if cell.kind == "LSTM" else cell.h: cell for cell in cells.values()}
     follows = {id(by_state[c.before]): c for c in cells.values() if c.before in by_state}
     for cell in cells.values():
@@ -154,13 +160,20 @@ def _layer_of(chain: Sequence[Cell], known: Mapping[Var, Expr]) -> _Layer | None
     states = [*(cell.h for cell in chain), *(initial or {}).values()]
     if initial is None or any(math.prod(static_shape(each) or ()) != size for each in states):
         return None
-    return _Layer(tuple(chain), first.source, first.axis, indices != rising, weights, initial)
+    return _Layer(
+        cells=tuple(chain),
+        source=first.source,
+        axis=first.axis,
+        reverse=indices != rising,
+        weights=weights,
+        initial=initial,
+    )
 
 
 def _step_and_weights(
     cell: Cell, known: Mapping[Var, Expr]
 ) -> tuple[Step, _Weights, Var | None] | None:
-    """Return what a cell reads of its layer's input, its weights, and the state that it reads."""
+    """Return the step that a cell reads, its weights, and the state that it reads."""
     rows = list(cell.gates[0].terms)
     found = [(row, step_of(known.get(row), partial(bound, known=known))) for row in rows]
     inputs = [(row, step) for row, step in found if step is not None]

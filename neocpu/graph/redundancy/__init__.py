@@ -1,1 +1,1 @@
-"""What need not be computed at all, or not twice."""
+"""Rules that remove operators without an effect, or with one that others undo."""

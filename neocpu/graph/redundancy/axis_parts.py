@@ -1,4 +1,4 @@
-"""Parts of a tensor along an axis: what slices, splits and concatenations have in common."""
+"""Parts of a tensor along an axis, as slices, splits and concatenations have them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Part:
 
 
 def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
-    """Return what a slice along one axis, or an item of a split, is of its source; else None.
+    """Return the part that a slice along one axis, or an item of a split, takes; else None.
 
     Parameters
     ----------
     expr : Expr
     definition : callable
-        Returns what a variable is bound to.
+        Returns the value of a variable.
     """
     if isinstance(expr, relax.TupleGetItem):
         return _item(expr, definition)
@@ -51,7 +51,7 @@ def inputs_of(concat: Expr, definition: Callable[[Expr], Expr]) -> tuple[int, li
     ----------
     concat : Expr
     definition : callable
-        Returns what a variable is bound to.
+        Returns the value of a variable.
     """
     if not is_op(concat, "relax.concat"):
         return None
@@ -72,7 +72,7 @@ def extent_of(expr: Expr, axis: int) -> int:
 
 
 def ranges_of(call: Expr) -> tuple[range, ...] | None:
-    """Return which elements a slice takes along each axis; None if it runs backwards anywhere."""
+    """Return the elements that a slice takes along each axis; None if it runs backwards."""
     source, shape = static_shape(call.args[0]), static_shape(call)
     if source is None or shape is None:
         return None

@@ -1,4 +1,4 @@
-"""Slices of concatenations, and concatenations of slices: ``Split`` and ``Concat`` that undo it."""
+"""Take slices from the inputs of concatenations, and concatenate no slices of one tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from neocpu.ir.rewriting import Rewrite
 
 
 def _of_inputs(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Take a part of a concatenation from the inputs that it lies in."""
+    """Take a part of a concatenation from the inputs that it lies in.
+
+    ::
+
+        concat([x, y, z])[len(x) : len(x) + len(y)]  ->  y
+        split(concat([x, y]))[1]                     ->  y
+    """
     part = part_of(expr, rewrite.definition)
     found = None if part is None else inputs_of(rewrite.definition(part.source), rewrite.definition)
     if part is None or found is None or found[0] != part.axis or part.first == part.end:
@@ -39,7 +45,7 @@ def _of_inputs(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Neighbouring parts of one tensor: what they are together, and the inputs that are they."""
+    """Neighbouring parts of one tensor: their union, and the inputs that they are."""
 
     part: Part | None
     inputs: list[Expr]
@@ -52,7 +58,15 @@ class _Run:
 
 
 def _of_source(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Join neighbouring parts of one tensor into one part, or into all of it."""
+    """Make one part of neighbouring parts of one tensor, or all of it.
+
+    ::
+
+        a, b = split(x)
+        concat([a, b, y])  ->  concat([x, y])
+
+    The blocks of YOLOv8 concatenate both halves of a map with what they computed of one.
+    """
     found = inputs_of(expr, rewrite.definition)
     if found is None:
         return None
@@ -76,7 +90,7 @@ def _of_source(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _fields(run: _Run, rewrite: Rewrite) -> list[Expr]:
-    """Return what a run becomes: one part, unless other readers keep the parts there are."""
+    """Return one part in place of a run, or its inputs if other readers keep these."""
     if run.part is None or len(run.inputs) == 1:
         return run.inputs
     part = slice_of(run.part)
@@ -89,14 +103,14 @@ def _fields(run: _Run, rewrite: Rewrite) -> list[Expr]:
 SLICE_OF_CONCAT: Final = LocalRule(
     "slice-of-concat",
     Kind.REDUNDANCY,
-    "A Slice of, or Split after, a Concat is taken from the inputs that it lies in.",
+    "A Slice or Split of a Concat takes its part from the inputs of the Concat.",
     operators=("relax.strided_slice", TUPLE_ITEM),
     apply=_of_inputs,
 )
 CONCAT_OF_SLICES: Final = LocalRule(
     "concat-of-slices",
     Kind.REDUNDANCY,
-    "A Concat of neighbouring parts of one tensor is one part, or all of it.",
+    "Neighbouring parts of one tensor are one part, and are not concatenated.",
     operators=("relax.concat",),
     apply=_of_source,
 )

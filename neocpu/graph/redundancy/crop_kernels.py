@@ -1,7 +1,12 @@
-"""Rows and columns of a convolution's kernel that read nothing but padding go.
+"""Remove the rows and columns of a kernel that read nothing but padding.
+
+::
+
+    conv2d(x, w, padding=12, dilation=12)  ->  conv2d(x, w[:, :, 1:2, 1:2])   # x of 10x10 pixels
 
 Dilated kernels of segmentation networks reach over the edges of small feature maps: with a dilation
-of 12, of a 3x3 kernel on 10x10 pixels only the middle reads any. So do 3x3 kernels on one pixel.
+of 12, only the middle tap of a 3x3 kernel reads any of 10x10 pixels. The same holds for a 3x3
+kernel on a map of one pixel.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ _CONVOLUTIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
     """A convolution along one axis, of ``extent`` elements, with padding on both sides."""
 
@@ -75,17 +80,16 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
     padding = integers_of(attrs.padding)
     rank = len(shape) - 2
     axes = [
-        _Axis(*map(int, numbers))
-        for numbers in zip(
-            shape[2:],
-            result[2:],
-            weights.shape[2:],
-            attrs.strides,
-            attrs.dilation,
-            padding[:rank],
-            padding[rank:],
-            strict=True,
+        _Axis(
+            extent=shape[2 + axis],
+            outputs=result[2 + axis],
+            taps=weights.shape[2 + axis],
+            stride=int(attrs.strides[axis]),
+            dilation=int(attrs.dilation[axis]),
+            before=padding[axis],
+            behind=padding[rank + axis],
         )
+        for axis in range(rank)
     ]
     kept = [axis.useful() for axis in axes]
     # One tap has no distance to others: undilated, it is what templates know.

@@ -1,5 +1,10 @@
 """Compute equal expressions once.
 
+::
+
+    y = f(x)                  y = f(x)
+    z = f(x)          ->      z = y
+
 TVM's pass of the same purpose hashes the bytes of every constant, half a second on VGG's weights,
 and leaves trivial bindings. Here a large constant equals only itself.
 """

@@ -1,4 +1,12 @@
-"""Expand, and Tile of axes of one element, in front of operators that broadcast themselves."""
+"""Remove Expand, and Tile of axes of one element, before operators that broadcast themselves.
+
+::
+
+    multiply(x, broadcast_to(gate, x.shape))  ->  multiply(x, gate)
+    add(x, tile(row, [4, 1]))                 ->  add(x, row)
+
+PyTorch's ``expand_as`` leaves such an Expand, as in the gates of ECA and in MobileViT v2.
+"""
 
 from __future__ import annotations
 

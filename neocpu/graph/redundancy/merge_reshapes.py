@@ -1,4 +1,11 @@
-"""Runs of operators that only give the same elements, in the same order, another shape."""
+"""Merge operators that only give the same elements, in the same order, another shape.
+
+::
+
+    reshape(reshape(x, a), b)            ->  reshape(x, b)
+    reshape(x, x.shape)                  ->  x
+    flatten(x), squeeze(x), unsqueeze(x) ->  reshape(x, shape)
+"""
 
 from __future__ import annotations
 

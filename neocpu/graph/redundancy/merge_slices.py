@@ -1,4 +1,4 @@
-"""Slices of what is cut or padded already."""
+"""Merge slices with the slices and pads that they read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from neocpu.ir.rewriting import Rewrite
 
 
 def _cut_once(call: Expr, rewrite: Rewrite) -> Expr | None:
+    """Cut once what is cut twice.
+
+    ::
+
+        x[:, ::2][:, :, 1::2]  ->  x[:, ::2, 1::2]
+
+    Swin Transformers merge patches in this way, whose rows and columns PyTorch slices in turn.
+    """
     inner_call = rewrite.definition(call.args[0])
     if not is_op(inner_call, "relax.strided_slice"):
         return None
@@ -24,7 +32,13 @@ def _cut_once(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_padded(call: Expr, rewrite: Rewrite) -> Expr | None:
-    """Cut what was padded, or pad by less, if the slice leaves of the padding less or nothing."""
+    """Cut the data, or pad by less, if a slice leaves less of the padding, or nothing.
+
+    ::
+
+        pad(x, before=1, after=2)[1:-2]  ->  x
+        pad(x, before=1, after=2)[:-2]   ->  pad(x, before=1, after=0)
+    """
     region, pad = region_of(call), rewrite.definition(call.args[0])
     if region is None or not is_op(pad, "relax.nn.pad"):
         return None
@@ -54,7 +68,7 @@ MERGE_SLICES: Final = LocalRule(
 SLICE_OF_PAD: Final = LocalRule(
     "slice-of-pad",
     Kind.REDUNDANCY,
-    "A Slice of what a Pad added leaves less of it, or nothing.",
+    "A Slice that cuts off padding leaves a smaller Pad, or none.",
     operators=("relax.strided_slice",),
     apply=_of_padded,
 )

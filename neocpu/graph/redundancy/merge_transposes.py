@@ -1,4 +1,11 @@
-"""Transposes in a row, and those that move no element in memory."""
+"""Merge transposes in a row, and remove those that move no element in memory.
+
+::
+
+    transpose(transpose(x, a), b)  ->  transpose(x, a[b])
+    transpose(x, identity)         ->  x
+    transpose(x, a)                ->  reshape(x, shape)   # only axes of one element move
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Arithmetic with a neutral constant: ``x + 0``, ``x - 0``, ``x * 1``, ``x / 1`` and ``x ** 1``."""
+"""Remove arithmetic with a neutral constant.
+
+::
+
+    x + 0  ->  x        x * 1  ->  x        x ** 1  ->  x
+    x - 0  ->  x        x / 1  ->  x
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """Let a concat continue an earlier one that it starts with.
 
+::
+
+    y = concat([a, b])                y = concat([a, b])
+    z = concat([a, b, c])     ->      z = concat([y, c])
+
 PyTorch exports a DenseNet block as ``concat(a)``, ``concat(a, b)``, ``concat(a, b, c)``, ...: every
 step copies the whole block again. ``concat(concat(a, b), c)`` copies the same bytes, but it leaves
 one big input and one small one, so that its layout follows its big input and the copy can be
@@ -18,7 +23,7 @@ from neocpu.ir.expressions import Expr, is_op
 from neocpu.ir.rewriting import Rewrite
 
 _MAX_LEAVES: Final = 4096
-"""Of one concatenation: forty of a value and itself have a trillion."""
+"""The most inputs of one concatenation: forty of a value and itself have a trillion."""
 
 
 def _continued(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -57,7 +62,7 @@ def _leaves(expr: Var, axis: int, rewrite: Rewrite) -> tuple[Var, ...]:
 
 
 def _inputs(expr: Var, axis: int, rewrite: Rewrite) -> list[Var]:
-    """Return what a variable concatenates along ``axis``; nothing if it is no such."""
+    """Return the inputs of a concatenation along ``axis``; none for other variables."""
     call = rewrite.definition(expr)
     if not isinstance(call, Call) or not is_op(call, "relax.concat"):
         return []

@@ -1,1 +1,1 @@
-"""Operators in another order, so that less is computed."""
+"""Rules that change the order of operators, so that less is computed."""

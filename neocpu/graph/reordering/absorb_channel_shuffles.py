@@ -1,11 +1,16 @@
 """Absorb channel shuffles into the weights of the convolutions around them.
 
+::
+
+    conv2d(slice(shuffle(concat([conv2d(x, v), y]))), w)
+        ->  conv2d(concat([slice(conv2d(x, v[order])), slice(y)]), w[:, order])
+
 A shuffle, a split and a concatenation of channels only say which channel is where. A convolution
-may write its channels in any order and read them in any, if its weights are permuted, and what
-works on each channel alone keeps an order. So what convolutions read after shuffles becomes one
-concatenation of slices, and those who write it order their channels such that each slice is a run.
-In ShuffleNet-v2 (Ma et al., ECCV 2018) a unit then copies the half of the channels that it reads;
-the other half stays where it is.
+can write its channels in any order and read them in any, if its weights are permuted, and operators
+on each channel alone keep an order. So the maps that convolutions read after shuffles become one
+concatenation of slices, and the convolutions before order their channels such that each slice is a
+run. In ShuffleNet-v2 (Ma et al., ECCV 2018) a unit then copies the half of the channels that it
+reads; the other half stays where it is.
 """
 
 from __future__ import annotations
@@ -53,15 +58,15 @@ class _Maps:
     Attributes
     ----------
     gathers : dict
-        For what concatenations, slices and shuffles make: which channel of what each channel is.
+        The channel that each channel is, for results of concatenations, slices and shuffles.
     shuffled : set
-        Those of them that are, or come from, a shuffle.
+        The keys of ``gathers`` that are, or come from, a shuffle.
     needed : list
-        Those of them that something else reads, in program order.
+        The keys of ``gathers`` that something else reads, in program order.
     root : dict
-        The convolution's result, or gather, whose order a map has.
+        The convolution's result, or the gather, whose order a map has.
     fixed : set
-        Roots whose order is seen.
+        Roots whose order something else sees.
     """
 
     gathers: dict[Var, list[Channel]] = field(default_factory=dict)
@@ -135,7 +140,7 @@ def _itself(var: Var) -> list[Channel]:
 def _gather(
     value: Expr, known: dict[Var, Expr]
 ) -> tuple[list[Var], list[Channel], list[Var]] | None:
-    """Return what ``value`` takes channels from, which, and the bindings in between."""
+    """Return the sources of a gather, its channels, and the bindings in between; else None."""
     shape = static_shape(value) if isinstance(value, Call) else None
     if shape is None or len(shape) != 4:
         return None
@@ -251,7 +256,7 @@ def _gathered_order(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> l
 
 
 def _places(maps: _Maps, orders: dict[Var, list[int]], var: Var) -> list[int]:
-    """Return where each channel of ``var`` then lies."""
+    """Return the new place of each channel of ``var``."""
     order = orders.get(maps.root_of(var), range(len(_itself(var))))
     return [int(place) for place in np.argsort(np.asarray(order))]
 

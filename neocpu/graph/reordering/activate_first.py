@@ -1,6 +1,11 @@
-"""Activations move in front of the reshapes and transposes after a convolution or dense layer.
+"""Move activations before the reshapes and transposes that follow a layer.
 
-There they are steps of that layer, which it takes to what it stores.
+::
+
+    relu(reshape(conv2d(x, w)))    ->  reshape(relu(conv2d(x, w)))
+    sigmoid(transpose(matmul(x)))  ->  transpose(sigmoid(matmul(x)))
+
+There they are steps of the convolution or dense layer, which applies them to what it stores.
 """
 
 from __future__ import annotations
@@ -35,10 +40,16 @@ def _follows_layer(shaped: Call, rewrite: Rewrite) -> bool:
 ACTIVATE_FIRST: Final = LocalRule(
     "activate-first",
     Kind.REORDERING,
-    "Activations move in front of reshapes and transposes, to the layer that they follow.",
+    "Activations move before reshapes and transposes, to the layer that these follow.",
     operators=(
-        *("relax.nn.gelu", "relax.nn.gelu_tanh", "relax.nn.relu", "relax.nn.silu"),
-        *("relax.sigmoid", "relax.tanh", "relax.clip", "relax.nn.leakyrelu"),
+        "relax.clip",
+        "relax.nn.gelu",
+        "relax.nn.gelu_tanh",
+        "relax.nn.leakyrelu",
+        "relax.nn.relu",
+        "relax.nn.silu",
+        "relax.sigmoid",
+        "relax.tanh",
     ),
     apply=_sink,
 )

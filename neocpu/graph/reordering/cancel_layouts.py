@@ -1,8 +1,13 @@
-"""Let transposes and reshapes that undo each other vanish, whatever elementwise lies between.
+"""Remove transposes and reshapes that undo each other, whatever elementwise lies between.
 
-``transpose_back(f(transpose(x)))`` is ``f(x)``, and what ``f`` reads besides is transposed back: a
-constant while compiling. A concatenation between becomes one along another axis; a dense layer, of
-channels that were moved behind the pixels or of heads behind their scores, a 1x1 convolution.
+::
+
+    transpose_back(f(transpose(x), c))                ->  f(x, transpose_back(c))
+    transpose_back(concat([transpose(x), transpose(y)], i)) ->  concat([x, y], j)
+    transpose_back(matmul(transpose(x), w))           ->  conv2d(x, w')   # 1x1
+
+A constant is transposed while compiling. A dense layer of channels that were moved behind the
+pixels, or of heads behind their scores, becomes a 1x1 convolution.
 """
 
 from __future__ import annotations
@@ -30,14 +35,14 @@ _CHANNELS_FIRST = (0, 3, 1, 2)
 
 
 class _Undoing:
-    """One transpose or reshape, moved in front of what it reads until it meets its opposite.
+    """One transpose or reshape, which moves before its operands until it meets its opposite.
 
     Attributes
     ----------
     cancelled : int
-        Opposites that it met, of which nothing else reads the result.
+        The number of opposites that it met and that nothing else reads.
     added : int
-        How many of its kind it left in front of others.
+        The number of its kind that it left before other operators.
     """
 
     def __init__(self, call: Call, rewrite: Rewrite) -> None:
@@ -58,7 +63,7 @@ class _Undoing:
         return made.args[0] if opposite else None
 
     def plan(self, value: Expr, depth: int = _MAX_DEPTH) -> Callable[[], Expr] | None:
-        """Return what makes ``value`` as it is after the move; None if it cannot move there."""
+        """Return a function that makes ``value`` after the move; None if it cannot move there."""
         if (data := self.undone(value)) is not None:
             self.cancelled += self._rewrite.sole_definition(value) is not None
             return lambda: data
@@ -96,7 +101,7 @@ class _Undoing:
         )
 
     def _operand(self, arg: Expr, made: Call, depth: int) -> Expr | None:
-        """Return what makes an operand of ``made``, or what is no tensor."""
+        """Return a function that makes an operand of ``made``, a tensor or not."""
         if not is_tensor(arg):
             return arg
         shape, constant = static_shape(made), constant_value(arg)
@@ -110,7 +115,7 @@ class _Undoing:
         if plan is None or weights is None:
             return None
         filters = np.ascontiguousarray(weights.T)[:, :, None, None]
-        return lambda: self._rewrite.emit(Convolution(plan(), filters).call())
+        return lambda: self._rewrite.emit(Convolution(data=plan(), weights=filters).call())
 
     def _joined(self, made: Call, depth: int) -> Callable[[], Expr] | None:
         found = inputs_of(made, self._rewrite.definition)

@@ -1,9 +1,15 @@
-"""Networks over volumes keep to the frames of these from one operator to the next.
+"""Keep networks over volumes to the frames of these from one operator to the next.
+
+::
+
+    conv3d(x, w)            ->  volumes(conv_over_frames(frames(x), w))
+    relu(volumes(y))        ->  volumes(relu(y))
+    frames(volumes(y))      ->  y
 
 A convolution or pooling over volumes ``(V, C, D, H, W)`` becomes one over images ``(V * D, C, H,
 W)``, whose layouts and templates it gets, between two reshapes and transpositions. Elementwise
-operators, normalisations and concatenations move in front of the second, which meets the next
-operator's first, with which it vanishes.
+operators, normalisations and concatenations move before the second pair, which meets the next
+operator's first pair, with which it vanishes.
 """
 
 from __future__ import annotations
@@ -242,6 +248,6 @@ _VOLUMES: Final = View(image=_image, rank=5, constant=_constant, restore=_restor
 KEEP_FRAMES: Final = LocalRule(
     "keep-frames",
     Kind.REORDERING,
-    "Networks over volumes keep to the frames of these between their operators.",
+    "Networks over volumes compute on frames, which have the layouts of images.",
     apply=_keep,
 )

@@ -28,7 +28,7 @@ from neocpu.ir.expressions import SHAPING, Expr, is_nearest, is_op
 from neocpu.ir.rewriting import Rewrite
 
 _KEEPING: Final = (*SHAPING, "relax.nn.max_pool2d", "relax.strided_slice")
-"""Operators whose results are among the values of what they read first."""
+"""Operators whose results are among the values of their first operand."""
 
 
 def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -78,7 +78,7 @@ def _keeps(call: Expr) -> bool:
 
 
 def _kept(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Return what ``expr`` computes, if that is on the grid already."""
+    """Return the operand of ``expr`` whose values are on the grid already, if there is one."""
     inner = rewrite.definition(expr.args[0])
     if not isinstance(inner, Call):
         return None
@@ -145,7 +145,7 @@ def _of(change: Call, data: Expr) -> Call:
 MOVE_QUANTISATION: Final = LocalRule(
     "move-quantisation",
     Kind.REORDERING,
-    "Rounding to a grid moves to what computes the values, and is done once.",
+    "Rounding to a grid moves to the operator that computes the values, and happens once.",
     operators=("relax.quantize", "relax.dequantize"),
     apply=_move,
 )

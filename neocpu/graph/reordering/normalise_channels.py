@@ -1,7 +1,10 @@
-"""Layer normalisations between transposes of images normalise these where they are.
+"""Normalise images where they are, and not between transposes.
 
-``transpose_back(layer_norm(transpose(x)))`` is a normalisation along another axis of ``x``: as
-ConvNeXt has it, which transposes feature maps to normalise each pixel's channels.
+::
+
+    transpose_back(layer_norm(transpose(x), axes=[-1]))  ->  layer_norm(x, axes=[1])
+
+ConvNeXt transposes feature maps in order to normalise the channels of each pixel.
 """
 
 from __future__ import annotations

@@ -1,10 +1,15 @@
-"""Shuffles of pixels whose channels of one part of a pixel lie together.
+"""Keep the channels that become one part of a pixel next to each other.
+
+::
+
+    depth_to_space(conv2d(x, w), "CRD")  ->  depth_to_space(conv2d(x, w[order]), "DCR")
+    conv2d(space_to_depth(x, "CRD"), w)  ->  conv2d(space_to_depth(x, "DCR"), w[:, order])
 
 PyTorch's ``PixelShuffle`` (ONNX's DepthToSpace in mode ``CRD``) makes the parts of a pixel of
-neighbouring channels, which no block of a layout keeps together. The convolution in front of it may
-as well write its channels in the other order (``DCR``), and that behind its inverse read them so:
-weights are permuted, and nothing else changes. A concatenation of what slices take of every second
-row and column (the stem of YOLOv5) is such an inverse too, in an order of its own.
+neighbouring channels, which no block of a layout keeps together. The convolution before it can
+write its channels in the other order (``DCR``), and the convolution after its inverse can read them
+so: weights are permuted, and nothing else changes. A concatenation of slices that take every second
+row and column (the stem of YOLOv5) is such an inverse, too, in an order of its own.
 """
 
 from __future__ import annotations
@@ -130,7 +135,7 @@ def _emitted(call: Call, rewrite: Rewrite) -> Expr:
 ORDER_PIXEL_SHUFFLES: Final = LocalRule(
     "order-pixel-shuffles",
     Kind.REORDERING,
-    "Convolutions write and read the channels that are a pixel's parts in the order of blocks.",
+    "Convolutions write and read the channels of one part of a pixel next to each other.",
     operators=("relax.reshape", "relax.nn.conv2d"),
     apply=_order,
 )

@@ -25,7 +25,7 @@ _MEANS = ("relax.nn.avg_pool2d", "relax.mean", "relax.nn.adaptive_avg_pool2d")
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a mean and a 1x1 convolution take together.
+    """The work of a mean and a 1x1 convolution.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class _Work:
 
 
 def _work(pool: Call, filters: Array, *, pooled_first: bool) -> _Work:
-    """Return the work with the mean first, or last, of a map whose mean ``pool`` is of one size."""
+    """Return the work with the mean first, or last."""
     outputs, inputs = (int(extent) for extent in filters.shape[:2])
     many, few = (_pixels(static_shape(value)) for value in (pool.args[0], pool))
     channels, pixels = (inputs, few) if pooled_first else (outputs, many)
@@ -72,7 +72,7 @@ def _is_mean(pool: Expr | None) -> bool:
 
 
 def _window(pool: Call) -> int:
-    """Return of how many pixels one mean is."""
+    """Return the number of pixels in one mean."""
     if is_op(pool, "relax.nn.avg_pool2d"):
         return math.prod(pair_of(pool.attrs.pool_size))
     return _pixels(static_shape(pool.args[0])) // _pixels(static_shape(pool))
@@ -83,7 +83,7 @@ def _pads(pool: Call) -> bool:
 
 
 def _pool_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Write ``mean(conv(x) + b)`` as ``conv(mean(x)) + b``."""
+    """Take the mean first: ``mean(conv2d(x, w) + b)  ->  conv2d(mean(x), w) + b``."""
     made = biased_convolution(expr.args[0], rewrite) if _is_mean(expr) else None
     if made is None or not made.convolution.mixes_pixels or (made.bias is not None and _pads(expr)):
         return None
@@ -97,7 +97,7 @@ def _pool_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _pool_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Write ``conv(mean(x))`` as ``mean(conv(x))``."""
+    """Take the mean last: ``conv2d(mean(x), w)  ->  mean(conv2d(x, w))``."""
     found = convolution_of(expr)
     pool = None if found is None else rewrite.sole_definition(found.data)
     if found is None or pool is None or not _is_mean(pool) or not found.mixes_pixels:

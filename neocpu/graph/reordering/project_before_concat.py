@@ -1,8 +1,12 @@
-"""Mix the channels of small maps before they are enlarged to be concatenated with others.
+"""Mix the channels of small maps before they are enlarged and concatenated with others.
+
+::
+
+    conv2d(concat([resize(x), y]), w)  ->  resize(conv2d(x, w[:, :c])) + conv2d(y, w[:, c:])   # 1x1
 
 SegFormer's head enlarges three of its four maps, concatenates all and mixes them by a 1x1
-convolution; DeepLab's does so with a mean over the image. The convolution is the sum of one for
-each map, and that of a small map is computed where it is small.
+convolution; DeepLab's head does so with a mean over the image. The convolution is the sum of one
+convolution for each map, and that of a small map is computed where the map is small.
 """
 
 from __future__ import annotations
@@ -79,7 +83,7 @@ def _pays(piece: Convolution, resize: Call) -> bool:
 
 
 def _pixels(value: Expr) -> int:
-    """Return how many pixels a feature map has."""
+    """Return the number of pixels in a feature map."""
     return extent_of(value, 2) * extent_of(value, 3)
 
 
@@ -94,7 +98,7 @@ def _together(pieces: list[Convolution], rewrite: Rewrite) -> Convolution:
 PROJECT_BEFORE_CONCAT: Final = LocalRule(
     "project-before-concat",
     Kind.REORDERING,
-    "A 1x1 convolution of concatenated maps convolves those that were enlarged while small.",
+    "A 1x1 convolution of concatenated maps is applied to enlarged maps while they are small.",
     operators=("relax.nn.conv2d",),
     apply=_project_first,
 )

@@ -1,9 +1,14 @@
-"""Sums, means and maxima are taken before what is the same for all that they go over is applied.
+"""Reduce before applying an operand that is the same for all reduced elements.
 
-``mean(x * gate)`` becomes ``mean(x) * gate``: the gate of a channel, after which pixels are pooled,
-multiplies one number instead of all pixels. So do ``max(x + y)``, and the mean of what was
-repeated, along axes of one element of ``y`` or of what is repeated. Means and maxima of all pixels
-are taken before the transpose that puts channels last.
+::
+
+    mean(x * gate)                   ->  mean(x) * gate
+    max(x + y)                       ->  max(x) + y
+    mean(broadcast_to(x))            ->  mean(x)
+    mean(transpose(x), pixels)       ->  transpose(mean(x, pixels))
+
+The gate of a channel whose pixels are averaged next multiplies one number instead of all pixels, as
+at the end of VoVNet and HGNet. ``y`` and ``gate`` have one element along each reduced axis.
 """
 
 from __future__ import annotations
@@ -84,7 +89,7 @@ def _of_repeated(expr: Call, made: Call, shape: tuple[int, ...], rewrite: Rewrit
 REDUCE_FIRST: Final = LocalRule(
     "reduce-first",
     Kind.REORDERING,
-    "Sums, means and maxima are taken before what all that they go over share is applied.",
+    "Sums, means and maxima are taken before an operand that all their elements share is applied.",
     operators=tuple(_REDUCTIONS),
     apply=_reduce_first,
 )

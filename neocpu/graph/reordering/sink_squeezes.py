@@ -1,7 +1,12 @@
-"""Networks over one dimension keep to images of one row between their convolutions.
+"""Keep networks over one dimension to images of one row between their convolutions.
 
-A convolution over one dimension is imported as one of images, in front of a squeeze. Elementwise
-operators and normalisations move in front of that, where convolutions can take them, and the
+::
+
+    relu(squeeze(conv2d(x)))                             ->  squeeze(relu(conv2d(x)))
+    conv2d(unsqueeze(relu(squeeze(conv2d(unsqueeze(x)))))) ->  conv2d(relu(conv2d(unsqueeze(x))))
+
+A convolution over one dimension is imported as one of images, followed by a squeeze. Elementwise
+operators and normalisations move before the squeeze, where convolutions can take them, and the
 squeeze meets the next convolution's expansion, with which it vanishes.
 """
 
@@ -27,15 +32,15 @@ _ROUNDING = ("relax.quantize", "relax.dequantize")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a value shows images, in front of which elementwise operators may move.
+    """A view of images, before which elementwise operators may move.
 
     Attributes
     ----------
     image : callable
-        ``image(value, result, rewrite)``: the images that a value shows, if they broadcast with
-        those of ``result``, of which it is an operand, as the value does with that; else None.
+        ``image(value, result, rewrite)``: the images that an operand of ``result`` shows, if they
+        broadcast with the images of ``result`` as the operand does with it; else None.
     rank : int
-        Of such values.
+        The rank of values that show images.
     constant : callable
         ``constant(shape)``: the shape in which a constant of that rank broadcasts with images as
         it does with what shows them, or None if in none.
@@ -134,6 +139,6 @@ _ROWS: Final = View(
 SINK_SQUEEZES: Final = LocalRule(
     "sink-squeezes",
     Kind.REORDERING,
-    "Networks over one dimension keep to images of one row between their convolutions.",
+    "Networks over one dimension compute on images of one row between their convolutions.",
     apply=partial(sink, view=_ROWS),
 )

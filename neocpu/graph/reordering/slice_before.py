@@ -1,8 +1,12 @@
 """Take a part before computing, and not after.
 
-A transformer classifies by its first token: of what its last block computes of all tokens the
-network slices one. Each value of the operators here is made of few elements of what they read, so
-what is sliced of the result is sliced of that: ``slice(op(x))`` becomes ``op(slice(x))``.
+::
+
+    slice(op(x))         ->  op(slice(x))
+    slice(matmul(x, w))  ->  matmul(slice(x), w)
+
+A transformer classifies by its first token: the network slices one of all tokens that its last
+block has computed. Each value of the operators here is made of few elements of their operands.
 """
 
 from __future__ import annotations
@@ -49,9 +53,9 @@ def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _kept_by(call: Call) -> Part | None:
-    """Return the part that a slice takes of its data; None of all of it.
+    """Return the part that a slice takes of its data; None if it takes everything.
 
-    One that runs backwards anywhere is None, too.
+    A slice that runs backwards anywhere is None, too.
     """
     part = ranges_of(call)
     if part is None or not all(part):
@@ -85,7 +89,7 @@ def _cuts_epilogue(made: Call, part: Part, rewrite: Rewrite, steps: int = _MAX_C
 
 
 def _needed(call: Call, part: Part) -> list[Part | None] | None:
-    """Return what ``call`` needs of each argument for a part of its result.
+    """Return the part of each argument that a part of the result of ``call`` needs.
 
     None if it is no such operator, or needs more than a part of anything.
     """
@@ -95,7 +99,7 @@ def _needed(call: Call, part: Part) -> list[Part | None] | None:
 
 
 def _broadcast(shape: Sequence[int], part: Sequence[range]) -> Part:
-    """Return what a part of a result needs of an operand of ``shape`` that is broadcast to it."""
+    """Return the part of a broadcast operand of ``shape`` that a part of a result needs."""
     aligned = part[len(part) - len(shape) :]
     return tuple(range(1) if e == 1 else kept for e, kept in zip(shape, aligned, strict=True))
 
@@ -219,7 +223,7 @@ _RULES: Mapping[str, Callable[[Any, Part], list[Part | None] | None]] = {
 SLICE_BEFORE: Final = LocalRule(
     "slice-before",
     Kind.REORDERING,
-    "What is sliced of a result is sliced of what the result is computed of.",
+    "A Slice moves before the operator whose result it cuts.",
     operators=("relax.strided_slice",),
     apply=_slice_before,
 )

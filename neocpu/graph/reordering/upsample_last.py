@@ -1,7 +1,13 @@
-"""Compute on the pixels there are, and not on those that were made of them.
+"""Enlarge maps after 1x1 convolutions, biases and activations, and not before.
 
-A feature pyramid enlarges maps and then mixes their channels: a 1x1 convolution, a bias or an
-activation of the small map, enlarged, is the same.
+::
+
+    conv2d(resize(x), w)  ->  resize(conv2d(x, w))   # 1x1
+    resize(x) + bias      ->  resize(x + bias)
+    relu(resize(x))       ->  resize(relu(x))        # nearest neighbours
+
+A feature pyramid enlarges maps and then mixes their channels, which is as much work for each pixel
+as on the small map.
 """
 
 from __future__ import annotations
@@ -56,7 +62,7 @@ def _upsample_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_small(expr: Expr, resize: Call) -> Expr | None:
-    """Return what ``expr`` computes of enlarged maps, of the small ones."""
+    """Return ``expr`` of small maps in place of the enlarged ones."""
     shape = static_shape(resize)
     assert shape is not None
     if is_op(expr, "relax.nn.conv2d"):

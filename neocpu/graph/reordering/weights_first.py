@@ -1,7 +1,11 @@
-"""Multiply the weights of attention by the values, and not the transposed ones by the weights'.
+"""Multiply the weights of attention by the values, and not the values by transposed weights.
 
-``v softmax(s)ᵀ`` is ``(softmax(s) vᵀ)ᵀ``: what models of feature maps write, whose channels come
-before their pixels, becomes what one kernel computes, which reads and writes values as they lie.
+::
+
+    matmul(v, transpose(softmax(s)))  ->  transpose(matmul(softmax(s), transpose(v)))
+
+Models of feature maps, such as YOLO11, keep channels before pixels and write the product on the
+left. The one on the right is computed by one kernel, which reads and writes values as they lie.
 """
 
 from __future__ import annotations

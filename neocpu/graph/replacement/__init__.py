@@ -1,1 +1,1 @@
-"""Operators in place of others that compute the same."""
+"""Rules that replace operators by others which compute the same."""

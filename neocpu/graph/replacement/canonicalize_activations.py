@@ -1,7 +1,18 @@
-"""One spelling for each activation and for constant arithmetic.
+"""Give each activation, and arithmetic with constants, one spelling.
 
-Exporters write SiLU and GELU as the expressions that define them, clipping in four ways, and
-subtract or divide by a constant where an add or a multiply can be folded into the weights.
+::
+
+    x - c                                    ->  x + -c
+    x / c                                    ->  x * (1 / c)
+    x ** 2                                   ->  x * x
+    maximum(x, 0), clip(clip(x, 0, 9), -1, 6) ->  relu(x), clip(x, 0, 6)
+    x * sigmoid(x)                           ->  silu(x)
+    0.5 * x * (1 + erf(x / sqrt(2)))         ->  gelu(x)
+    x * clip(x + 3, 0, 6) / 6                ->  hard_swish(x)
+    x * tanh(log(1 + exp(x)))                ->  mish(x)
+
+Exporters write SiLU and GELU as the expressions that define them, clip in four ways, and subtract
+or divide by a constant where an add or a multiply can be folded into the weights.
 """
 
 from __future__ import annotations
@@ -25,16 +36,29 @@ COEFFICIENT_RTOL = 1e-5
 _DEPTH: Final = 8
 """Steps in a row of a polynomial in pieces: GELU's has five. Each may read the one before twice."""
 
-_ROUNDING: Final = tuple(
-    f"relax.{name}"
-    for name in (
-        *("ceil", "floor", "floor_divide", "floor_mod", "mod", "round", "trunc"),
-        *("equal", "greater", "greater_equal", "less", "less_equal", "not_equal"),
-    )
+_ROUNDING: Final = (
+    "relax.ceil",
+    "relax.equal",
+    "relax.floor",
+    "relax.floor_divide",
+    "relax.floor_mod",
+    "relax.greater",
+    "relax.greater_equal",
+    "relax.less",
+    "relax.less_equal",
+    "relax.mod",
+    "relax.not_equal",
+    "relax.round",
+    "relax.trunc",
 )
 _KEEPING: Final = (
     *SHAPING,
-    *("relax.abs", "relax.clip", "relax.maximum", "relax.minimum", "relax.nn.relu", "relax.where"),
+    "relax.abs",
+    "relax.clip",
+    "relax.maximum",
+    "relax.minimum",
+    "relax.nn.relu",
+    "relax.where",
 )
 
 

@@ -1,4 +1,4 @@
-"""What normalisations divide by, in the operators that exporters write it as."""
+"""The divisors of normalisations, in the operators that exporters write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Divisor:
     Attributes
     ----------
     data : Expr
-        What is squared; or, if it is centred first, what that is made of.
+        The tensor that is squared, before its mean is subtracted.
     centred : bool
         Whether the mean along the axes is subtracted before.
     axes : list of int
@@ -59,13 +59,13 @@ class Divisor:
 def divisor_of(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
     """Return ``tensor`` as a root of squares that nothing else reads; None if it is none.
 
-    None too of one that is written in more than so many steps to its root.
+    A divisor that is written in more than ``steps`` steps to its root is None, too.
     """
     return _divisor(rewrite.sole_definition(tensor), rewrite, steps) if steps else None
 
 
 def divisor_of_inverse(value: Any, rewrite: Rewrite) -> Divisor | None:
-    """Return what ``value`` is one over; None if that is no root of squares."""
+    """Return the divisor of one over a root of squares; None for other values."""
     if is_op(value, "relax.rsqrt"):
         return _sum_of_squares(value.args[0], rewrite)
     if is_op(value, "relax.power") and number_of(value.args[1]) == -0.5 and _keeps(value, 0):
@@ -204,7 +204,7 @@ def _kept(shape: tuple[int, ...], axes: Collection[int]) -> tuple[int, ...]:
 
 
 def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr | None:
-    """Return what a tensor is the square of."""
+    """Return the tensor that another one is the square of."""
     value: Any = definition(tensor)
     if is_op(value, "relax.square"):
         return value.args[0]

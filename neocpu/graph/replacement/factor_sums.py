@@ -1,9 +1,15 @@
-"""A map that is added to a multiple of itself is multiplied once: ``x + x * g = x * (1 + g)``.
+"""Multiply a map once that is added to a multiple of itself.
 
-So the response normalisation of ConvNeXt V2 is written, and attention that adds to what it weighs,
-as BiSeNet's. ``g`` has fewer elements than ``x``: one for all pixels of a channel, say. What reads
-the product may multiply by it as it reads ``x``, and the map is not written once more. An infinite
-``x`` stays infinite where it would meet its own opposite, for g between -1 and 0: docs/accuracy.md.
+::
+
+    x + x * g        ->  x * (1 + g)
+    x + (x * g + c)  ->  x * (1 + g) + c    # c is constant
+
+ConvNeXt V2 writes its response normalisation in this way, and BiSeNet the attention that it adds to
+its input. ``g`` has fewer elements than ``x``: one for all pixels of a channel, for example. The
+operator that reads the product can multiply as it reads ``x``, so that the map is not written once
+more. An infinite ``x`` stays infinite where it would meet its own opposite, for ``g`` between -1
+and 0: docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -42,7 +48,7 @@ def _factor(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _others(product: Expr | None, data: Expr, rewrite: Rewrite) -> list[Expr] | None:
-    """Return what data are multiplied by in a product; None if they are no factor of it."""
+    """Return the other factors of a product; None if ``data`` is no factor of it."""
     if not is_op(product, "relax.multiply"):
         return None
     assert product is not None
@@ -68,7 +74,7 @@ def _is_smaller(factors: list[Expr], data: Expr) -> bool:
 FACTOR_SUMS: Final = LocalRule(
     "factor-sums",
     Kind.REPLACEMENT,
-    "A map added to a multiple of itself, by what has fewer elements, is multiplied once.",
+    "A map that is added to its product with a smaller tensor is multiplied once.",
     operators=("relax.add",),
     apply=_factor,
 )

@@ -1,7 +1,11 @@
-"""Means and sums over all pixels keep the axes of these: what drops them is a reshape after them.
+"""Keep the axes of pixels in means and sums over all of them, and reshape the result.
 
-``x.mean((2, 3))`` then is one number for each channel of a map, which kernels compute in the layout
-that the map has. So exporters write the ends of classifiers, and the gates of ECA.
+::
+
+    mean(x, [2, 3])  ->  reshape(mean(x, [2, 3], keepdims=True), (n, c))
+
+The mean then is one number for each channel of a map, which kernels compute in the layout that the
+map has. Exporters write the ends of classifiers, and the gates of ECA, without these axes.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ def _keep(expr: Call, rewrite: Rewrite) -> Expr | None:
 KEEP_PIXEL_AXES: Final = LocalRule(
     "keep-pixel-axes",
     Kind.REPLACEMENT,
-    "Means and sums over all pixels of a map keep its axes, and are reshaped after.",
+    "Means and sums over all pixels of a map keep the axes of these, and a reshape drops them.",
     operators=("relax.mean", "relax.sum"),
     apply=_keep,
 )

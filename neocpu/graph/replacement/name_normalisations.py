@@ -1,8 +1,19 @@
-"""Find layer, instance, RMS and L2 normalisations in the operators that exporters write them as.
+"""Find layer, instance, RMS and L2 normalisations in the operators that exporters write.
 
-Before opset 17 PyTorch wrote ``(x - mean(x)) / sqrt(mean((x - mean(x)) ** 2) + epsilon)``, then a
-product and a sum; other forms have a variance that a number corrects, or ``mean(x ** 2) -
-mean(x) ** 2``, or no mean. Named, they are one kernel, and other rules can move past them.
+::
+
+    (x - mean(x)) / sqrt(mean((x - mean(x)) ** 2) + e)  ->  layer_norm(x)
+    x / sqrt(mean(x ** 2) + e)                          ->  division(x, root of mean)
+    x / sqrt(sum(x ** 2))                               ->  division(x, root of sum)
+    reshape(layer_norm(reshape(x, groups)), x.shape)    ->  group_norm(x, groups)
+    layer_norm(x) * gamma + beta                        ->  layer_norm(x, gamma, beta)
+
+These are, in order, `NAME_NORMALISATIONS`, `NAME_NORMS` (twice), `NAME_GROUP_NORMS` and
+`SCALE_NORMALISATIONS`.
+
+Before opset 17 PyTorch wrote the first form, then a product and a sum. In other forms a number
+corrects the variance, or the variance is ``mean(x ** 2) - mean(x) ** 2``, or there is no mean. A
+named normalisation is one kernel, and other rules can move past it.
 """
 
 from __future__ import annotations
@@ -67,7 +78,7 @@ def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Ex
 
 
 def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None]:
-    """Return what a factor is one over, and the constant that is part of it."""
+    """Return the divisor of a factor, and the constant that is part of the factor."""
     if is_op(factor, "relax.multiply") and constant_value(factor.args[1]) is not None:
         inverse = rewrite.sole_definition(factor.args[0])
         return divisor_of_inverse(inverse, rewrite), factor.args[1]
@@ -75,7 +86,7 @@ def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None
 
 
 def _spread_of(divisor: Divisor, rewrite: Rewrite) -> Expr | None:
-    """Return of what a divisor is the deviation from the mean; None if it is of nothing."""
+    """Return the tensor whose deviation from its mean a divisor is; None if there is none."""
     if divisor.centred:
         return divisor.data
     difference: Any = rewrite.definition(divisor.data)
@@ -95,7 +106,7 @@ def _is_centred(data: Expr, whole: Expr, divisor: Divisor, rewrite: Rewrite) -> 
 def _sum_of_products(expr: Call, rewrite: Rewrite) -> Expr | None:
     """Find ``x * f + (beta - mean(x) * f)``, with f one over a deviation, and a constant in it.
 
-    So Keras writes normalisations, of which nothing else reads f.
+    Keras writes normalisations in this way, where nothing else reads f.
     """
     for one, other in (expr.args, reversed(expr.args)):
         product: Any = rewrite.sole_definition(one)
@@ -207,14 +218,14 @@ def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | Non
 NAME_NORMALISATIONS: Final = LocalRule(
     "name-normalisations",
     Kind.REPLACEMENT,
-    "Means, differences and roots that are a layer or instance normalisation become it.",
+    "Layer and instance normalisations that are written in pieces are one operator.",
     operators=("relax.add", "relax.divide", "relax.multiply"),
     apply=partial(_name, centred=True),
 )
 NAME_NORMS: Final = LocalRule(
     "name-norms",
     Kind.REPLACEMENT,
-    "What is divided by roots of its squares, as RMS and L2 normalisation do, is one operator.",
+    "RMS and L2 normalisations that are written in pieces are one operator.",
     operators=("relax.divide", "relax.multiply"),
     apply=partial(_name, centred=False),
 )
@@ -228,7 +239,7 @@ NAME_GROUP_NORMS: Final = LocalRule(
 SCALE_NORMALISATIONS: Final = LocalRule(
     "scale-normalisations",
     Kind.REPLACEMENT,
-    "What a normalisation is multiplied by, or what is added to it, becomes its own.",
+    "A product or sum after a normalisation becomes its own scale or shift.",
     operators=("relax.multiply", "relax.add"),
     apply=_absorb,
 )

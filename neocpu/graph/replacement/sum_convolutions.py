@@ -1,5 +1,10 @@
 """Sum the filters of parallel convolutions, and not their results.
 
+::
+
+    conv2d(x, v) + conv2d(x, w)  ->  conv2d(x, v + pad(w))
+    conv2d(x, w) + x * s         ->  conv2d(x, w + diag(s))
+
 RepVGG (Ding et al., CVPR 2021) trains ``3x3(x) + 1x1(x) + batch_norm(x)``: all three are linear
 and read the same pixels, so one 3x3 convolution computes their sum. MobileOne, FastViT, RepViT and
 others have such branches too, and exporters keep them.
@@ -21,7 +26,7 @@ from neocpu.ir.expressions import Expr, is_op, static_shape
 from neocpu.ir.rewriting import Rewrite, summed
 
 _MAX_TERMS: Final = 8
-"""Of the branches of a block; a longer sum is taken in pieces."""
+"""The most branches of a block; a longer sum is taken in pieces."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,10 +36,10 @@ class _Term:
     Attributes
     ----------
     value : Expr
-        As it is bound.
+        The term itself.
     convolution : Convolution or None
     data : Expr
-        What is scaled by ``scale``.
+        The map that the term is computed from, by the convolution or by ``scale``.
     """
 
     value: Expr
@@ -44,7 +49,7 @@ class _Term:
 
 
 def _sum_convolutions(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return a sum of which two terms became one convolution, where that is less work."""
+    """Return a sum with one convolution in place of two terms, where that is less work."""
     shape = static_shape(expr)
     if shape is None or len(shape) != 4:
         return None
@@ -107,7 +112,7 @@ def _as_convolution(term: _Term, like: Convolution) -> Convolution | None:
     weights = np.zeros((len(term.scale), width, 1, 1))
     channels = np.arange(len(term.scale))
     weights[channels, channels % width, 0, 0] = term.scale
-    return Convolution(term.data, weights, groups=like.groups)
+    return Convolution(data=term.data, weights=weights, groups=like.groups)
 
 
 def _of_both(first: Convolution, second: Convolution) -> Convolution | None:

@@ -1,7 +1,12 @@
-"""Tensors that are stacked and then summed up over the new axis are added to each other.
+"""Add tensors to each other that are stacked and then summed up over the new axis.
 
-So BiFPN fuses maps of one size: each is weighted, unsqueezed and concatenated with the others. The
-importer writes ONNX's Sum so, too.
+::
+
+    sum(stack([x, y, z], axis), axis)                 ->  x + y + z
+    sum(concat([x[..., None], y[..., None]], -1), -1) ->  x + y
+
+BiFPN fuses maps of one size in this way: each is weighted, unsqueezed and concatenated with the
+others. The importer writes ONNX's Sum as a sum of a stack, too.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ def _add_up(expr: Call, rewrite: Rewrite) -> Expr | None:
 SUM_OF_CONCAT: Final = LocalRule(
     "sum-of-concat",
     Kind.REPLACEMENT,
-    "A Sum over the axis that tensors were stacked along adds them to each other.",
+    "A Sum over the axis along which tensors are stacked adds them to each other.",
     operators=("relax.sum",),
     apply=_add_up,
 )

@@ -1,1 +1,1 @@
-"""Where tensors lie: which need no memory or no kernel of their own, and when each is in use."""
+"""The places of tensors in memory, and the calls that need no memory or no kernel of their own."""

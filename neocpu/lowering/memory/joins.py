@@ -27,12 +27,12 @@ from neocpu.schedules.operators.select import SELECT
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guards:
-    """Under which conditions the call of each binding is made.
+    """The conditions under which the call of each binding is made.
 
     Attributes
     ----------
     of_steps : list of tuple of Guard
-        By binding; conditions are allocations or parameters.
+        The conditions of each binding: allocations or parameters.
     makers : dict of Var to int
         The binding whose call writes an allocation.
     """
@@ -83,11 +83,11 @@ class Part:
     var : Var
         The tensor that is the part.
     offset : int
-        Where it begins (bytes).
+        The byte at which it begins.
     guards : tuple of Guard
-        Under which conditions it has to be there.
+        The conditions under which it has to be there.
     side : Guard, optional
-        That of them without which another one takes its place.
+        The one of these conditions without which another part takes its place.
     """
 
     var: Var
@@ -104,7 +104,7 @@ class Join:
     ----------
     output : Var
     copied : tuple of Part
-        What is not made there.
+        The parts that are not made in their places.
     """
 
     output: Var
@@ -184,7 +184,7 @@ def _end_to_end(call: Call, guards: tuple[Guard, ...]) -> tuple[Part, ...]:
 
 
 def _sides(call: Call, guards: tuple[Guard, ...], uses: Uses) -> tuple[Part, ...]:
-    """Return what a selection selects between."""
+    """Return the tensors between which a selection selects."""
     condition, *pair, _ = call.args
     sides = [Guard(uses.roots.get(condition, condition), value) for value in (True, False)]
     return tuple(
@@ -208,7 +208,7 @@ def busy_spans(uses: Uses, joins: Joins) -> Iterator[tuple[Var, Span]]:
 
 
 def _last_use(root: Var, uses: Uses, joins: Joins) -> int:
-    """Return when the last tensor that ``root`` is a part of is read."""
+    """Return the last step that reads a tensor which ``root`` is a part of."""
     last = uses.last[root]
     while root in joins.inside:
         root, _ = joins.inside[root]

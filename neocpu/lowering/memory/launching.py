@@ -1,7 +1,7 @@
-"""Launch calls together that do not need each other, where they are too small for all threads.
+"""Launch independent calls together where they are too small for all threads.
 
-The calls of a block change their order for that: its branches become neighbours. What a launch
-touches is in use for all of it; where memory would grow too much, the calls stay as they are.
+The calls of a block change their order for that: its branches become neighbours. The tensors of a
+launch are in use for all of it; where memory would grow too much, the calls stay as they are.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from neocpu.schedules.recurrent.counted_loop import LOOP_BEGIN, LOOP_END
 from neocpu.search.solver.launches import CallNode, plan_launches
 
 WORTH: Final = 0.1
-"""What launching together has to save, of what the calls take by themselves: predictions err."""
+"""The share of the calls' own time that a common launch has to save: predictions err."""
 LEAST: Final = 1e-6
-"""And seconds of it."""
+"""The seconds that a common launch has to save."""
 GROWTH: Final = 1.1
-"""How many times as large the arena may be."""
+"""The arena may grow by this factor."""
 
 _JOINS: Final = (END_TO_END, VIEW)
 _FIXED: Final = (SELECT, LOOP_BEGIN, LOOP_END)
 
 PieceOf: TypeAlias = Callable[[str], Piece | None]
-"""What a kernel has for a launch, by its name; None if it can have none with others."""
+"""Returns the piece of a kernel by its name; None if it cannot be launched with others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,18 +75,18 @@ def launch_together(
     threads: int,
     arena_bytes: int,
 ) -> Launched | None:
-    """Return a module that `plan_memory` takes, with what to launch together; None for nothing.
+    """Return a module in which calls are launched together; None if there are none.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        As `plan_memory` takes it.
+        The module that `plan_memory` takes.
     written : mapping of str to int
-        How many tensors a kernel writes; one, unless it is here.
+        The number of tensors that a kernel writes, where it is not one.
     piece : callable
-        What a kernel has for a launch.
+        Returns the piece of a kernel by its name; None if it cannot be launched with others.
     machine : Machine
-        What it takes to enter and leave one on so many threads.
+        The machine's costs of starting and ending a launch.
     arena_bytes : int
         Size of the arena with the calls as they are.
     """
@@ -150,13 +150,13 @@ class _Calls:
     Parameters
     ----------
     mod, written, piece
-        As `launch_together` takes them.
+        The arguments of `launch_together`.
 
     Attributes
     ----------
     nodes : list of CallNode
     pieces : list of Piece or None
-        Of each; None of what is never launched with others.
+        The piece of each call; None if it is never launched with others.
     """
 
     def __init__(self, mod: tvm.IRModule, written: Mapping[str, int], piece: PieceOf) -> None:
@@ -207,7 +207,7 @@ class _Calls:
             self.pieces.append(piece)
 
     def _tensors(self, binding: Any, value: Expr) -> tuple[list[Any], list[Any]]:
-        """Return what a call reads and writes."""
+        """Return the tensors that a call reads, and those that it writes."""
         if not is_kernel_call(value, self._mod):
             return [], [*_roots(self._uses, [value]), binding.var]
         count = len(value.args) - self._written.get(value.op.name_hint, 1)

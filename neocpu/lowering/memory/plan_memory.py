@@ -34,20 +34,20 @@ Steps: TypeAlias = tuple[int, int]
 """Neighbouring bindings: the first and the last one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LoopCalls:
     """Calls that are made again and again.
 
     Attributes
     ----------
     first, end : int
-        Of the first call, and of the one behind the last.
+        Numbers of the first call and of the one after the last.
     limit : int
-        How often at most.
+        The largest number of steps.
     number : Var
-        The parameter of ``main`` that is told the number of the step.
+        The parameter of ``main`` that holds the number of the step.
     count, condition : Var, optional
-        Those that say how often, and after each time, whether once more.
+        Parameters with the number of steps, and with whether there is another one.
     """
 
     first: int
@@ -58,25 +58,25 @@ class LoopCalls:
     condition: Var | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlannedModule:
     """A module whose ``main`` takes, after its other parameters, the tensors between its kernels.
 
     Attributes
     ----------
     activations : tuple of Placement
-        Of each of those parameters, in order, its place in the arena. Some overlap: those never
+        The place in the arena of each of those parameters, in order. Some overlap: those never
         busy at once, two shapes of one tensor, a concatenation and its parts.
     arena_bytes : int
         Size of the arena.
     guards : tuple of tuple of Guard
-        Of each call of ``main``, in order; their conditions are parameters.
+        The guards of each call of ``main``, in order; their conditions are parameters.
     loops : tuple of LoopCalls
-        Each within another one, or behind it.
+        Loops, each within another one or after it.
     launches : tuple of Launch
         Calls whose loops are shared out together, in turn.
     places : mapping of str to HeldPlace
-        Of the variables that were asked for, by name.
+        The places of the variables in ``names``.
     """
 
     mod: tvm.IRModule
@@ -100,36 +100,34 @@ def plan_memory(
     Parameters
     ----------
     mod : tvm.IRModule
-        After ``relax.transform.CallTIRRewrite``, where kernels take their results as arguments.
+        The result of ``relax.transform.CallTIRRewrite``: kernels take their results as arguments.
         An allocation stays as it is if its size is not static or something but kernels reads it.
     target : CpuTarget
-        For the kernels that copy what cannot be made in its place in a concatenation.
+        The CPU that runs the copies of what cannot be made in its place in a concatenation.
     written : mapping of str to int
-        How many tensors a kernel writes; one, unless it is here.
+        The number of tensors that a kernel writes, where it is not one.
     names : collection of str
-        Of variables whose places are to be told.
+        Variables whose places are returned.
     launches : sequence of Steps
         Bindings that call kernels which are launched together, in turn.
     """
     layout = lay_out(mod, written, launches)
     emitter = _Emitter(mod, layout, target)
     planned = emitter.run()
-    guarded, loops = tuple(emitter.guards), tuple(emitter.loops)
-    places = emitter.places(names)
     return PlannedModule(
-        planned,
-        emitter.placements,
-        layout.size,
-        guarded,
-        loops,
-        tuple(map(emitter.calls_of, launches)),
-        places,
+        mod=planned,
+        activations=emitter.placements,
+        arena_bytes=layout.size,
+        guards=tuple(emitter.guards),
+        loops=tuple(emitter.loops),
+        launches=tuple(map(emitter.calls_of, launches)),
+        places=emitter.places(names),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """Where the tensors of a module lie.
+    """The places of a module's tensors.
 
     Attributes
     ----------
@@ -139,7 +137,7 @@ class MemoryLayout:
     size : int
         Bytes of the arena.
     starts : dict of Var to int
-        Where in it what lies in no other tensor begins.
+        The byte of the arena at which each tensor begins that lies in no other one.
     """
 
     uses: Uses
@@ -152,7 +150,7 @@ class MemoryLayout:
 def lay_out(
     mod: tvm.IRModule, written: Mapping[str, int], launches: Sequence[Steps] = ()
 ) -> MemoryLayout:
-    """Return where the tensors of a module lie; see `plan_memory`.
+    """Return the places of a module's tensors; see `plan_memory`.
 
     What is in use at one call of a launch, is at all of them.
     """
@@ -194,7 +192,7 @@ class _Emitter:
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Where the tensors after the new parameters lie."""
+        """The places of the tensors that the new parameters stand for."""
         return tuple(placement for placement, _ in self._params)
 
     def run(self) -> tvm.IRModule:
@@ -230,7 +228,7 @@ class _Emitter:
         return self._module(func.with_attr("num_input", 0), kept)
 
     def places(self, names: Collection[str]) -> dict[str, HeldPlace]:
-        """Return where what variables hold lies, after `run`; of equal names the last one's."""
+        """Return the places of variables, after `run`; of several of one name, the last one."""
         found: dict[str, HeldPlace] = {}
         for binding in bindings(self._mod["main"]) if names else ():
             root = self._uses.root(self._uses.resolve(binding.var))
@@ -248,12 +246,19 @@ class _Emitter:
         return self._made[last] - count, count
 
     def _end_loop(self, loop: Loop, first: int) -> None:
-        deciding = (
+        count, condition = (
             None if each is None else self._over_params(each)
             for each in (loop.count, loop.condition)
         )
-        number = self._param(loop.number)
-        self.loops.append(LoopCalls(first, len(self.guards), loop.limit, number, *deciding))
+        calls = LoopCalls(
+            first=first,
+            end=len(self.guards),
+            limit=loop.limit,
+            number=self._param(loop.number),
+            count=count,
+            condition=condition,
+        )
+        self.loops.append(calls)
 
     def _module(self, main: relax.Function, kept: list[Any]) -> tvm.IRModule:
         """Return the module with ``main``, without kernels that nothing calls any more."""
@@ -277,12 +282,12 @@ class _Emitter:
         return self._view(var, self._start(root), self._outermost(var) in self._returned)
 
     def _start(self, root: Var) -> int:
-        """Return where in the arena a tensor begins that is placed."""
+        """Return the byte of the arena at which a placed tensor begins."""
         outermost, offset = self._joins.outermost(root)
         return self._starts[outermost] + offset
 
     def _outermost(self, var: Var) -> Var | None:
-        """Return what a tensor lies in that is placed; None if it is not."""
+        """Return the tensor in which a placed tensor lies; None if it is not placed."""
         root = self._uses.root(var)
         return None if root is None else self._joins.outermost(root)[0]
 

@@ -1,4 +1,4 @@
-"""Which variables of a planned ``main`` are one tensor, and when each tensor is in use."""
+"""The variables of a planned ``main`` that are one tensor, and the time that it is in use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neocpu.schedules.recurrent.counted_loop import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Loop:
     """Bindings that are repeated: those behind ``begin``, up to ``end``.
 
@@ -32,13 +32,13 @@ class Loop:
     begin, end : int
         Numbers of the bindings that call the kernels before the body and at its end.
     limit : int
-        How often at most.
+        The largest number of steps.
     number : Var
-        The allocation that is told the number of the step.
+        The allocation that holds the number of the step.
     count : Expr, optional
-        The tensor that says how often.
+        The tensor with the number of steps.
     condition : Expr, optional
-        The tensor that says, after each time, whether once more.
+        The tensor that says after each step whether there is another one.
     """
 
     begin: int
@@ -52,18 +52,19 @@ class Loop:
         return self.begin < step <= self.end
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Uses:
-    """Which variables are one tensor, and when each tensor is in use.
+    """The variables that are one tensor, and the time that each tensor is in use.
 
     Attributes
     ----------
     names : dict of Var to Expr
-        What variables bound to a variable, or to a tuple of variables, stand for.
+        The values of variables that are bound to a variable or a tuple of variables.
     roots : dict of Var to Var
-        The allocation that a variable is a view of; of an allocation, itself.
+        The allocation that a variable is a view of; an allocation is a view of itself.
     first, last : dict of Var to int
-        Of each allocation, numbers of bindings; after the last binding comes the result.
+        The numbers of the first and last binding that use an allocation; the result counts as one
+        after the last.
     shared : set of Var
         Allocations that not only kernels use.
     loops : list of Loop
@@ -131,7 +132,8 @@ def _end_loop(uses: Uses, begin: int, first: Call, end: int, last: Call, mod: tv
     number, *places = first.args[states + counted :]
     condition = last.args[1 + states + rows] if conditional else None
     limit, count = int(mark_of(kernel, LOOP_LIMIT)), first.args[states] if counted else None
-    uses.loops.append(Loop(begin, end, limit, number, count, condition))
+    loop = Loop(begin=begin, end=end, limit=limit, number=number, count=count, condition=condition)
+    uses.loops.append(loop)
     results = last.args[1 + states + rows + conditional :]
     for place, result in zip(places, results[:states], strict=True):
         uses.roots[result] = place

@@ -15,6 +15,7 @@ import weakref
 import pytest
 import tvm_ffi
 from tvm import tirx
+from waiting import wait_until
 
 from neocpu.building.deep_stack import on_deep_stack
 
@@ -63,6 +64,18 @@ def test_expressions_of_ten_thousand_levels_are_walked():
     assert on_deep_stack(depth) == 10_000
 
 
+def interrupt_when(condition):
+    """Return a thread that interrupts this process once a condition holds."""
+
+    def interrupt():
+        wait_until(condition)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
 def test_an_interrupted_call_has_ended_when_the_caller_hears_of_it():
     steps = []
 
@@ -71,8 +84,7 @@ def test_an_interrupted_call_has_ended_when_the_caller_hears_of_it():
             steps.append(time.monotonic())
             time.sleep(0.001)
 
-    timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
-    timer.start()
+    timer = interrupt_when(lambda: steps)
     with pytest.raises(KeyboardInterrupt):
         on_deep_stack(work)
     count = len(steps)
@@ -92,12 +104,7 @@ def test_functions_of_the_standard_library_are_not_left_in_the_middle():
         while True:
             time.sleep(0.001)
 
-    def interrupt():
-        waits.wait()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    timer = threading.Thread(target=interrupt)
-    timer.start()
+    timer = interrupt_when(waits.is_set)
     with pytest.raises(KeyboardInterrupt):
         on_deep_stack(work)
     timer.join()
@@ -144,13 +151,15 @@ def interrupts() -> bool:
 
 
 def test_a_prover_that_changes_the_handler_keeps_nobody_from_interrupting():
+    proved = threading.Event()
+
     def work():
         prove()
+        proved.set()
         while True:
             time.sleep(0.001)
 
-    timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
-    timer.start()
+    timer = interrupt_when(proved.is_set)
     with pytest.raises(KeyboardInterrupt):
         on_deep_stack(work)
     timer.join()

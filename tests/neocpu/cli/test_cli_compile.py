@@ -83,7 +83,7 @@ class TestOptions:
             "--solver dp --search-seconds 0.5 --max-weights 120MB --accuracy strict "
             "--no-pack-at-load "
             "--precision int8 --small --max-error 0.01 "
-            "--disable-rule fold-scale,drop-cast --disable-rule merge-casts "
+            "--disable-rule fold-scale,drop-slice --disable-rule merge-slices "
             "--goal throughput"
         )
         cli(*line.split())
@@ -108,7 +108,7 @@ class TestOptions:
             "search_seconds": 0.5,
             "verify": False,
             "processing": NO_PROCESSING,
-            "disable_rules": ("fold-scale", "drop-cast", "merge-casts"),
+            "disable_rules": ("fold-scale", "drop-slice", "merge-slices"),
         }
 
     def test_every_goal_is_one_of_the_compiler(self) -> None:

@@ -122,12 +122,12 @@ def test_of_what_compile_wrote(cli: Cli, artifact: Path) -> None:
 
 
 def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
-    rules = {"applied": {"fold-scale": 3, "merge-casts": 1}, "disabled": ["drop-cast"]}
+    rules = {"applied": {"fold-scale": 3, "merge-slices": 1}, "disabled": ["drop-slice"]}
     header = replace(linear.header, plan={**PLAN, "rules": rules})
     write_artifact(linear.built, linear.weights, header, "net.so")
     lines = [" ".join(line.split()) for line in cli("explain", "net.so").out.splitlines()]
-    assert "rules fold-scale 3, merge-casts 1" in lines
-    assert "without drop-cast" in lines
+    assert "rules fold-scale 3, merge-slices 1" in lines
+    assert "without drop-slice" in lines
 
 
 def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:

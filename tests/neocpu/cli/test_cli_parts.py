@@ -1,11 +1,11 @@
 """The small parts of the command line: values of options, units, progress."""
 
 import io
-import time
 from typing import Any
 
 import click
 import pytest
+from waiting import wait_until
 
 from neocpu.cli.options import Duration, Names, Shape
 from neocpu.foundation.progress import Progress
@@ -112,18 +112,23 @@ class TestPlainProgress:
         assert stream.getvalue() == ""
 
 
+def said(capsys: pytest.CaptureFixture[str], before: list[str]) -> str:
+    """Return all that was written to the standard error so far."""
+    before.append(capsys.readouterr().err)
+    return "".join(before)
+
+
 def test_live_progress_takes_brackets_for_what_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {"FORCE_COLOR": "1", "COLUMNS": "120", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
+    shown = []
     with live_progress() as report:
         report(Progress("tune", 3, 9, "NCHW[16]c [/bold]"))
-        time.sleep(0.2)  # the display refreshes ten times a second
-    shown = capsys.readouterr().err
-    assert "tune" in shown
-    assert "3/9" in shown
-    assert "NCHW[16]c [/bold]" in shown
+        wait_until(lambda: "NCHW[16]c [/bold]" in said(capsys, shown))
+    assert "tune" in said(capsys, shown)
+    assert "3/9" in said(capsys, shown)
 
 
 def test_errors_name_rows_that_moved_or_have_no_partner():
@@ -250,9 +255,8 @@ def test_live_progress_has_lines_below(
         monkeypatch.setenv(name, value)
     with live_progress() as report:
         report(Progress("tune", 3, 9, "30 s left", ("now us  layer", "  12.0  [b]conv\x1b[2J")))
-        time.sleep(0.2)
-        capsys.readouterr()
+        wait_until(lambda: "30 s left" in capsys.readouterr().err)
         report(Progress("tune", 3, 9, "building"))
-        time.sleep(0.2)
-    shown = capsys.readouterr().err
-    assert "  12.0  [b]conv\\x1b[2J" in shown
+        shown: list[str] = []
+        wait_until(lambda: "building" in said(capsys, shown))
+    assert "  12.0  [b]conv\\x1b[2J" in said(capsys, shown)

@@ -11,6 +11,7 @@ import needs
 import pytest
 from command_line import slow_environment
 from forgery import checked_header
+from waiting import wait_until
 
 from neocpu.runtime.artifact import read_header
 
@@ -36,8 +37,7 @@ def left(scratch: Path) -> list[str]:
 
 def wait_for_work(process: subprocess.Popen[str], scratch: Path) -> None:
     """Wait for the compiler's own folder: Python tries beforehand whether it may write there."""
-    while not list(scratch.glob("neocpu-*")) and process.poll() is None:
-        time.sleep(0.005)
+    wait_until(lambda: list(scratch.glob("neocpu-*")) or process.poll() is not None)
 
 
 @pytest.mark.slow

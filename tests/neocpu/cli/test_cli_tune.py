@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import onnx
 import pytest
 from command_line import Cli, conv_model, environment
 from page_sections import parts_in
+from waiting import wait_until
 
 import neocpu
 from neocpu.foundation.errors import UsageError
@@ -230,11 +230,12 @@ def test_interrupted_keeps_what_was_measured() -> None:
         start_new_session=True,
     )
     try:
-        limit = time.monotonic() + 60
-        while not (database.exists() and database.read_bytes().count(b"\n") >= 2):
+
+        def has_two_records() -> bool:
             assert process.poll() is None, process.communicate()
-            assert time.monotonic() < limit
-            time.sleep(0.02)
+            return database.exists() and database.read_bytes().count(b"\n") >= 2
+
+        wait_until(has_two_records)
         os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C sends, to the children too
         out, err = process.communicate(timeout=30)
     finally:

@@ -13,6 +13,7 @@ import onnx
 import psutil
 import pytest
 from command_line import slow_environment
+from waiting import wait_until
 
 from neocpu.frontend import models
 from neocpu.frontend.models.network_builder import NetworkBuilder
@@ -154,13 +155,11 @@ def test_a_killed_compilation_takes_its_children_with_it(network, place):
     time.sleep(0.1)
     process.kill()
     process.communicate(timeout=PATIENCE)
-    limit = time.monotonic() + PATIENCE
-    while time.monotonic() < limit:
-        group = [p for p in psutil.process_iter() if _group(p.pid) == process.pid]
-        if not group:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"left behind: {group}")
+    wait_until(
+        lambda: all(_group(each.pid) != process.pid for each in psutil.process_iter()),
+        PATIENCE,
+        "the end of all children",
+    )
 
 
 def _group(pid: int) -> int | None:

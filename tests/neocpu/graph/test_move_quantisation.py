@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from relax_modules import assert_same_results, module, names
+from relax_modules import assert_same_results, assert_unchanged, module, names
 from tvm import relax
 
 from neocpu.graph.reordering.move_quantisation import MOVE_QUANTISATION
@@ -37,7 +37,7 @@ KEEPING = {
 
 @pytest.mark.parametrize("name", KEEPING)
 @pytest.mark.parametrize("between", [True, False], ids=["integers", "real numbers"])
-def test_what_keeps_values_comes_last(name, between):
+def test_operators_that_keep_values_come_after_rounding(name, between):
     keep = KEEPING[name]
 
     def body(bb, x):
@@ -63,14 +63,13 @@ def test_parts_of_a_concatenation_are_rounded():
     assert_same_results(before, after)
 
 
-def test_what_others_read_stays():
+def test_values_with_other_readers_stay():
     def body(bb, x):
         pooled = bb.emit(R.nn.max_pool2d(x, (3, 2)))
         rounded = bb.emit(dequantise(bb.emit(quantise(pooled))))
         return bb.emit(R.add(rounded, pooled))
 
-    before = module(body, SHAPE)
-    assert MOVE_QUANTISATION(before)["main"].same_as(before["main"])
+    assert_unchanged(MOVE_QUANTISATION, module(body, SHAPE))
 
 
 def test_scales_along_an_axis_stay():
@@ -82,8 +81,7 @@ def test_scales_along_an_axis_stay():
         return bb.emit(R.dequantize(bb.emit(R.quantize(pooled, scales, zeros, 1, "uint8")),
                                     scales, zeros, 1, "float32"))  # fmt: skip
 
-    before = module(body, SHAPE)
-    assert MOVE_QUANTISATION(before)["main"].same_as(before["main"])
+    assert_unchanged(MOVE_QUANTISATION, module(body, SHAPE))
 
 
 def test_the_axis_of_one_scale_does_not_matter():
@@ -103,7 +101,7 @@ def count(mod, op):
 
 
 @pytest.mark.parametrize("name", [*KEEPING, "relu"])
-def test_what_is_on_the_grid_is_not_rounded_again(name):
+def test_values_on_the_grid_are_not_rounded_again(name):
     """Also where others read it, so that nothing can move."""
     keep = KEEPING.get(name, R.nn.relu)
 

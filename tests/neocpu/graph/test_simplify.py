@@ -34,7 +34,6 @@ def batch_norm(bb, x, channels):
 def residual_network(bb, x):
     y = bb.emit(R.nn.relu(conv_bn(bb, x, 3, 7)))
     z = bb.emit(R.nn.relu(conv_bn(bb, y, 7, 7, groups=7, bias=False)))
-    z = bb.emit(relax.TupleGetItem(bb.emit(R.nn.dropout(z, 0.5)), 0))
     y = bb.emit(R.nn.relu(bb.emit(R.sum(bb.emit(R.stack([y, z], 0)), [0]))))
     y = bb.emit(R.reshape(bb.emit(R.mean(y, [2, 3], keepdims=True)), (2, 7)))
     y = bb.emit(R.matmul(y, bb.emit(R.permute_dims(const(RNG, 5, 7), [1, 0]))))
@@ -55,7 +54,8 @@ def test_residual_network():
 def dense_block(bb, x):
     features = [x]
     for step in range(3):
-        y = batch_norm(bb, bb.emit(R.concat(features, 1)), 4 + 3 * step)
+        y = bb.emit(R.concat(features, 1)) if step else x
+        y = batch_norm(bb, y, 4 + 3 * step)
         y = bb.emit(R.multiply(y, const(RNG, 4 + 3 * step, 1, 1)))
         y = bb.emit(R.nn.relu(bb.emit(R.add(y, const(RNG, 4 + 3 * step, 1, 1)))))
         features.append(bb.emit(R.nn.conv2d(y, const(RNG, 3, 4 + 3 * step, 3, 3), padding=1)))

@@ -48,7 +48,7 @@ SLICES = {of_yolo: 1, nested: 4, all_of_it: 0, other_axes: 0, backwards: 2}
 
 
 @pytest.mark.parametrize("body", SLICES, ids=lambda body: body.__name__)
-def test_what_lies_together_is_one(body):
+def test_splits_of_channels_become_slices(body):
     before = module(body, SHAPE)
     after = simplify(before)
     assert_same_results(before, after)

@@ -176,10 +176,10 @@ def _opset(model: onnx.ModelProto) -> int:
     return next(each.version for each in model.opset_import if not each.domain)
 
 
-def main(one_in: int = 1) -> None:
-    """Compile and run one in so many of them."""
+def main(one_in: int = 1, start: int = 0) -> None:
+    """Compile and run one in so many of them, beginning with a number."""
     by_opset: dict[int, list[onnx.ModelProto]] = {}
-    for model in cases()[::one_in]:
+    for model in cases()[start::one_in]:
         by_opset.setdefault(_opset(model), []).append(model)
     groups = [
         group[first : first + PER_MODEL]

@@ -63,6 +63,11 @@ def assert_same_results(before, after, *, seed=0, rtol=1e-5, atol=1e-5):
         np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
+def assert_unchanged(rule, before):
+    """A rule returns the very function that it is given."""
+    assert rule(before)["main"].same_as(before["main"])
+
+
 def evaluate(mod, *inputs):
     """Compute ``main`` with numpy, a call at a time: no code is made. Returns a list of arrays."""
     main = mod["main"]

@@ -37,7 +37,7 @@ def launched(body, piece, threads=16):
 
 
 @pytest.mark.parametrize("body", [branches, twice])
-def test_what_one_writes_no_other_has(body):
+def test_calls_of_one_launch_write_where_no_other_reads_or_writes(body):
     before, after = launched(body, lambda _: Piece(1, 1e-4))
     assert after.launches
     assert after.arena_bytes <= launching.GROWTH * before.arena_bytes
@@ -70,7 +70,7 @@ def test_branches_become_neighbours():
         (lambda _: Piece(1, 1e-7), 64),  # nothing to speak of
     ],
 )
-def test_where_it_does_not_pay_all_stays_as_it_is(piece, threads):
+def test_calls_stay_in_order_where_common_launches_do_not_pay(piece, threads):
     assert launched(branches, piece, threads)[1] is None
 
 

@@ -111,7 +111,7 @@ def test_parts_are_written_where_they_belong(body):
 
 
 @pytest.mark.parametrize("body", JOINS, ids=lambda body: body.__name__)
-def test_the_search_charges_what_is_copied(body):
+def test_the_search_charges_copies(body):
     mod = build(body, SHAPE)
     plan = plan_layouts(extract(mod), cost_model(), OptLevel.NCHW)
     concats = [
@@ -151,7 +151,7 @@ def test_parts_that_do_not_lie_end_to_end_are_copied(shape):
     assert joins(planned(low).mod) == ["concat_0"]
 
 
-def test_what_others_than_kernels_do_is_refused():
+def test_programs_that_do_more_than_call_kernels_are_refused():
     def body(net, x):
         y = net.emit(relax.op.exp(x))
         held = net.emit(

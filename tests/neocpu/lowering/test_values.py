@@ -41,13 +41,13 @@ def two_products(bb, x):
 NAMES = ("within", "before", "product", "sum", "after", "view", "nowhere")
 
 
-def test_what_fusion_leaves_keeps_its_name():
+def test_a_value_that_fusion_leaves_keeps_its_name():
     mod = lower(relax_modules.module(two_products, (2, 2, 8)), HOST, Dump(), NAMES)
     names = [str(binding.var.name) for binding in bindings(mod["main"])]
     assert [name for name in names if name in NAMES] == ["before", "after", "view"]
 
 
-def test_it_has_a_place():
+def test_a_value_of_the_model_has_a_place_in_memory():
     mod = lower(relax_modules.module(two_products, (2, 2, 8)), HOST, Dump(), NAMES)
     with OneAtATime() as generations:
         building = begin_build(mod, HOST, Dump(), generations, names=NAMES)
@@ -58,7 +58,7 @@ def test_it_has_a_place():
     assert {place.placement.shape for place in places.values()} == {(2, 2, 8)}
 
 
-def test_reordered_channels_are_told():
+def test_reordered_channels_are_reported():
     def body(bb, x):
         names = iter(("a", "a_relu"))
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_reordered_channels_are_told():
         (HeldValue("turned", "b", (1, 3, 2, 1), order=(2, 0, 1)), (1, 3, 2, 1)),
     ],
 )
-def test_values_are_told_in_json(value, stored):
+def test_values_survive_json(value, stored):
     dtype = "float32" if value.form is None else value.form.dtype
     told = value.at(HeldPlace(3, Placement(128, dtype, stored)))
     assert told is not None
@@ -115,6 +115,6 @@ def test_values_are_told_in_json(value, stored):
         ["a", 1, 0, "float32", [2], {"order": [0, 1]}],
     ],
 )
-def test_what_is_no_value_is_refused(wrong):
+def test_broken_json_of_values_is_refused(wrong):
     with pytest.raises((TypeError, ValueError, KeyError, AttributeError)):
         values_of({"values": [wrong]}, 9, 1 << 20)

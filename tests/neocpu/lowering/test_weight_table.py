@@ -10,7 +10,7 @@ from neocpu.lowering.weight_table import WeightTable
 WEIGHTS = np.random.default_rng(0).standard_normal((13, 7, 5)).astype(np.float32)
 
 
-def test_equal_arrays_are_one():
+def test_equal_arrays_are_stored_once():
     table = WeightTable()
     first = table.add(WEIGHTS, "key")
     assert table.add(WEIGHTS.copy()) is first
@@ -20,14 +20,14 @@ def test_equal_arrays_are_one():
 
 
 @pytest.mark.parametrize("place", range(0, WEIGHTS.size, 37))
-def test_arrays_that_differ_anywhere_are_two(place):
+def test_arrays_that_differ_anywhere_are_stored_twice(place):
     table = WeightTable()
     other = WEIGHTS.copy()
     other.reshape(-1)[place] += 1
     assert table.add(WEIGHTS) is not table.add(other)
 
 
-def test_bits_shapes_and_types_tell_apart():
+def test_arrays_of_other_bits_shapes_or_types_are_stored_twice():
     table = WeightTable()
     zeros = np.zeros((2, 3), np.float32)
     arrays = (zeros, -zeros, zeros.T, zeros.view(np.int32))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from processes import wait_for
+from waiting import wait_until
 
 import neocpu
 from neocpu.building.elf import read_elf
@@ -216,7 +216,7 @@ def test_exactly_the_threads_asked_for_and_the_caller_where_it_was(linear, threa
         module(linear.inputs())
         assert len(tasks() - before) == min(threads, len(allowed)) - 1  # the caller is one
         assert os.sched_getaffinity(0) == allowed
-    assert wait_for(lambda: tasks() <= before)  # one that was joined may be seen a moment
+    wait_until(lambda: tasks() <= before)  # one that was joined may be seen a moment
 
 
 def run_script(script: str, *arguments: str, **environment: str) -> str:
@@ -427,7 +427,7 @@ def test_code_of_another_model(linear, two_way, tmp_path):
     before = tasks()
     with pytest.raises(ArtifactError, match=r"cannot run .*other\.so: header and code disagree"):
         load(path)
-    assert wait_for(lambda: tasks() <= before)  # one that was joined may be seen a moment
+    wait_until(lambda: tasks() <= before)  # one that was joined may be seen a moment
 
 
 def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):
@@ -437,4 +437,4 @@ def test_a_refused_artifact_leaves_no_thread(linear, tmp_path):
     path.write_bytes(data[:-1])
     with pytest.raises(ArtifactError, match="it is truncated"):
         load(path)
-    assert wait_for(lambda: tasks() <= before)  # one that was joined may be seen a moment
+    wait_until(lambda: tasks() <= before)  # one that was joined may be seen a moment

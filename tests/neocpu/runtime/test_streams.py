@@ -3,13 +3,13 @@
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from forgery import forge_header
+from waiting import PATIENCE
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cpus
@@ -41,6 +41,7 @@ def test_many_callers_get_what_each_asked_for(two_way, streamed):
 
 def test_as_many_calls_run_at_once_as_there_are_streams():
     running, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(STREAMS, timeout=PATIENCE)
     pools = StreamPools(STREAMS, 1)
 
     def call(_):
@@ -49,12 +50,12 @@ def test_as_many_calls_run_at_once_as_there_are_streams():
             with lock:
                 running += 1
                 most = max(most, running)
-            time.sleep(0.02)
+            together.wait()
             with lock:
                 running -= 1
 
     with ThreadPoolExecutor(8) as callers:
-        list(callers.map(call, range(24)))
+        list(callers.map(call, range(8 * STREAMS)))
     pools.close()
     assert most == STREAMS
 
@@ -82,14 +83,15 @@ def test_closing_waits_for_all_calls(two_way):
 
 def test_waiting_is_for_every_thread_of_a_queue():
     calls = QueuedCalls("some", 3)
-    done = []
+    done, gate = [], threading.Event()
     for number in range(9):
-        calls.submit(lambda number=number: (time.sleep(0.01), done.append(number)))
+        calls.submit(lambda number=number: (gate.wait(), done.append(number)))
     waiting = [threading.Thread(target=calls.wait) for _ in range(4)]
     for thread in waiting:
         thread.start()
+    gate.set()
     for thread in waiting:
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert sorted(done) == list(range(9))
     calls.end()

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import weakref
 from concurrent.futures import CancelledError, wait
 from functools import partial
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 import neocpu
 from neocpu.foundation.errors import UsageError
@@ -56,10 +56,7 @@ def _name(task):
 
 def new_tasks(before):
     """Return the threads that have begun, of which there is one: it names itself."""
-    end = time.monotonic() + 10
-    while not (found := tasks() - before) and time.monotonic() < end:
-        time.sleep(0.001)
-    return found
+    return wait_until(lambda: tasks() - before)
 
 
 def test_modules_of_one_pool_share_its_threads(linear, two_way):
@@ -270,8 +267,7 @@ def test_a_module_closed_beside_its_pool_waits_for_its_calls(linear):
     futures = [module.submit(linear.inputs()) for _ in range(5)]
     closers = [threading.Thread(target=pool.close), threading.Thread(target=module.close)]
     closers[0].start()
-    while not pool.is_closed:
-        time.sleep(0.001)
+    wait_until(lambda: pool.is_closed)
     closers[1].start()
     closers[1].join(0.05)
     busy.gate.set()

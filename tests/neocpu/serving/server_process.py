@@ -6,17 +6,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-from processes import wait_for
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Return once ``condition`` holds."""
-    assert wait_for(condition, seconds), "it never came to pass"
 
 
 def free_ports(count: int) -> list[int]:

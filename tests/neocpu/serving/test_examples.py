@@ -4,14 +4,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import onnx
 import pytest
 from picture_models import means_model
 from server_process import ServerProcess, free_ports
+from waiting import wait_until
 
 from neocpu.cli.main import main
 
@@ -49,14 +50,13 @@ def test_fastapi(linear):
 
 
 def _read(url, process):
-    until = time.monotonic() + 60
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5) as stream:
-                return stream.read().decode()
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("no server")
+    def answer():
+        assert process.poll() is None, "no server"
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as stream:
+            return stream.read().decode()
+        return None
+
+    return wait_until(answer)
 
 
 def test_the_client_asks_models_of_several_shapes(tmp_path):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("uvicorn")
-from server_process import ServerProcess, wait_until
+from server_process import ServerProcess
 from v2_requests import Connection, binary_tensor, body, head
+from waiting import wait_until
 
 from neocpu.building.link import write_artifact
 from neocpu.foundation.tensor_spec import TensorSpec

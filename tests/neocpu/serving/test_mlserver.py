@@ -7,15 +7,16 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from picture_models import means_model
 from server_process import free_ports
+from waiting import wait_until
 
 import neocpu
 
@@ -62,15 +63,15 @@ def server(linear, tmp_path_factory):
 
 
 def _wait(url, process, log):
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.05)
-    log.seek(0)
-    raise AssertionError(log.read())
+    def answers():
+        if process.poll() is not None:
+            log.seek(0)
+            raise AssertionError(log.read())
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return True
+        return False
+
+    wait_until(answers, 120)
 
 
 def ask(client, x, name="x", binary=False):

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from picture_models import means_model
-from server_process import ServerProcess, wait_until
+from server_process import ServerProcess
 from v2_requests import Connection, body, head, tensor
+from waiting import wait_until
 
 import neocpu
 

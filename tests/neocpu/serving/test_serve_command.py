@@ -8,8 +8,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from server_process import ServerProcess, wait_until
+from server_process import ServerProcess
 from v2_requests import Connection, NoAnswerError, binary_tensor, body, head
+from waiting import wait_until
 
 import neocpu
 from neocpu.cli.main import main

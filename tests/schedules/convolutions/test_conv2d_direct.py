@@ -221,7 +221,7 @@ def test_task_orders_and_paddings(workload, scheme):
     check_template(template, workload, scheme)
 
 
-def test_the_cases_above_are_what_they_say():
+def test_the_cases_of_task_orders_have_those_orders():
     small, large = (
         Conv2dWorkload(1, 20, 9, 9, 40, (3, 3)),
         Conv2dWorkload(1, 700, 3, 3, 560, (1, 1)),

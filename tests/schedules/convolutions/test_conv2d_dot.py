@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from any_integers import in_any_integers
 from conv_reference import check_exact
-from kernel_harness import build, call
+from kernel_harness import build, call, check_first_and_last, check_folds
 
-from neocpu.schedules import registry
 from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.target import parse_target
@@ -61,12 +59,8 @@ def check(workload, scheme, threads=1, target=ZEN4):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 @needs.one_in(3)
-def test_is_exact(workload, target):
-    assert template.applies(workload, target)
-    schemes = template.space(workload, target)
-    assert len(set(schemes)) == len(schemes) > 0
-    check(workload, schemes[0], target=target)
-    check(workload, schemes[-1], threads=3, target=target)
+def test_schemes_are_exact(workload, target):
+    check_first_and_last(check, template, workload, target)
 
 
 @pytest.mark.parametrize(
@@ -113,19 +107,13 @@ def brightest(workload, scheme, weights, target):
 
 
 def test_folds_between_any_blocks_of_whole_vectors():
-    workload = WORKLOADS[4]
-    scheme = template.space(workload, ZEN4)[0]
-    folded = registry.fold(workload, scheme, DataLayout(8), DataLayout(48), ZEN4)
-    assert folded == replace(scheme, ic_bn=8, oc_bn=48)
-    check(workload, folded)
-    assert registry.fold(workload, scheme, DataLayout(6), DataLayout(16), ZEN4) is None
-    assert registry.fold(workload, scheme, DataLayout(16), DataLayout(8), ZEN4) is None
+    check_folds(check, template, WORKLOADS[4], ZEN4, (8, 48), refused=[(6, 16), (16, 8)])
 
 
 @pytest.mark.parametrize(
     "change", [{"numerics": FLOAT32}, {"groups": 2, "in_channels": 40, "out_channels": 32}], ids=str
 )
-def test_leaves_the_rest_to_others(change):
+def test_does_not_apply_to_other_workloads(change):
     assert not template.applies(replace(WORKLOADS[4], epilogue=(), **change), ZEN4)
 
 

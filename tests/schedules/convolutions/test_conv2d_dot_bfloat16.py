@@ -7,11 +7,10 @@ import ml_dtypes
 import needs
 import numpy as np
 import pytest
-from kernel_harness import build, call, compile_for
+from kernel_harness import build, call, check_folds, compile_for
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.foundation.bfloat16 import from_bits, round_to_bits
-from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import (
     Operands,
     conv2d,
@@ -22,7 +21,6 @@ from neocpu.schedules.convolutions.conv2d_reference import (
 from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
 from neocpu.schedules.tir.bfloat16 import bits_of, rounded
 from neocpu.schedules.tir.builder import build_kernel
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.target import parse_target
@@ -196,12 +194,7 @@ def test_other_cpus_widen_and_spill_little(target):
 
 
 def test_blocks_fold():
-    workload = WORKLOADS[4]
-    scheme = template.space(workload, HASWELL)[0]
-    folded = registry.fold(workload, scheme, DataLayout(8), DataLayout(48), HASWELL)
-    assert folded == replace(scheme, ic_bn=8, oc_bn=48)
-    check(workload, folded)
-    assert registry.fold(workload, scheme, DataLayout(3), DataLayout(16), HASWELL) is None
+    check_folds(check, template, WORKLOADS[4], HASWELL, (8, 48), refused=[(3, 16)])
 
 
 def test_bits_are_rounded_as_numpy_does():

@@ -10,13 +10,14 @@ from any_integers import in_any_integers
 from drawn_winograd import drawn_case
 from integer_winograd import (
     HASWELL,
+    NO_WINOGRAD,
     PAD,
     SKYLAKE,
     ZEN4,
     assert_computes_with_instructions,
     assert_loops_over_products,
 )
-from kernel_harness import build, call
+from kernel_harness import build, call, check_first_and_last, check_folds
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import (
@@ -37,7 +38,6 @@ from neocpu.schedules.convolutions.winograd.exact_filter import (
 from neocpu.schedules.convolutions.winograd.exactness import LIMIT, bound_of_any, bound_of_weights
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.vocabulary.accuracy import SumBound
-from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
@@ -106,12 +106,8 @@ def by_direct(workload, target):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.mcpu)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 @needs.one_in(2)
-def test_is_exact(workload, target):
-    assert template.applies(workload, target)
-    schemes = template.space(workload, target)
-    assert len(set(schemes)) == len(schemes) > 0
-    check(workload, schemes[0], target=target)
-    check(workload, schemes[-1], threads=3, target=target)
+def test_schemes_are_exact(workload, target):
+    check_first_and_last(check, template, workload, target)
 
 
 def scheme_of(workload, target=ZEN4):
@@ -187,7 +183,7 @@ def test_the_proof_follows_weights():
     assert not SumBound(LIMIT, LIMIT).holds
 
 
-def test_matrices_make_900_times_the_sums():
+def test_transforms_yield_900_times_the_sums():
     rng = np.random.default_rng(1)
     given, taps = rng.integers(0, 256, (6, 6)), rng.integers(-128, 128, (3, 3))
     b, g, a = (FILTERS[0].input_matrix(), FILTERS[0].kernel_matrix(), FILTERS[0].output_matrix())
@@ -218,7 +214,7 @@ def test_smaller_tiles_are_of_the_same_weights(down, across):
 )
 @pytest.mark.parametrize("threads", [1, 3])
 @needs.one_in(2)
-def test_ends_take_smaller_tiles(height, width, points, threads):
+def test_tiles_at_the_edges_are_smaller(height, width, points, threads):
     workload = replace(WORKLOADS[1], height=height, width=width)
     for reg_n in (1, 4, 28):
         scheme = WinogradScheme(32, 16, reg_n, 4, 16, 1, oc_split=True, edge_tiles=True)
@@ -254,7 +250,7 @@ def test_weights_are_transformed_on_the_fly(channels, edges, target):
     check(workload, scheme, 3, target)
 
 
-def test_others_keep_what_is_transformed():
+def test_other_schemes_keep_transformed_weights():
     workload, scheme = WORKLOADS[1], WinogradScheme(32, 16, 4, 4, 16, 1, False)
     strips = replace(scheme, on_the_fly=True)
     shapes = template.argument_shapes(workload, scheme)
@@ -269,7 +265,7 @@ def test_vectors_of_taps_are_transformed_as_the_matrix_has_it():
 
 
 @pytest.mark.parametrize("tile", [1, 2, 3, 4])
-def test_16_bits_hold_what_is_transformed(tile):
+def test_16_bits_hold_transformed_values(tile):
     b, g = ExactFilter(tile, 3, 1).input_matrix(), FILTERS[0].kernel_matrix()
     whole = FILTERS[0].input_matrix()
     data, weights = np.kron(b, whole), np.kron(g, g)
@@ -311,16 +307,13 @@ def test_a_wrong_constant_is_found(monkeypatch, wrong):
 @pytest.mark.parametrize(
     "change",
     [
-        {"stride": (2, 2)},
-        {"kernel": (5, 5)},
-        {"groups": 2, "in_channels": 64, "out_channels": 64},
-        {"in_channels": 3},
+        *NO_WINOGRAD,
         {"in_channels": MOST_CHANNELS + 1},
         {"numerics": replace(INTEGERS, data="int8")},
     ],
     ids=str,
 )
-def test_leaves_the_rest_to_others(change):
+def test_does_not_apply_to_other_workloads(change):
     assert template.applies(replace(WORKLOADS[0], epilogue=()), ZEN4)
     assert not template.applies(replace(WORKLOADS[0], epilogue=(), **change), ZEN4)
 
@@ -346,12 +339,7 @@ def test_estimates_choose_as_measurements_do(channels, pixels, cpu, chosen):
 
 
 def test_folds_between_any_blocks_of_whole_vectors():
-    workload = WORKLOADS[0]
-    scheme = template.space(workload, ZEN4)[0]
-    folded = registry.fold(workload, scheme, DataLayout(48), DataLayout(32), ZEN4)
-    assert folded == replace(scheme, ic_bn=48, oc_bn=32)
-    check(workload, folded)
-    assert registry.fold(workload, scheme, DataLayout(8), DataLayout(16), ZEN4) is None
+    check_folds(check, template, WORKLOADS[0], ZEN4, (48, 32), refused=[(8, 16)])
 
 
 def test_errs_as_direct_and_is_packed_by_nobody_else():

@@ -25,7 +25,7 @@ def check(shapes, axis, layout):
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("block", [1, 8])
-def test_every_axis(axis, block):
+def test_concatenation_along_every_axis(axis, block):
     shapes = [[2, 16, 5, 7], [2, 16, 5, 7], [2, 16, 5, 7]]
     for shape, extent in zip(shapes, (8, 16, 3), strict=True):
         shape[axis] = extent
@@ -35,7 +35,7 @@ def test_every_axis(axis, block):
 @pytest.mark.parametrize("channels", [(1, 3, 5), (16, 32), (17, 31, 33), (32, 7), (7, 16)])
 @pytest.mark.parametrize("block", [1, 4, 16, 32])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_channels(channels, block, batch):
+def test_concatenation_of_channels(channels, block, batch):
     check([(batch, c, 9, 11) for c in channels], 1, DataLayout(block))
 
 

@@ -40,7 +40,7 @@ def ranks(func):
 @pytest.mark.parametrize(
     "shape", [(1, 16, 56, 56), (2, 3, 28, 28), (3, 7, 4, 8), (1, 5, 7, 9), (1, 1, 1, 1)]
 )
-def test_sums(shape, other, dtype):
+def test_sums_over_merged_axes_are_right(shape, other, dtype):
     data = np.random.default_rng(0)
     x, z = (data.integers(-50, 50, each).astype(dtype) for each in (shape, OTHERS[other](shape)))
     func = schedule_function(summed(shape, z.shape, dtype), HOST)
@@ -59,7 +59,7 @@ def test_sums(shape, other, dtype):
         ((1, 3, 7, 7), "same", [4, 4, 4]),
     ],
 )
-def test_what_is_merged(shape, other, merged):
+def test_axes_that_lie_together_are_merged(shape, other, merged):
     func = schedule_function(summed(shape, OTHERS[other](shape), "float32"), VECTORS_OF_16)
     assert ranks(func) == merged
 
@@ -72,7 +72,7 @@ def test_a_buffer_that_is_read_twice_alike_is_merged_once():
     np.testing.assert_allclose(run(func, [data], data.shape), data * np.exp(data), rtol=1e-5)
 
 
-def test_a_number():
+def test_a_tensor_without_axes_is_scheduled():
     x = te.placeholder((), name="x")
     func = schedule_function(te.create_prim_func([x, te.compute((), lambda: x[()] + 1)]), HOST)
     assert run(func, [np.float32(2)], ()) == 3

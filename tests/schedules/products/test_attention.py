@@ -175,13 +175,13 @@ def test_channels_may_come_first():
 
 
 @pytest.mark.parametrize("keys", [49, 700])
-def test_biases(keys):
+def test_biases_are_added_to_scores(keys):
     biases = ((1, 2, 5, keys), (3, 1, 5, keys), (3, 1, 1, keys), (5, 1))
     check(contiguous((3, 2), 5, keys, 16, biases=biases))
 
 
 @pytest.mark.parametrize("keys", [3, 600])
-def test_masks(keys):
+def test_masks_hide_keys(keys):
     w = contiguous((2,), 6, keys, 8, biases=((6, keys),))
     mask = np.zeros((6, keys), np.float32)
     mask[1, 1:] = mask[2, :-1] = mask[3] = -np.inf  # the fourth row sees nothing
@@ -199,7 +199,7 @@ def test_masks(keys):
     np.testing.assert_array_equal(made, rows)
 
 
-def test_scores_of_which_only_the_scale_makes_numbers():
+def test_scores_that_overflow_without_their_scale():
     w = contiguous((2,), 5, 21, 8, scale=1e-36)
     q, k, v = inputs_of(w)
     check(w, [q * 1e16, k * 1e20, v])

@@ -48,7 +48,7 @@ def test_the_end_writes_states_and_one_row(backward):
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("backward", [False, True])
-def test_an_element_of_each_axis(axis, backward):
+def test_a_step_takes_one_element_of_its_axis(axis, backward):
     whole = normal((6, 5, 7), 0)
     kernel = lower_loop_element(Tensor("float32", whole.shape), axis, 4, backward=backward)
     built, (shape,) = build(kernel), [np.delete(whole.shape, axis)]

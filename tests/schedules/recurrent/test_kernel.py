@@ -116,7 +116,7 @@ def step(w, x, weights, h, c, peepholes, bias, functions):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_kernels(name):
+def test_kernels_match_the_reference(name):
     workload = WORKLOADS[name]
     arrays = arguments(workload)
     outputs = [unwritten(shape) for shape in workload.result_shapes]

@@ -22,7 +22,7 @@ def narrowing(compute):
 
 @pytest.mark.parametrize("target", [HOST, *FOREIGN], ids=lambda t: t.mcpu)
 @pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "erf"])
-def test_what_has_names_in_it_is_vectorised(name, target):
+def test_loops_with_let_bindings_are_vectorised(name, target):
     """Written several times, as TVM rounds, it cannot be: names would be bound several times."""
     function = schedule_function(narrowing(lambda x: x * getattr(tirx, name)(x)), target)
     assert f"{name}f" not in compile_for(function, target)

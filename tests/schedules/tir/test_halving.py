@@ -21,7 +21,7 @@ def joining(count, fold=te.sum, dtype="float32"):
 
 @pytest.mark.parametrize("fold", ["sum", "max", "min"])
 @pytest.mark.parametrize("count", [FEWEST - 1, FEWEST, 7, 14, 16, 37, MOST, MOST + 1])
-def test_what_comes_of_it(count, fold):
+def test_halved_loops_compute_the_same(count, fold):
     data = normal((5, count))
     (found,) = call(build(joining(count, getattr(te, fold))), [data], [unwritten((5,))])
     np.testing.assert_allclose(found, getattr(data, fold)(1), rtol=1e-5, atol=1e-6)
@@ -30,7 +30,7 @@ def test_what_comes_of_it(count, fold):
 @pytest.mark.parametrize(
     ("count", "dtype", "loops"), [(16, "float32", 1), (MOST + 1, "float32", 2), (16, "int32", 2)]
 )
-def test_which_loops_are_left(count, dtype, loops):
+def test_halving_leaves_the_expected_loops(count, dtype, loops):
     sch = Schedule(tvm.IRModule({"main": joining(count, dtype=dtype)}))
     block = sch.get_sblock("joined")
     sch.decompose_reduction(block, sch.get_loops(block)[1])

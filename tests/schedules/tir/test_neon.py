@@ -182,7 +182,7 @@ def words_at(index, size):
     return build_kernel([("x", (size,), "uint8"), ("y", (16,), "int32")], body)
 
 
-def test_so_does_a_word_of_four_bytes():
+def test_a_word_of_four_bytes_becomes_a_lane_too():
     assert "[2, 2, 2, 2]" in rewritten(words_at(lambda i: i * 16 + 8, 64))
     assert "[1, 1, 1, 1]" in rewritten(words_at(lambda i: i * 8 + 4, 64))  # of half a vector
     for func in (

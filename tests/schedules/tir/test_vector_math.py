@@ -40,7 +40,7 @@ def test_exp_is_accurate_relative_to_its_size():
 
 
 @pytest.mark.parametrize("name", ["atan", "asin", "acos"])
-def test_arcs(name):
+def test_arc_functions_match_float64(name):
     inner = np.linspace(-1, 1, 4001)
     x = inner if name != "atan" else np.concatenate([inner, np.linspace(-50, 50, 4001), [1e30]])
     x = np.concatenate([x, [0.5, -0.5, 1e-8, -1e-8, 0.0, -0.0, np.inf, -np.inf, 1.5]])
@@ -53,7 +53,7 @@ def test_arcs(name):
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "log"])
-def test_of_all_numbers(name):
+def test_accuracy_over_all_float32_numbers(name):
     """Of random bits: denormal, far beyond what one turn's digits reach, infinite, none."""
     data = np.random.default_rng(0)
     x = np.concatenate([

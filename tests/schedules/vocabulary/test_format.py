@@ -17,7 +17,7 @@ formats = st.builds(
 
 
 @given(formats, small, st.integers(1, 20), small, small)
-def test_what_a_format_says_is_what_an_array_has(form, n, c, h, w):
+def test_arrays_have_the_shape_and_type_of_their_format(form, n, c, h, w):
     x = np.arange(n * c * h * w).reshape(n, c, h, w).astype(form.dtype)
     packed = form.pack(x)
     assert packed.shape == form.shape(x.shape)

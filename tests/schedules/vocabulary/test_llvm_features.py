@@ -102,7 +102,7 @@ NEWEST = [
 @pytest.mark.slow
 @needs.one_in(4)
 @pytest.mark.parametrize(("machine", "cpu"), NEWEST)
-def test_code_does_not_depend_on_what_it_would_have_to_name(machine, cpu):
+def test_code_does_not_depend_on_features_that_targets_do_not_name(machine, cpu):
     """Without all of these features LLVM generates the same code."""
     target = parse_target(f"llvm -mtriple={TRIPLES[machine]} -mcpu={cpu}")
     names = described(machine)[cpu]

@@ -16,7 +16,7 @@ def array_of(view):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_steps_are_numpys(data):
+def test_steps_are_those_of_numpy(data):
     shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     view, array = StridedView.of(shape), np.arange(np.prod(shape)).reshape(shape)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -45,7 +45,7 @@ def test_steps_are_numpys(data):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_inverse(data):
+def test_the_inverse_undoes_a_view(data):
     shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     order = data.draw(st.permutations(range(len(shape))))
     made = np.arange(np.prod(shape)).reshape(shape).transpose(order)
@@ -64,7 +64,7 @@ def test_joined_axes_that_lie_apart_are_not_regular():
     assert view.reshaped((3, 2, 5)) == StridedView.of((2, 3, 5)).permuted((1, 0, 2))
 
 
-def test_what_needs_a_copy_is_no_view():
+def test_a_reshape_that_needs_a_copy_is_no_view():
     turned = StridedView.of((4, 6)).permuted((1, 0))
     assert turned.reshaped((8, 3)) is None
     assert turned.broadcast((4,)) is None
@@ -74,7 +74,7 @@ def test_what_needs_a_copy_is_no_view():
 @pytest.mark.parametrize(
     ("shape", "to"), [((1, 3), (2, 3)), ((3,), (2, 3)), ((2, 1, 5), (2, 4, 5))]
 )
-def test_broadcast(shape, to):
+def test_broadcast_axes_have_no_step(shape, to):
     view = StridedView.of(shape).broadcast(to)
     assert view is not None
     array = np.broadcast_to(np.arange(np.prod(shape)).reshape(shape), to)

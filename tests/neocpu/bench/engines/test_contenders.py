@@ -13,7 +13,8 @@ import needs
 import numpy as np
 import psutil
 import pytest
-from processes import runs, wait_for
+from processes import runs
+from waiting import wait_until
 
 from neocpu.bench.engines import contenders
 from neocpu.bench.engines.agreement import relative_error
@@ -114,8 +115,7 @@ def test_a_process_that_ended_still_tells_its_time():
         process.run(1)
         before = process.usage().cpu_seconds
         os.kill(process.pid, signal.SIGKILL)
-        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.01)
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
         assert process.usage().cpu_seconds >= before > 0
         with pytest.raises(ContenderError, match="killed by SIGKILL"):
             process.run(1)
@@ -193,7 +193,7 @@ def test_a_contender_dies_with_its_parent(linear, inputs_file):
     command = [sys.executable, "-c", script, str(linear.path), str(inputs_file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert wait_for(lambda: not runs(int(done.stdout))), "the contender outlived its parent"
+    wait_until(lambda: not runs(int(done.stdout)), what="the contender's end after its parent's")
 
 
 def test_the_child_answers_errors_and_goes_on():

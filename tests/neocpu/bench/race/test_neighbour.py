@@ -1,11 +1,11 @@
 """Busy processes beside a measurement: as many as were asked for, and none of them is left."""
 
-import time
 from contextlib import suppress
 
 import psutil
 import pytest
 from synthetic import latency
+from waiting import wait_until
 
 from neocpu.bench.race.neighbour import NeighbourReport, busy_processes
 
@@ -20,10 +20,7 @@ def test_they_are_busy_and_end(count):
     with suppress(KeyError), busy_processes(count):
         (*busy,) = map(psutil.Process, children() - before)
         assert len(busy) == count
-        end = time.monotonic() + 30
-        while any(process.cpu_times().user < 0.05 for process in busy):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: all(process.cpu_times().user >= 0.05 for process in busy))
         raise KeyError
     assert children() == before
 

@@ -54,7 +54,6 @@ PLANNED = {
         ],
         "split-channels",
     ),
-    "PRelu of one slope": ([node("PRelu", ["a", "equal_slopes"], ["b"])], "leaky-of-one-slope"),
     "GroupNormalization in pieces": (
         [
             node("Reshape", ["a", "groups"], ["k"]),
@@ -75,16 +74,6 @@ PLANNED = {
             node("Reshape", ["n", "shape"], ["b"]),
         ],
         "keep-frames",
-    ),
-    "masked attention": (
-        [
-            node("Transpose", ["a"], ["k"], perm=[0, 1, 3, 2]),
-            node("MatMul", ["a", "k"], ["l"]),
-            node("Where", ["lower", "l", "hidden"], ["m"]),
-            node("Softmax", ["m"], ["n"]),
-            node("MatMul", ["n", "a"], ["b"]),
-        ],
-        "mask-by-sum",
     ),
     "attention of columns": (
         [
@@ -114,14 +103,6 @@ PLANNED = {
         ],
         "activate-first",
     ),
-    "Conv, MaxPool and Relu": (
-        [
-            node("Conv", ["a", "three"], ["k"], pads=[1, 1, 1, 1]),
-            node("MaxPool", ["k"], ["l"], kernel_shape=[2, 2], strides=[2, 2]),
-            node("Relu", ["l"], ["b"]),
-        ],
-        "activate-before-pool",
-    ),
     "Conv and DepthToSpace": (
         two(("Conv", ["wide"], {}), ("DepthToSpace", [], {"blocksize": 2, "mode": "CRD"})),
         "order-pixel-shuffles",
@@ -129,12 +110,10 @@ PLANNED = {
 }
 PLANNED_CONSTANTS = CONSTANTS | {
     "by_channel": np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1),
-    "equal_slopes": np.full((4, 1, 1), 0.25, np.float32),
     "from_many": random(8, 36, 1, 1),
     "gate_bias": random(4 * HIDDEN),
     "groups": ints(2, 2, -1),
     "hidden": np.float32(-np.inf),
-    "lower": np.tri(6, dtype=bool),
     "nothing_yet": np.zeros((2, HIDDEN), np.float32),
     "of_given": random(WIDTH, 4 * HIDDEN),
     "of_hidden": random(HIDDEN, 4 * HIDDEN),

@@ -33,7 +33,7 @@ from neocpu.planning.extract import extract
 from tests.light_models import light_model
 from tests.neocpu.graph.rules.cheaper_graphs import CHEAPER
 from tests.neocpu.graph.rules.planned_graphs import PLANNED, PLANNED_CONSTANTS
-from tests.neocpu.graph.rules.small_graphs import FIRST, GONE, IMPORT, LESS, small_model
+from tests.neocpu.graph.rules.small_graphs import GONE, IMPORT, LESS, small_model
 
 ROOT: Final = Path(__file__).parents[4]
 PAGE: Final = ROOT / "docs" / "passes.md"
@@ -66,18 +66,19 @@ _HEAD: Final = """\
 # Rules for graphs
 
 Before anything is planned, an imported graph is simplified by these rules, in this order, again and
-again until none applies ([architecture.md](architecture.md)). `neocpu explain` says which were
-applied how often; `neocpu compile --disable-rule NAME,…` leaves some out, `neocpu compile
---list-rules` lists them. Each is one object in the file that is named, below `neocpu/graph/`, and
-has its line in `rules/table.py` there. `make docs` writes this page.
+again until none applies ([architecture.md](architecture.md)). `neocpu explain` says how often each
+was applied; `neocpu compile --disable-rule NAME,…` leaves some out, and `neocpu compile
+--list-rules` lists them. Each is an object in the file that is named, below `neocpu/graph/`, whose
+docstring shows the graph before and after it; `table.py` there has them in order. `make docs`
+writes this page.
 
-What a rule brings is what the simplified graph of a network has more without it: operators,
-multiply-adds, bytes that operators write (of a concatenation, what it adds to those it continues),
-or constants that kernels read (M: millions). Where these are as many, it is kernels (of what a plan
-takes together, one), kernels that TVM schedules because a plan has no choices for them, or bytes of
-feature maps that such kernels read or write as the model has them, in no layout of ours. Networks
-are the built-in ones and those in the onnx package; where none has what a rule removes, the figure
-is of the small graph “in quotes” in `tests/neocpu/graph/rules/`.
+The last column compares the simplified graph of a network without the rule and with it: operators,
+multiply-adds, bytes that operators write (a concatenation counts only the bytes that it adds to the
+one that it continues), or constants that kernels read (M: millions). Where these are equal, it
+compares kernels (operators that a plan fuses count once), kernels that TVM schedules because a plan
+has no choices for them, or bytes of feature maps that such kernels read or write in the model's
+layout. The networks are the built-in ones and those in the onnx package; where none of them fires a
+rule, the figure is of the small graph “in quotes” in `tests/neocpu/graph/rules/`.
 
 | rule | kind | file | what it does | brings |
 |---|---|---|---|---|
@@ -106,12 +107,24 @@ rule and without it; medians of interleaved runs, in the calling thread's time.
 | lraspp_mobilenet_v3_large | `upsample-last` | 156 → 155 M | 1.01 |
 | two layers of BiFPN, 64 channels | `sum-of-concat` | as many | 1.7 times as long |
 | ecaresnet26t | `keep-pixel-axes` | as many | 1.01 |
-| LSTMCell of 192 units, 32 steps | `name-cells`, `join-steps` | 8 M | 2.3 times as long |
-| GRUCell of 192 units, 32 steps | `name-cells`, `join-steps` | 6 M | 2.1 times as long |
+| LSTMCell of 192 units, 32 steps | `name-cells` | 8 M | 2.3 times as long |
+| GRUCell of 192 units, 32 steps | `name-cells` | 6 M | 2.1 times as long |
 | four 3x3 convolutions, GroupNorms and ReLUs | `name-group-norms` | 468 M | 1.21 |
 | swin_v2_t | `name-norms`, `scale-queries` | as many | 1.04 |
 | swinv2_cr_tiny_224 | `name-norms` | as many | 1.04 |
 | xcit_nano_12_p16_224 | `name-norms` | as many | 1.01 |
+
+Rules without a figure of a network above or in this table are needed by blocks of networks
+(`tests/neocpu/graph/rules/test_network_blocks.py` has most of them): `drop-pool` by the ends of
+AlexNet and VGG, `drop-slice` and `merge-slices` by Swin Transformers (padding that is cut off,
+patches that are merged), `concat-of-slices` and `split-channels` by YOLOv8, `slice-of-pad` by the
+onnx package's AlexNet and Inception, `slice-of-concat` and `eliminate-common-subexpressions` by
+the face detector RFB-320, `activate-first` by YuNet, `expand-before` and `sink-squeezes` by
+ECA-Net, `keep-frames` by video ResNets, `move-quantisation` by every quantised network,
+`scale-before` by LeViT, `scale-through-views` by LinkNet, `scale-through-concat` by MixNet,
+`scale-normalisations` by GroupNorm as PyTorch exports it, `reduce-first` by VoVNet, `factor-sums`
+by ConvNeXt V2, `cancel-layouts` by ConvNeXt, `weights-first` by YOLO11, `order-pixel-shuffles` by
+Swin2SR. A rule that no exported network needs is no rule.
 
 What was measured to bring nothing is no rule: dense layers as 1x1 convolutions of their rows
 (equal, 221 to 255 GFLOP/s either way); 1x1 convolutions of one pixel as dense layers (equal, but
@@ -310,8 +323,7 @@ def page() -> str:
 def _brings(rule: GraphRule, brings: Mapping[str, str]) -> str:
     if rule.required:
         return "nothing compiles without it"
-    first = f"the import does it first (“{FIRST[rule.name]}”)" if rule.name in FIRST else "—"
-    return brings.get(rule.name, first)
+    return brings[rule.name]
 
 
 def networks_on_page() -> Iterator[str]:

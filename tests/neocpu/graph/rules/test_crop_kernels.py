@@ -35,7 +35,7 @@ CASES = [
 
 @pytest.mark.parametrize(("shape", "kernel", "left", "attributes"), CASES)
 @pytest.mark.parametrize("groups", [1, 3])
-def test_what_is_left_of_a_kernel(shape, kernel, left, attributes, groups):
+def test_kernels_lose_the_taps_that_read_padding_alone(shape, kernel, left, attributes, groups):
     random = np.random.default_rng(1)
     weights = random.standard_normal((6, 3 // groups, *kernel)).astype(np.float32)
     convolution = relax.op.nn.conv2d if len(kernel) == 2 else relax.op.nn.conv3d

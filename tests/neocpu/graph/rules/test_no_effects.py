@@ -1,22 +1,21 @@
 """Operators that do nothing go; those that look like it stay."""
 
-import math
 from functools import partial
 
 import numpy as np
 import pytest
 import tvm
-from relax_modules import assert_same_results, calls, module, names
+from relax_modules import assert_same_results, assert_unchanged, calls, module, names
 from tvm import relax
 
-from neocpu.graph.redundancy.drop_no_effects import DROP_NO_EFFECTS
+from neocpu.graph.redundancy.drop_no_effects import DROP_POOL, DROP_SLICE
 from neocpu.graph.redundancy.merge_reshapes import MERGE_RESHAPES
 from neocpu.graph.redundancy.merge_transposes import MERGE_TRANSPOSES
 from neocpu.graph.redundancy.neutral_operands import NEUTRAL_OPERANDS
 from neocpu.graph.rule import apply_rules
 
 R = relax.op
-RULES = (NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, *DROP_NO_EFFECTS)
+RULES = (NEUTRAL_OPERANDS, MERGE_RESHAPES, MERGE_TRANSPOSES, DROP_SLICE, DROP_POOL)
 eliminate = partial(apply_rules, rules=RULES)
 SHAPE = (2, 3, 4, 5)
 
@@ -29,12 +28,7 @@ def filled(value, *shape):
 IDENTITIES = {
     "reshape": lambda x: R.reshape(x, SHAPE),
     "permute_dims": lambda x: R.permute_dims(x, [0, 1, 2, 3]),
-    "broadcast_to": lambda x: R.broadcast_to(x, SHAPE),
-    "astype": lambda x: R.astype(x, "float32"),
     "strided_slice": lambda x: R.strided_slice(x, [1, 2], [0, 0], [3, 2**31 - 1]),
-    "split in one": lambda x: R.split(x, 1, axis=1),
-    "concat of one": lambda x: R.concat([x], 1),
-    "pad by nothing": lambda x: R.nn.pad(x, [0] * 8),
     "max_pool of one": lambda x: R.nn.max_pool2d(x, (1, 1)),
     "avg_pool of one": lambda x: R.nn.avg_pool2d(x, (1, 1)),
     "add 0": lambda x: R.add(x, filled(0.0)),
@@ -56,33 +50,21 @@ def test_identity_is_removed(name):
     tvm.ir.assert_structural_equal(after, expected)
 
 
-def test_dropout_returns_its_input():
-    def body(bb, x):
-        dropped = bb.emit(relax.TupleGetItem(bb.emit(R.nn.dropout(x, 0.5)), 0))
-        return bb.emit(R.exp(dropped))
-
-    after = eliminate(module(body, SHAPE))
-    tvm.ir.assert_structural_equal(after, module(lambda bb, x: bb.emit(R.exp(x)), SHAPE))
-
-
 LOOKALIKES = {
     "add a 0 that broadcasts": lambda x: R.add(x, filled(0.0, 7, 2, 3, 4, 5)),
     "0 minus": lambda x: R.subtract(filled(0.0), x),
     "1 over": lambda x: R.divide(filled(1.0), x),
     "add almost 0": lambda x: R.add(x, filled(1e-30)),
     "reversed slice": lambda x: R.strided_slice(x, [1], [2], [-4], [-1]),
-    "wider astype": lambda x: R.astype(x, "float64"),
     "padded pool": lambda x: R.nn.avg_pool2d(x, (1, 1), padding=(1, 1)),
     "strided pool": lambda x: R.nn.max_pool2d(x, (1, 1), strides=(2, 2)),
     "transpose": lambda x: R.permute_dims(x, [0, 2, 1, 3]),
-    "clip": lambda x: R.clip(x, -math.inf, 1.0),
 }
 
 
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_lookalike_stays(name):
-    before = module(lambda bb, x: bb.emit(LOOKALIKES[name](x)), SHAPE)
-    assert eliminate(before)["main"].same_as(before["main"])
+    assert_unchanged(eliminate, module(lambda bb, x: bb.emit(LOOKALIKES[name](x)), SHAPE))
 
 
 def chain(*functions):

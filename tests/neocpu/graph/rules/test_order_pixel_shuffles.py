@@ -49,7 +49,7 @@ def check(body, shape, *, applies=True):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 1), (1, 2)])
-def test_what_convolutions_write(rows, columns):
+def test_convolutions_write_channels_in_the_order_of_parts(rows, columns):
     def body(bb, x):
         y = conv(bb, x, 7 * rows * columns)
         y = bb.emit(R.nn.relu(bb.emit(R.add(y, const(RNG, 1, 7 * rows * columns, 1, 1)))))
@@ -60,7 +60,7 @@ def test_what_convolutions_write(rows, columns):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 1)])
-def test_what_convolutions_read(rows, columns):
+def test_convolutions_read_channels_in_the_order_of_parts(rows, columns):
     check(lambda bb, x: conv(bb, shuffled(bb, x, rows, columns, False), 5), (2, 3, 6, 4))
 
 
@@ -90,7 +90,7 @@ def test_a_rectangle_is_taken():
     assert (op.workload.top, op.workload.left, op.workload.size) == (1, 0, (5, 7))
 
 
-def test_what_something_else_reads_stays():
+def test_channels_that_something_else_reads_stay():
     def of_no_convolution(bb, x):
         return shuffled(bb, bb.emit(R.sin(x)), 2, 2, True)
 

@@ -31,7 +31,7 @@ def body(bb, x):
     return bb.emit(R.exp(bb.emit(R.reshape(bb.emit(R.reshape(y, (6,))), (3, 2)))))
 
 
-def test_long_rows_of_operators_end():
+def test_long_chains_of_operators_are_simplified_in_time():
     """Of values added to themselves, and of a thousand sums, what rules look for is looked for."""
 
     def doubled(bb, x):
@@ -70,7 +70,7 @@ def test_a_rule_that_is_disabled_is_not_applied(without, expected):
     assert without not in fired
 
 
-def test_the_command_line_lists_them():
+def test_the_command_line_lists_all_rules():
     listed = CliRunner().invoke(command, ["--list-rules"])
     assert listed.exit_code == 0
     assert [line.split()[0] for line in listed.output.splitlines()][1:] == [r.name for r in RULES]

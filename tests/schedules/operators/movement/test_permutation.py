@@ -15,7 +15,7 @@ SHAPES = [(17, 33), (16, 16), (1, 20, 1, 9), (5, 17, 19), (4, 3, 18, 21), (2, 60
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "bool", "int64"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_order(shape, dtype):
+def test_every_order_of_axes_is_right(shape, dtype):
     data = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
     made = 0
     for axes in itertools.permutations(range(len(shape))):
@@ -34,7 +34,7 @@ def test_every_order(shape, dtype):
     ("shape", "axes"),
     [((8, 9, 10), (0, 1, 2)), ((8, 9, 10), (1, 0, 2)), ((3, 100), (1, 0)), ((100, 3), (1, 0))],
 )
-def test_what_is_left_to_others(shape, axes):
+def test_permutations_that_other_kernels_take_are_left_to_them(shape, axes):
     """Rows that stay rows, and edges too short for a tile."""
     assert lower_permutation(shape, axes, "float32", HOST) is None
 

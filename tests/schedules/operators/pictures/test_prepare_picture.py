@@ -62,7 +62,7 @@ def prepared(case, images=2, cropped=0):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_is_what_the_matrices_say(name):
+def test_pictures_are_resized_as_the_matrices_say(name):
     workload, arrays, expected = prepared(CASES[name])
     made = run(lower_prepare_picture(workload), arrays, workload.output)
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-4)
@@ -77,7 +77,7 @@ def test_a_crop_reads_its_columns_alone():
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
-def test_is_code_for_other_cpus(target):
+def test_compiles_for_other_cpus(target):
     """Vectors are as wide as AVX-512's, for which CPU it is not known yet."""
     workload, *_ = prepared(CASES["letterboxed"])
     compile_for(lower_prepare_picture(workload), target)

@@ -14,7 +14,7 @@ from tests.schedules.kernel_harness import build, call, unwritten
 
 
 @pytest.mark.parametrize("shape", [(1,), (37,), (5, 1, 7)])
-def test_compact(shape):
+def test_places_of_true_elements_come_first(shape):
     size = int(np.prod(shape))
     kernel = build(lower_compact(shape))
     for share in (0.0, 0.4, 1.0):
@@ -26,7 +26,7 @@ def test_compact(shape):
         assert not places[:, count:].any()
 
 
-def test_top_k_of_those_that_count():
+def test_top_k_looks_at_counted_rows_alone():
     data = np.random.default_rng(2).standard_normal((2, 9, 1)).astype(np.float32)
     kernel = build(lower_top_k(data.shape, 4, largest=True, counted=True))
     for count in (0, 1, 4, 6, 9, 99, -1):

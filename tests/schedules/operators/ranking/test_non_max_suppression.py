@@ -116,7 +116,7 @@ def check(workload, boxes, scores):
 )
 @pytest.mark.parametrize("grid", [0, 10])
 @needs.one_in(3)
-def test_random(sizes, center, grid):
+def test_random_boxes_match_the_reference(sizes, center, grid):
     workload = NonMaxSuppressionWorkload(*sizes, 0.45, 0.3, center)
     assert len(check(workload, *drawn(workload, grid=grid))) > 0
 

@@ -1,0 +1,23 @@
+"""Waiting for something that happens elsewhere, however slow the machine is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+PATIENCE: Final = 60.0
+"""Seconds after which nobody expects it any more."""
+PAUSE: Final = 0.002
+"""Seconds between two looks: some conditions hold for a moment alone."""
+
+
+def wait_until(condition: Callable[[], T], seconds: float = PATIENCE, what: str = "it") -> T:
+    """Return the first true value of ``condition``, and fail if there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        time.sleep(PAUSE)
+    return found
