@@ -6,6 +6,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent
 """Holds ``neocpu.h``, the interface, and ``src``."""
+LIBRARY: Final = ROOT / "libneocpu.so"
+"""The library, compiled for this machine."""
 ARCHIVE: Final = "sources.tar.xz"
 """Holds the same in a distribution that is to be small."""
 

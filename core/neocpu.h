@@ -26,7 +26,7 @@ extern "C" {
 
 #define NEOCPU_API __attribute__((visibility("default")))
 
-/* What a call came to. The numbers are the exit codes of neocpu's command line. */
+/* The outcome of a call. The numbers are the exit codes of neocpu's command line. */
 typedef enum neocpu_status {
   NEOCPU_OK = 0,
   NEOCPU_FAILURE = 1,  /* out of memory, or the operating system refused */
@@ -44,10 +44,10 @@ typedef struct nc_pool neocpu_pool;
 /* A call that is made while its caller goes on. */
 typedef struct neocpu_job neocpu_job;
 
-/* For neocpu_options.threads. */
+/* A value of neocpu_options.threads. */
 #define NEOCPU_PERFORMANCE (-1000000)
 
-/* How to load; all zeros, or a null pointer, are the defaults. */
+/* Options of loading; all zeros, or a null pointer, are the defaults. */
 typedef struct neocpu_options {
   /* Threads of a call, at most as many as there are CPUs that the calling thread may run on; 0: the
    * CPUs this process may use (affinity and control-group quota). NEOCPU_PERFORMANCE: of these, the
@@ -68,11 +68,11 @@ typedef struct neocpu_options {
   int pin;
 } neocpu_options;
 
-/* How an input that is compiled for pictures holds them: as bytes, of the spec's four extents. */
+/* The form of pictures in an input that is compiled for them: bytes, of the spec's four extents. */
 typedef struct neocpu_picture {
   const char *layout;  /* "nhwc" or "nchw" */
   const char *colours; /* "rgb", "bgr" or "gray" */
-  const char *fit;     /* how to resize pictures of another size: "stretch", "crop", "letterbox" */
+  const char *fit;     /* the way other sizes are resized: "stretch", "crop", "letterbox" */
 } neocpu_picture;
 
 /* One input or output. */
@@ -87,17 +87,17 @@ typedef struct neocpu_spec {
                                     version wrote may have other words than these */
 } neocpu_spec;
 
-/* What one call takes and returns. A model for a set of shapes has several signatures, all of inputs
+/* Inputs and outputs of one call. A model for a set of shapes has several signatures, all of inputs
  * and outputs of the same names and types. */
 typedef struct neocpu_signature {
   const neocpu_spec *inputs;
   const neocpu_spec *outputs;
 } neocpu_signature;
 
-/* What a model is; valid until it is freed. */
+/* Facts about a model, valid until it is freed. */
 typedef struct neocpu_description {
   const char *name;
-  const char *target; /* what it was compiled for, such as "llvm -mcpu=znver4" */
+  const char *target; /* the CPU it was compiled for, such as "llvm -mcpu=znver4" */
   int threads;        /* of a call */
   const neocpu_spec *inputs; /* of the first signature, and so the outputs */
   size_t input_count;
@@ -116,7 +116,7 @@ typedef struct neocpu_input {
   size_t bytes; /* exactly the specification's */
 } neocpu_input;
 
-/* Where an output's elements go. If that starts on a multiple of 64 bytes, they are computed there,
+/* The memory for an output's elements. If it starts on a multiple of 64 bytes, they are computed there,
  * unless the model goes on with them in another shape; else they are copied there. */
 typedef struct neocpu_output {
   void *data;
@@ -134,14 +134,14 @@ typedef struct neocpu_event {
   int32_t call;        /* among the "calls" of neocpu_metadata: those of all its "plans" in turn */
   int32_t loop;        /* among those of the call */
   int32_t task;        /* part of the loop */
-  int32_t thread;      /* what it took place on; 0 is the one that called neocpu_run */
+  int32_t thread;      /* number of the thread; 0 is the one that called neocpu_run */
 } neocpu_event;
 
 /* One of the artifacts that a file holds. */
 typedef struct neocpu_variant {
   const char *name;      /* in a fat file; empty of a file that is none */
-  uint64_t offset, size; /* where it lies in the file, bytes */
-  uint64_t code_size;    /* what comes before its weights, bytes */
+  uint64_t offset, size; /* its place in the file, bytes */
+  uint64_t code_size;    /* the part before its weights, bytes */
   uint64_t weights_size;
   const char *metadata; /* as neocpu_metadata has it */
   const char *obstacle; /* why this machine cannot run it; null if it can */
@@ -174,7 +174,7 @@ NEOCPU_API neocpu_status neocpu_load_stream(neocpu_model *model, const neocpu_op
 /* Make threads for models to share: as many as neocpu_options.threads says, pinned or not. */
 NEOCPU_API neocpu_status neocpu_pool_start(int threads, int pin, neocpu_pool **pool);
 
-/* How many threads a pool has, the calling one of each run included. */
+/* The number of a pool's threads, the calling one of each run included. */
 NEOCPU_API int neocpu_pool_threads(const neocpu_pool *pool);
 
 /* Wait until the runs that have begun are done. */
@@ -249,7 +249,7 @@ NEOCPU_API neocpu_status neocpu_check_weights(neocpu_contents *contents, size_t 
 /* Close a file; null is ignored. */
 NEOCPU_API void neocpu_contents_free(neocpu_contents *contents);
 
-/* What the calling thread's last failed call came to: one line, valid until its next one. */
+/* The message of the calling thread's last failed call: one line, valid until its next one. */
 NEOCPU_API const char *neocpu_error(void);
 
 #ifdef __cplusplus

@@ -38,7 +38,7 @@ typedef struct arguments {
   long threads, repeat;
 } arguments;
 
-/* How many bytes of UTF-8 make the next character, 0 if they make none. */
+/* The number of bytes of UTF-8 that make the next character, 0 if they make none. */
 static size_t character(const unsigned char *text) {
   const size_t size = text[0] < 0x80 ? 1 : text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2
                     : text[0] < 0xf0 ? 3 : text[0] < 0xf5 ? 4 : 0;
@@ -178,7 +178,7 @@ static void print_output(const neocpu_spec *spec, const neocpu_output *output) {
   printf("\n");
 }
 
-/* What a run is of, and its memory. */
+/* The arguments of a run, and its memory. */
 typedef struct buffers {
   const neocpu_description *model;
   size_t signature;

@@ -7,7 +7,6 @@ import sys
 from typing import Final
 
 from neocpu.foundation.pinned_packages import refuse_other_versions
-from neocpu.foundation.tile_permission import tiles_permitted
 
 _LEFT_OUT: Final = ("torch", "tvm.runtime.disco")
 """What TVM does without where it is missing.
@@ -30,7 +29,6 @@ def import_tvm() -> None:
         If it, or what it stands on, is of another version than ours.
     """
     refuse_other_versions()
-    tiles_permitted()  # kernels that TVM loads ask for nothing
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
     absent = [name for name in _LEFT_OUT if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: not to be found

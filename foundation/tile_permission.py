@@ -10,18 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-from typing import Final
 
-_ARCH_PRCTL: Final = 158
-_REQUEST, _TILE_DATA = 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+from neocpu.core import LIBRARY
 
 
 @functools.cache
 def tiles_permitted() -> bool:
     """Ask for tile registers, and return whether this process may use them from here on."""
-    if os.uname().machine != "x86_64":
-        return False
-    syscall = ctypes.CDLL(None).syscall
-    syscall.restype = ctypes.c_long
-    return bool(syscall(_ARCH_PRCTL, ctypes.c_long(_REQUEST), ctypes.c_long(_TILE_DATA)) == 0)
+    return bool(ctypes.CDLL(str(LIBRARY)).neocpu_permit_tiles())

@@ -19,7 +19,7 @@ RESERVE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When to stop. A limit of None is no limit; a trial that was begun is finished."""
+    """The limits of a search, None for none. A trial that was begun is finished."""
 
     seconds: float | None = None
     trials: int | None = None

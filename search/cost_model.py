@@ -122,7 +122,7 @@ class LearnedCostModel:
 
     @cached_property
     def _learnt(self) -> Any:
-        """What history teaches; only who asks for predictions waits for the training."""
+        """The model trained by history; only who asks for predictions waits for the training."""
         usable = [
             record
             for record in self._history

@@ -1,4 +1,4 @@
-"""What the learned cost model sees of a candidate: workload, scheme, CPU and analytic estimate.
+"""A candidate's features for the learned cost model: workload, scheme, CPU, analytic estimate.
 
 All are numbers; what a scheme's template does not have is NaN, which trees treat as missing. Sizes
 and times are logarithms: an octave of a large layer is worth as much as one of a small layer.

@@ -1,4 +1,4 @@
-"""How each layer of a tuning run stands, for people who watch it."""
+"""The state of each layer of a tuning run, for people who watch it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from neocpu.search.tuning_state import TaskState
 from neocpu.tuning_db.record import Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerProgress:
     """One workload of a run.
 
     Attributes
     ----------
     count : int
-        How many times all networks together run it.
+        The number of times that all networks run it.
     before : float
-        Seconds of what a compilation would have chosen before: see `seconds_before`.
+        Seconds of the scheme that a compilation would have chosen before; see `seconds_before`.
     now : float or None
-        Of the fastest scheme that was measured; None if none has worked.
+        Seconds of the fastest scheme that was measured; None if none has worked.
     tried, left : int
         Schemes that are measured, and those that are not.
     """
@@ -76,10 +76,10 @@ class LayerBoard:
 def _progress(task: TaskState) -> LayerProgress:
     best = task.best
     return LayerProgress(
-        task.task.workload,
-        task.task.count,
-        seconds_before(task),
-        None if best is None else best.result.best,
-        len(task.records),
-        len(task.waiting),
+        workload=task.task.workload,
+        count=task.task.count,
+        before=seconds_before(task),
+        now=None if best is None else best.result.best,
+        tried=len(task.records),
+        left=len(task.waiting),
     )

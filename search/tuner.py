@@ -27,7 +27,7 @@ from neocpu.tuning_db.store import Store
 CHECK_SHARE = 0.4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuneProgress:
     """State after a measurement.
 
@@ -36,20 +36,20 @@ class TuneProgress:
     doing : str
         ``measure`` a scheme for the first time, or ``compare`` or ``check`` the winners.
     trials, total : int
-        First measurements made, and of how many at most: a strategy may stop before.
+        First measurements made, and their largest number: a strategy may stop before.
     failed : int
         Measurements that did not work.
     seconds : float
-        Since the start.
+        Seconds since the start.
     chosen : Scheme or None
-        What a compilation would choose for ``workload`` now.
+        A compilation's choice for ``workload`` now.
     best : float
         Seconds of the fastest scheme of ``workload``; ``inf`` if none has worked.
     layers : tuple of LayerProgress
-        How all workloads stand, those that the networks spend most in first.
+        The state of all workloads, those that the networks spend most in first.
     gain_left : float or None
-        What the strategy expects of more measurements, as a share of a network's time; None of one
-        that expects nothing.
+        The strategy's expectation of more measurements, as a share of a network's time; None if it
+        has none.
     """
 
     doing: str
@@ -66,16 +66,16 @@ class TuneProgress:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a run begins that nothing is measured in for a while.
+    """Work of a run in which nothing is measured for a while.
 
     Attributes
     ----------
     doing : str
         ``estimate`` workloads, ``choose`` among schemes, or ``build`` some.
     count : int
-        How many of them.
+        The number of workloads or schemes.
     trials, total : int
-        As of `TuneProgress`; no total before the estimates.
+        The fields of `TuneProgress`; 0 in total before the estimates.
     """
 
     doing: str
@@ -91,9 +91,9 @@ class Trial:
     Attributes
     ----------
     seconds : float
-        Since the start, when it was made.
+        Seconds from the start to the measurement.
     result : Result
-        What it gave then: winners are timed again.
+        The result of that measurement: winners are timed again.
     """
 
     seconds: float
@@ -102,9 +102,9 @@ class Trial:
     result: Result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """What is known of one workload after tuning.
+    """The knowledge of one workload after tuning.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class TaskReport:
     checked : bool
         Whether the best scheme's answer was compared with the reference now.
     before : float or None
-        Seconds of what a compilation would have chosen before, if any scheme worked:
+        Seconds of a compilation's choice before, if any scheme worked; see
         `layer_board.seconds_before`.
     """
 
@@ -139,7 +139,7 @@ class TaskReport:
 class TuneReport:
     """The outcome of `tune`: one entry per task, in their order, and the seconds it took.
 
-    ``gain_left`` is what `TuneProgress` says of it; ``trials`` is what was measured, in turn.
+    ``gain_left`` is the one of `TuneProgress`; ``trials`` are all first measurements, in turn.
     """
 
     tasks: tuple[TaskReport, ...]
@@ -206,9 +206,9 @@ def tune(
     Raises
     ------
     DatabaseError
-        If ``store`` cannot be written; before anything is measured.
+        ``store`` cannot be written, which is found before anything is measured.
     KeyboardInterrupt
-        If interrupted; what was measured is in ``store``.
+        The run was interrupted; ``store`` has all that was measured.
     """
     pace = Pace(budget, clock)
     on_stage(Stage("estimate", len(tasks)))
@@ -216,7 +216,7 @@ def tune(
     board = LayerBoard(state.tasks.values())
     trials: list[Trial] = []
 
-    def told(doing: str, task: TaskState) -> None:
+    def report(doing: str, task: TaskState) -> None:
         board.update(task)
         on_progress(_progress(doing, state, task, pace, budget, board, strategy.gain_left))
 
@@ -242,11 +242,11 @@ def tune(
                 request = measurement.request
                 result = task.records[request.scheme].result
                 trials.append(Trial(pace.elapsed, request.workload, request.scheme, result))
-                told("measure", task)
+                report("measure", task)
                 if pace.left <= 0:
                     break
         for doing, task in confirm(state, measurer, lambda: pace.left, CHECK_SHARE * pace.reserve):
-            told(doing, task)
+            report(doing, task)
     except KeyboardInterrupt:
         on_interrupt(outcome())
         raise
@@ -272,16 +272,16 @@ def _progress(
     best = math.inf if task.best is None else task.best.result.best
     workload = task.task.workload
     return TuneProgress(
-        doing,
-        pace.trials,
-        total,
-        failed,
-        pace.elapsed,
-        workload,
-        task.chosen,
-        best,
-        board.costliest_first(),
-        gain_left,
+        doing=doing,
+        trials=pace.trials,
+        total=total,
+        failed=failed,
+        seconds=pace.elapsed,
+        workload=workload,
+        chosen=task.chosen,
+        best=best,
+        layers=board.costliest_first(),
+        gain_left=gain_left,
     )
 
 
@@ -289,9 +289,9 @@ def _report(task: TaskState) -> TaskReport:
     best = task.best
     waiting = next(iter(task.waiting), None)
     return TaskReport(
-        task.task,
-        best,
-        None if waiting is None else (waiting, task.estimates[waiting]),
+        task=task.task,
+        best=best,
+        estimate=None if waiting is None else (waiting, task.estimates[waiting]),
         measured=len(task.fresh),
         reused=task.reused,
         failed=task.failed,

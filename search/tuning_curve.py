@@ -1,4 +1,4 @@
-"""How good a network's kernels are after so many seconds of tuning: to compare strategies by."""
+"""A network's time after so many seconds of tuning, by which strategies are compared."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def tuning_curve(
     progress: Iterable[TuneProgress],
     reference: Mapping[Request, float],
 ) -> tuple[CurvePoint, ...]:
-    """Return what a compilation would have got at each moment of a run.
+    """Return the cost of a compilation's choices at each moment of a run.
 
-    What a run measured itself is no fair judge of it: the best of many noisy values is too good.
-    So every choice counts with seconds that were measured apart.
+    A run's own measurements are no fair judge of it: the best of many noisy values is too good. So
+    every choice counts with seconds of other measurements.
 
     Parameters
     ----------
     counts : mapping of Workload to int
-        How many times the network runs each workload.
+        The number of times that the network runs each workload.
     untuned : mapping of Workload to Scheme
-        What a compilation chooses before anything is measured.
+        A compilation's choices before anything is measured.
     progress : iterable of TuneProgress
         The run's events, in order.
     reference : mapping of Request to float

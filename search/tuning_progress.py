@@ -1,4 +1,4 @@
-"""What people are told of a tuning run while it lasts."""
+"""Progress of a tuning run, for people who watch it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tuning run knows: its workloads, their measurements, and the records made of them."""
+"""A tuning run's knowledge: its workloads, their measurements, and the records made of them."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class TuningTask:
 
     @property
     def count(self) -> int:
-        """How many times all networks together run it."""
+        """The number of times that all networks run it."""
         return sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """What the tuner knows of the templates.
+    """The tuner's view of the templates.
 
     Attributes
     ----------
     schemes : callable
-        Workload to its legal schemes.
+        Returns a workload's legal schemes.
     estimate : callable
-        Workload and scheme to analytic seconds, at the thread count being tuned for.
+        Returns the analytic seconds of a workload and scheme, at the thread count of the run.
     template_version : callable
-        Template name to version, for the records.
+        Returns a template's version by its name, for the records.
     borrowed : callable
-        Workload to the scheme that is taken for the fastest as long as none is measured here, by
-        what a relative of the CPU says; None if that says nothing.
+        Returns the scheme that a relative of the CPU has found to be the fastest of a workload, for
+        as long as none is measured here; None if there is none.
     """
 
     schemes: Callable[[Workload], Sequence[Scheme]]
@@ -55,7 +55,7 @@ class SearchSpace:
     borrowed: Callable[[Workload], Scheme | None] = lambda workload: None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TaskState:
     """A workload being tuned.
 
@@ -68,7 +68,7 @@ class TaskState:
     records : dict
         Legal schemes that were measured, failed ones too.
     first : Scheme or None
-        What a compilation would have chosen before this run; None if there is no legal scheme.
+        A compilation's choice before this run; None if there is no legal scheme.
     fresh, checked : set of Scheme
         Schemes measured in this run, and those whose answer was compared with the reference.
     """
@@ -91,7 +91,7 @@ class TaskState:
 
     @property
     def chosen(self) -> Scheme | None:
-        """What a compilation would choose now: the fastest measured, else the best estimate."""
+        """A compilation's choice now: the fastest measured, else the best estimate."""
         best = self.best
         return next(iter(self.waiting), None) if best is None else best.scheme
 
@@ -107,7 +107,7 @@ class TaskState:
 
 
 class TuningState:
-    """All workloads of a run, and what turns measurements into records.
+    """All workloads of a run, whose measurements become records.
 
     Parameters
     ----------
@@ -145,7 +145,9 @@ class TuningState:
         results = self._store.results(workload, target, threads)
         records = {scheme: results[scheme] for scheme in estimates if scheme in results}
         waiting = dict.fromkeys(scheme for scheme in estimates if scheme not in records)
-        state = TaskState(task, estimates, waiting, records, reused=len(records))
+        state = TaskState(
+            task=task, estimates=estimates, waiting=waiting, records=records, reused=len(records)
+        )
         state.first = state.chosen
         if state.best is None and (borrowed := self._space.borrowed(workload)) in estimates:
             state.first = borrowed

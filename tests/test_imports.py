@@ -17,8 +17,8 @@ from wheels.runtime import FOLDERS
 #: From the ground up: folders, and the files beside them. Modules of one folder may import each
 #: other, in no circle.
 ORDER = (
-    "neocpu.foundation",
     "neocpu.core",
+    "neocpu.foundation",
     *(
         f"neocpu.schedules.{room}"
         for room in (

@@ -80,7 +80,7 @@ static neocpu_status map(const nc_file *file, uint64_t offset, size_t size, nc_a
     return nc_fail(NEOCPU_FAILURE, "cannot map the weights of %s: %s", file->path,
                    strerror(errno));
   }
-  /* Before anything is read: what is not in the page cache yet comes there in huge pages. */
+  /* This comes before the first read: pages not yet in the page cache are then read as huge ones. */
   madvise(mapping, before + size, MADV_HUGEPAGE);
   artifact->mapping = mapping;
   artifact->mapping_size = before + size;

@@ -20,7 +20,7 @@ typedef struct nc_artifact {
   uint64_t weights_offset; /* in the file */
   size_t weights_size;
   uint8_t weights_digest[NC_SHA256_SIZE];
-  void *code; /* what nc_code_load takes: the file up to its weights */
+  void *code; /* the file up to its weights, for nc_code_load */
   size_t code_size;
   void *mapping; /* of the file, or a copy */
   size_t mapping_size;

@@ -72,7 +72,7 @@ ACCELERATED static uint32_t fast(uint32_t sum, const uint8_t *data, size_t size)
   return sum;
 }
 
-/* Of four ranges side by side: an addition takes three cycles, but one can begin in each. */
+/* Four ranges are summed side by side: an addition takes three cycles, but one can begin in each. */
 ACCELERATED static void fast_four(const uint8_t *data, uint32_t *sums) {
   uint32_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
   for (size_t i = 0; i < NC_CHECKED; i += 8) {

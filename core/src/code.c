@@ -43,7 +43,7 @@ static int has_table(const nc_image *image) {
          table->magic == NC_KERNEL_TABLE_MAGIC;
 }
 
-/* What is wrong with a kernel of the table; null if nothing is. */
+/* A sentence's end that says what is wrong with a kernel of the table; null if nothing is. */
 static const char *kernel_problem(const nc_image *image, const nc_kernel *kernel) {
   const uint32_t count = kernel->count, loops = kernel->launch_count;
   if (!holds_text(image, kernel->name)) return "has its name outside the code";
@@ -60,7 +60,7 @@ static const char *kernel_problem(const nc_image *image, const nc_kernel *kernel
   return kernel->results > count ? "writes more tensors than it takes" : NULL;
 }
 
-/* What is wrong with the table besides its kernels; null if nothing is. */
+/* The same of the table, but for its kernels. */
 static const char *table_problem(const nc_image *image, const nc_kernel_table *table) {
   const size_t word = sizeof table->magic;
   if (!holds_variable(image, table->launch) || !holds_variable(image, table->allocate) ||

@@ -1,4 +1,4 @@
-/* What a file holds, without loading it: neocpu_inspect and what belongs to it. */
+/* neocpu_inspect and its helpers, which look into a file without loading it. */
 #include <stdlib.h>
 #include <string.h>
 

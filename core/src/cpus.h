@@ -7,11 +7,11 @@
 #endif
 #include <sched.h>
 
-/* Where the system describes its CPUs. */
+/* The folder in which the system describes its CPUs. */
 #define NC_DEVICES "/sys/devices"
 
-/* By its affinity and the CPU quota of its control groups (versions 1 and 2); at least one. A
- * fractional quota is rounded down: threads beyond it spin, and get the group throttled. */
+/* The number of CPUs by affinity and the CPU quota of control groups (versions 1 and 2), at least one.
+ * A fractional quota is rounded down: threads beyond it spin, and get the group throttled. */
 int nc_usable_cpus(void);
 
 /* The same of the CPUs that nc_performance_cpus finds; of all, if it finds none. */

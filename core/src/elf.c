@@ -15,7 +15,7 @@ static neocpu_status broken(const nc_file *file, const char *problem) {
                  file->path, problem);
 }
 
-/* What is no ELF file may be the model that an artifact has yet to be made of. */
+/* A file that is no ELF file may be the model that an artifact has yet to be made of. */
 static neocpu_status no_elf(const nc_file *file) {
   const char *dot = strrchr(file->path, '.');
   if (dot == NULL || strcmp(dot, ".onnx") != 0) return broken(file, "it is not an ELF file");

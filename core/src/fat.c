@@ -21,7 +21,7 @@ static neocpu_status malformed(const nc_file *file, const char *problem) {
   return nc_fail(NEOCPU_ARTIFACT, "%s has a malformed index: %s; " REMEDY, file->path, problem);
 }
 
-/* What decides between variants. */
+/* The criteria between variants. */
 typedef struct merit {
   int is_host; /* compiled for this very CPU */
   size_t vector_bytes, feature_count;

@@ -18,7 +18,7 @@ typedef struct feature {
 enum { EAX, EBX, ECX, EDX };
 enum { AVX = 0x6, AVX512 = 0xe6, AMX = 0x60000, APX = 0x80000 };
 enum { AVX10_LEAF = 0x24, AVX10_VERSION = 0xff };
-enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 /* XFEATURE_XTILEDATA */ };
 
 static const feature features[] = {
     {"sse3", 1, 0, ECX, 0, 0},
@@ -83,11 +83,11 @@ static unsigned enabled_state(void) {
   return a;
 }
 
-/* Linux lets a process that asks use tiles, all its threads; an instruction that touches one without
- * that ends it. Asking again takes a tenth of a microsecond. */
-static int permitted(unsigned state) {
-  return state != AMX || syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+int neocpu_permit_tiles(void) {
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
 }
+
+static int permitted(unsigned state) { return state != AMX || neocpu_permit_tiles(); }
 
 static int has(const feature *wanted) {
   unsigned r[4];
@@ -124,6 +124,8 @@ static const feature features[] = {
 };
 
 static int has(const feature *wanted) { return getauxval(wanted->vector) >> wanted->bit & 1; }
+
+int neocpu_permit_tiles(void) { return 0; }
 
 #else
 #error "neocpu runs on x86-64 and AArch64"

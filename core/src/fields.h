@@ -5,7 +5,7 @@
 #include "json.h"
 #include "neocpu.h"
 
-/* What reading needs: where results go, and the first field that was wrong. */
+/* The state of reading: the place of results, and the first field that was wrong. */
 typedef struct nc_reader {
   char *free; /* next byte of the header's memory, which is large enough for any document */
   const char *wrong;

@@ -22,7 +22,7 @@ neocpu_status nc_file_open(const char *path, nc_file *file) {
   struct stat status;
   if (stat(path, &status) != 0) return cannot_open(path);
   if (!S_ISREG(status.st_mode)) return no_file(path, &status); /* opening a device may do things */
-  /* Without a wait, if a pipe that nobody writes to has taken the file's place meanwhile. */
+  /* This does not wait where a pipe that nobody writes to has taken the file's place meanwhile. */
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return cannot_open(path);
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {

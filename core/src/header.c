@@ -17,7 +17,7 @@ static void read_features(nc_reader *r, const nc_json *array, nc_header *header)
   }
 }
 
-/* Where the last of a program's weights ends that begin within `size` bytes; `end` or beyond. */
+/* The end of the last of a program's weights that begin within `size` bytes; `end` or beyond. */
 static size_t find_end(const nc_program *program, size_t size, size_t end) {
   for (size_t i = 0; i < program->weight_count; ++i) {
     const nc_placement *weight = &program->weights[i];
@@ -76,7 +76,7 @@ static void read_programs(nc_reader *r, const nc_json *root, const nc_json *plan
   if (plans != NULL) check_shared_weights(r, header, weights_size);
 }
 
-/* Of threads, or of calls at once. */
+/* A number of threads, or of calls at once. */
 static void read_positive(nc_reader *r, const nc_json *value, const char *field) {
   size_t count = 0;
   if (!nc_read_size(r, value, field, &count) || count < 1 || count > MAX_THREADS) {

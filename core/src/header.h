@@ -16,7 +16,7 @@ enum {
   NC_MAX_LAUNCH = 8 /* calls that are launched together */
 };
 
-/* Where a weight or an activation lies: bytes from the start of the weights, behind which are those
+/* The place of a weight or an activation: bytes from the start of the weights, behind which are those
  * that a prologue makes, or of the arena. */
 typedef struct nc_placement {
   size_t offset;
@@ -34,7 +34,7 @@ typedef struct nc_call_spec {
  * branch is one whose limit is 1. Tensors are NC_NONE if they have no say. */
 typedef struct nc_repeat {
   size_t first, end, limit;
-  uint32_t count;     /* how often, int64; or, bool, whether */
+  uint32_t count;     /* the number of times, int64; or whether at all, bool */
   uint32_t unless;    /* whether not at all, bool */
   uint32_t condition; /* whether once more, bool: looked at after each time */
   uint32_t index;     /* int64, an activation: is given the number of the time, from 0 */
@@ -54,11 +54,11 @@ typedef struct nc_slice {
   neocpu_spec spec; /* without a name; as many as the limit lie in the tensor, one after another */
 } nc_slice;
 
-/* What the code does with inputs of one signature. */
+/* The calls that the code makes for inputs of one signature. */
 typedef struct nc_program {
   neocpu_spec *inputs, *outputs;
   size_t input_count, output_count;
-  size_t *row_counts;  /* of each output: where `returns` has the count of its rows, or 0 */
+  size_t *row_counts;  /* of each output: the place in `returns` of the count of its rows, or 0 */
   size_t result_count; /* outputs and counts */
   nc_placement *weights, *activations;
   size_t weight_count, activation_count;
@@ -92,13 +92,13 @@ typedef struct nc_header {
 neocpu_status nc_header_read(const char *path, char *text, size_t length, size_t weights_size,
                              nc_header *header);
 
-/* How many tensors calls may name. */
+/* The number of tensors that calls may name. */
 size_t nc_program_tensor_count(const nc_program *program);
 
 /* The tensor of which another one is a slice; itself if it is none. */
 uint32_t nc_program_whole(const nc_program *program, uint32_t tensor);
 
-/* What the tensor of a number is; its name is null unless it is an input. */
+/* The description of a tensor by its number; its name is null unless it is an input. */
 const neocpu_spec *nc_program_tensor(const nc_program *program, size_t tensor);
 
 void nc_header_free(nc_header *header);

@@ -84,8 +84,8 @@ static long number(const char *text, const char *name) {
   return value == NULL ? -1 : strtol(value, NULL, 0);
 }
 
-/* What a CPU of this name is, if it has AMX: hypervisors may give their guests an older CPU's model
- * number, but no instruction set that the real one lacks. */
+/* The real name of a CPU of this name if it has AMX: hypervisors may give their guests an older CPU's
+ * model number, but no instruction set that the real one lacks. */
 static const char *unmasked(const char *name, const char *text) {
   const char *flags = field(text, "flags");
   const char *amx = flags == NULL ? NULL : strstr(flags, " amx_tile");

@@ -2,7 +2,7 @@
 #ifndef NEOCPU_HOST_CPU_H_
 #define NEOCPU_HOST_CPU_H_
 
-/* Of the first CPU, such as "znver4"; empty if it is none of those known here. */
+/* The name of the first CPU, such as "znver4"; empty if it is none of those known here. */
 const char *nc_host_cpu(void);
 
 #endif

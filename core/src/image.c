@@ -18,13 +18,13 @@ enum { MACHINE = EM_AARCH64, RELATIVE = R_AARCH64_RELATIVE, ABSOLUTE = R_AARCH64
 enum { DATA = R_AARCH64_GLOB_DAT, JUMP = R_AARCH64_JUMP_SLOT };
 #endif
 
-/* Of code and constants; far more than any network needs. */
+/* The bytes of code and constants, far more than any network needs. */
 static const uint64_t MAX_SIZE = (uint64_t)1 << 32;
 
 typedef void function(void);
 
-/* What generated code may call: what LLVM makes of loops that copy, and of functions that no
- * instruction computes. */
+/* The functions that generated code may call: LLVM makes them of loops that copy, and of operations
+ * that no instruction computes. */
 #define FUNCTION(name) {#name, (function *)name}
 #define REAL(name) FUNCTION(name), FUNCTION(name##f)
 /* clang-format off */
@@ -42,16 +42,16 @@ static const struct {
     REAL(trunc)};
 /* clang-format on */
 
-/* What is known of the object while it is loaded. Addresses count from its own zero. */
+/* The object while it is loaded. Addresses count from its own zero. */
 typedef struct object {
   const char *path;
   const uint8_t *bytes;
   size_t size;
   const Elf64_Phdr *segments;
   size_t segment_count;
-  char *base; /* where address zero lies */
+  char *base; /* the place of address zero */
   uint64_t span;
-  /* Of the dynamic section; 0: it has none. */
+  /* Entries of the dynamic section; 0: it has none. */
   uint64_t symbols, strings, strings_size;
   struct {
     uint64_t start, size;

@@ -23,7 +23,7 @@ typedef struct nc_segment {
 typedef struct nc_image {
   void *base;
   size_t size;
-  void *entry; /* what the ELF header calls the entry point */
+  void *entry; /* the entry point of the ELF header */
   nc_segment segments[NC_MAX_SEGMENTS];
   size_t segment_count;
 } nc_image;
@@ -33,7 +33,7 @@ typedef struct nc_image {
  * nc_image_free. */
 neocpu_status nc_image_load(const char *path, const void *bytes, size_t size, nc_image *image);
 
-/* How many bytes there are from `place` to the end of its segment; 0 where no segment that allows
+/* The number of bytes from `place` to the end of its segment; 0 where no segment that allows
  * such `access` (PROT_EXEC, say) has it. */
 uint64_t nc_image_room(const nc_image *image, const void *place, int access);
 

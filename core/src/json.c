@@ -251,7 +251,7 @@ static int read_value(reader *r, int depth) {
 }
 
 static int read_document(reader *r) {
-  /* Where decimals are written with commas, strtod takes no point. */
+  /* strtod takes no point in a locale that writes decimals with commas. */
   const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c);
   const int read = read_value(r, 0);
   uselocale(before);

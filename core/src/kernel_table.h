@@ -1,5 +1,5 @@
-/* What the code of an artifact says of itself: its kernels, and where it takes the runtime's
- * functions from. The compiler writes one such table into every artifact (as C or as C++), of which
+/* The table in an artifact's code of its kernels, and of its variables for the runtime's
+ * functions. The compiler writes one such table into every artifact (as C or as C++), of which
  * it is the entry point; nothing that a header says of kernels is believed unless it agrees. */
 #ifndef NEOCPU_KERNEL_TABLE_H_
 #define NEOCPU_KERNEL_TABLE_H_

@@ -15,11 +15,11 @@
 enum { THREADS_PER_CPU = 16 };
 
 struct neocpu_model {
-  pid_t process; /* that loaded it: a child has none of its threads */
+  pid_t process; /* the one that loaded it: a child has none of its threads */
   nc_source *source;
   nc_pool *pool;
   nc_plans plans;
-  nc_trace *trace; /* what was noted last, or is being noted; null: nothing */
+  nc_trace *trace; /* the last one, or the one in progress; null: none */
   nc_queue queue;
   neocpu_description description;
   neocpu_signature *signatures;
@@ -42,7 +42,7 @@ static neocpu_status choose_threads(const neocpu_options *options, int *threads)
   return NEOCPU_OK;
 }
 
-/* Where the threads of the options stay. */
+/* The CPUs that the threads of the options stay on. */
 static int places(const neocpu_options *options) {
   return (options->pin ? NC_PINNED : 0) |
          (options->threads == NEOCPU_PERFORMANCE ? NC_FAST : 0);
@@ -253,7 +253,7 @@ neocpu_status neocpu_verify(neocpu_model *model) {
 
 static neocpu_status run(neocpu_model *model, size_t signature, const neocpu_input *inputs,
                          neocpu_output *outputs) {
-  /* Before the run and not after it: damaged indices could lead a kernel anywhere. */
+  /* This comes before the run and not after it: damaged indices could lead a kernel anywhere. */
   const neocpu_status verdict = nc_source_verify(model->source);
   if (verdict != NEOCPU_OK) return verdict;
   nc_pool_enter(model->pool);
@@ -361,7 +361,7 @@ void neocpu_intercept(neocpu_model *model, const nc_interception *interception) 
 
 void neocpu_free(neocpu_model *model) {
   if (model == NULL) return;
-  /* In a child its threads do not exist: it stays. */
+  /* A child has none of its threads, so the model stays. */
   if (model->process != getpid()) return;
   nc_queue_end(&model->queue);
   nc_plans_free(&model->plans);

@@ -25,7 +25,7 @@ static const char *code_of(const char *dtype) {
   return "?";
 }
 
-/* Where to say what is wrong. */
+/* The place for a message. */
 typedef struct report {
   const char *path;
   char *problem;
@@ -53,7 +53,7 @@ static void shape_text(const neocpu_spec *spec, int64_t first, char *text, size_
   if ((size_t)used < size) snprintf(text + used, size - (size_t)used, spec->rank == 1 ? ",)" : ")");
 }
 
-/* What follows 'key': in the header, which is a Python dictionary that numpy wrote. */
+/* The text behind 'key': in the header, which is a Python dictionary that numpy wrote. */
 static const char *field(const char *header, const char *key) {
   char quoted[32];
   snprintf(quoted, sizeof quoted, "'%s':", key);

@@ -10,7 +10,7 @@ typedef struct extent {
   size_t begin, end;
 } extent;
 
-/* What is looked at for one output. */
+/* The state of the search for one output. */
 typedef struct search {
   nc_session *session;
   size_t output;
@@ -34,7 +34,7 @@ static int lies_within(extent inner, extent outer) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-/* Of what number among the activations a tensor is; NC_NONE if it is none, or nowhere in the place. */
+/* A tensor's number among the activations; NC_NONE if it is none, or nowhere in the place. */
 static uint32_t find_inner(const search *s, uint32_t tensor) {
   const nc_program *program = s->session->program;
   const size_t constant = program->input_count + program->weight_count;

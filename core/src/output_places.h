@@ -1,4 +1,4 @@
-/* Which outputs kernels can compute where the caller wants them. */
+/* Outputs that kernels can compute at the places which the caller wants. */
 #ifndef NEOCPU_OUTPUT_PLACES_H_
 #define NEOCPU_OUTPUT_PLACES_H_
 

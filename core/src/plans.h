@@ -1,4 +1,4 @@
-/* What a model runs: a session for each signature that it was compiled for. They share code, threads
+/* A model's sessions: one for each signature that it was compiled for. They share code, threads
  * and memory, which is as much as the largest takes: the next call may be of any of them. */
 #ifndef NEOCPU_PLANS_H_
 #define NEOCPU_PLANS_H_

@@ -19,31 +19,32 @@
 
 /* Two cache lines: the adjacent-line prefetch unit. */
 enum { LINE = 128 };
-/* Tasks of a thread's share, more or less: what a late thread may hold up is one of them. */
+/* The tasks of a thread's share, more or less. A late thread holds up one of them at most. */
 enum { SHARE = 8 };
-/* A range of tasks has two of 16 bits. */
+/* The two ends of a range of tasks have 16 bits each. */
 enum { MAX_TASKS = 0xffff };
-/* Threads whose tasks are counted off one number, where each waits for the line of all before. */
-enum { CREW = 8 };
+/* The number of threads in a group, which counts its tasks down on a number of its own. Many threads
+ * that share one number wait for its cache line, one after another. */
+enum { GROUP = 8 };
 /* Bytes of a copy that are a task: some microseconds. */
 enum { COPY_PART = 64 << 10 };
 
-/* Within a run a thread waits busily this long for the next loop; waking it takes a third of it. */
+/* A thread waits busily this long for the next loop of a run; waking it takes a third of that. */
 static const uint64_t PATIENCE_NS = 100000;
-/* And so long after it for the next run: waking a thread takes its caller, and the thread, half of
- * that each. Of whoever comes next, it takes no more than a run of some milliseconds hides. */
+/* It waits this long for the next run: waking a thread costs its caller, and the thread, half of
+ * that each. The next user of its CPU loses no more than a run of some milliseconds hides. */
 static const uint64_t LINGER_NS = 50000;
-/* So long the first thread waits for what others have begun until it looks whether they have a CPU,
- * and for what they then use it before it looks again. */
+/* The first thread waits this long for tasks that others have begun until it looks whether those
+ * have a CPU, and this long until it looks again. */
 static const uint64_t JOIN_PATIENCE_NS = 30000, LOOK_NS = 5000;
-/* So long it waits busily at all. */
+/* It does not wait busily for longer than this. */
 static const uint64_t JOIN_LIMIT_NS = 1000000;
 
-/* Tasks [next, end) of a launch, in one word: launch << 32 | next << 16 | end. Who takes the first
- * one writes the whole share; before, it is as an earlier launch has left it. */
+/* Tasks [next, end) of a launch, in one word: launch << 32 | next << 16 | end. The thread
+ * that takes the first one writes the whole share; before that, an earlier launch has left it. */
 typedef struct share {
   _Alignas(LINE) atomic_uint_fast64_t range;
-  _Alignas(LINE) atomic_int left; /* of a crew's first: tasks of its shares that are not done */
+  _Alignas(LINE) atomic_int left; /* a group's first share: tasks of the group that are not done */
 } share;
 
 typedef struct member {
@@ -52,15 +53,16 @@ typedef struct member {
   pthread_t thread;
   atomic_int working; /* whether it may have begun a task of the launch in progress */
   atomic_int fetched; /* whether it may run on one CPU alone, to end a task there */
-  atomic_int id;      /* the system's, once it has begun */
+  atomic_int id;      /* the system's number of the thread, once it has begun */
   cpu_set_t allowed;  /* CPUs that it began with */
-  uint64_t used;      /* of a CPU's time, when the first thread looked */
+  uint64_t used;      /* CPU time used when the first thread looked */
   nc_workspaces workspaces;
 } member;
 
-/* Calls that are under way one within another, and what of each is to be shared out. */
-typedef struct group {
-  nc_make *make;
+/* Calls of which each begins within the one before, and the loops of all, which are shared out
+ * jointly. */
+typedef struct batch {
+  nc_call_one *call_one;
   void *data;
   size_t count, begun;
   struct {
@@ -68,9 +70,9 @@ typedef struct group {
     void *data;
     int tasks;
   } parts[NC_MAX_LAUNCH];
-  int size, tasks; /* of the parts */
+  int size, tasks; /* the number of parts, and of their tasks */
   int sharers;
-} group;
+} batch;
 
 /* A run that waits for those before it. */
 typedef struct turn turn;
@@ -81,23 +83,23 @@ struct turn {
 };
 
 struct nc_pool {
-  /* What the others watch: the number of the last launch * 2, and 1 while a run is in progress. */
+  /* The others watch this: the number of the last launch * 2, and 1 while a run is in progress. */
   _Alignas(LINE) atomic_uint state;
   atomic_int stopped;
   _Atomic(nc_loop *) loop;
   _Atomic(void *) data;
   atomic_uint_fast64_t job; /* the last launch << 32 | its tasks */
-  atomic_int cpu; /* where the first thread was when it launched */
-  _Alignas(LINE) atomic_int left; /* crews whose tasks are not done */
+  atomic_int cpu; /* the CPU of the first thread when it launched */
+  _Alignas(LINE) atomic_int left; /* groups whose tasks are not done */
   atomic_int joining;             /* whether the first thread sleeps until they are */
   atomic_int failed;
   _Alignas(LINE) atomic_int asleep;
-  _Alignas(LINE) pthread_mutex_t lock; /* of the next three */
+  _Alignas(LINE) pthread_mutex_t lock; /* protects the next three */
   turn *first, *last;                  /* runs that wait */
   int taken;                           /* whether one is in progress */
-  uint64_t denormals;                  /* how its thread computed before */
-  nc_trace *trace; /* of the run in progress; null: none */
-  group *group;    /* that is gathered; null: none */
+  uint64_t denormals;                  /* its thread's mode before the run */
+  nc_trace *trace; /* the trace of the run in progress; null: none */
+  batch *batch;    /* the one that is being gathered; null: none */
   const uint32_t *expected;
   uint32_t expected_count, launches;
   int size, started, places;
@@ -107,7 +109,7 @@ struct nc_pool {
   member *members;
 };
 
-/* What the calling thread is in a pool: null in none. */
+/* The calling thread as a member of a pool; null in none. */
 static _Thread_local member *self;
 /* Whether it is within a task. */
 static _Thread_local int busy;
@@ -128,14 +130,14 @@ static void wake(void *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-/* How many threads have a share of so many tasks. */
+/* The number of threads that have a share of so many tasks. */
 static int sharers_of(const nc_pool *pool, int tasks) {
   return tasks < pool->size ? tasks : pool->size;
 }
 
-/* Where a share of so many tasks begins, one of so many shares. */
-static int begin_of(int share, int tasks, int sharers) {
-  return (int)((int64_t)tasks * share / sharers);
+/* The first task of a share, of so many tasks that are cut into so many shares. */
+static int share_start(int number, int tasks, int sharers) {
+  return (int)((int64_t)tasks * number / sharers);
 }
 
 /* Take the first task of one's own share, or the last one of another's; return whether there was
@@ -149,8 +151,8 @@ static int take(nc_pool *pool, uint_fast64_t job, int owner, int last, int *task
     if (now >> 32 != job >> 32) {
       /* Nobody has begun it yet, or the job is over: then it has been begun before, and changes. */
       if (atomic_load_explicit(&pool->job, memory_order_acquire) != job) return 0;
-      now = job >> 32 << 32 | (uint_fast64_t)begin_of(owner, tasks, sharers) << 16 |
-            (uint_fast64_t)begin_of(owner + 1, tasks, sharers);
+      now = job >> 32 << 32 | (uint_fast64_t)share_start(owner, tasks, sharers) << 16 |
+            (uint_fast64_t)share_start(owner + 1, tasks, sharers);
     }
     const unsigned next = now >> 16 & 0xffff, end = now & 0xffff;
     if (next >= end) return 0;
@@ -165,7 +167,7 @@ static int take(nc_pool *pool, uint_fast64_t job, int owner, int last, int *task
 
 /* Count off tasks of a share that are done. */
 static void count_off(nc_pool *pool, int owner, int done) {
-  atomic_int *left = &pool->shares[owner / CREW * CREW].left;
+  atomic_int *left = &pool->shares[owner / GROUP * GROUP].left;
   if (atomic_fetch_sub(left, done) == done && atomic_fetch_sub(&pool->left, 1) == 1 &&
       atomic_load(&pool->joining)) {
     wake(&pool->left, 1);
@@ -177,7 +179,7 @@ static void work(nc_pool *pool, int index) {
   const uint_fast64_t job = atomic_load_explicit(&pool->job, memory_order_acquire);
   const int tasks = (int)(job & UINT32_MAX), sharers = sharers_of(pool, tasks);
   member *me = &pool->members[index];
-  if (index > 0) me->workspaces.used = 0; /* what a task that failed has left */
+  if (index > 0) me->workspaces.used = 0; /* a task that failed may have left some */
   for (int i = 0; i < sharers; ++i) {
     const int owner = (index + i) % sharers;
     int done = 0, task;
@@ -194,7 +196,7 @@ static void work(nc_pool *pool, int index) {
     }
     atomic_store_explicit(&me->working, 0, memory_order_release);
     if (done > 0) count_off(pool, owner, done);
-    /* To look through all shares takes long where there are many. */
+    /* Looking through all shares takes long if there are many. */
     if (atomic_load_explicit(&pool->left, memory_order_relaxed) == 0) return;
   }
 }
@@ -207,7 +209,7 @@ static void make_way(const member *me) {
   if (cpu < 0 || cpu >= CPU_SETSIZE) return;
   cpu_set_t others = me->allowed;
   CPU_CLR(cpu, &others);
-  /* If no other is left it may run on all, as it did. */
+  /* It may run on all CPUs, as before, if no other is left. */
   sched_setaffinity(0, sizeof others, CPU_COUNT(&others) > 0 ? &others : &me->allowed);
 }
 
@@ -292,7 +294,7 @@ static int join_within(nc_pool *pool, uint64_t limit) {
   return 1;
 }
 
-/* How much of a CPU's time a thread has used. */
+/* The CPU time that a thread has used. */
 static uint64_t time_used(const member *one) {
   clockid_t clock;
   struct timespec time;
@@ -349,13 +351,13 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   atomic_store_explicit(&pool->data, data, memory_order_relaxed);
   atomic_store_explicit(&pool->cpu, sched_getcpu(), memory_order_relaxed);
   const int sharers = sharers_of(pool, tasks);
-  int crews = 0;
-  for (int first = 0; first < sharers; first += CREW, ++crews) {
-    const int end = first + CREW < sharers ? first + CREW : sharers;
-    const int own = begin_of(end, tasks, sharers) - begin_of(first, tasks, sharers);
+  int groups = 0;
+  for (int first = 0; first < sharers; first += GROUP, ++groups) {
+    const int end = first + GROUP < sharers ? first + GROUP : sharers;
+    const int own = share_start(end, tasks, sharers) - share_start(first, tasks, sharers);
     atomic_store_explicit(&pool->shares[first].left, own, memory_order_relaxed);
   }
-  atomic_store_explicit(&pool->left, crews, memory_order_relaxed);
+  atomic_store_explicit(&pool->left, groups, memory_order_relaxed);
   atomic_store_explicit(&pool->job, (uint_fast64_t)launch << 32 | (unsigned)tasks,
                         memory_order_release);
   atomic_store(&pool->state, launch << 1 | 1);
@@ -367,44 +369,43 @@ static int share_out(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
   return atomic_exchange_explicit(&pool->failed, 0, memory_order_relaxed) ? -1 : 0;
 }
 
-/* The number of a task of a group where each thread, in turn, is dealt one, of all in order. */
-static int dealt(const group *group, int task) {
-  const int n = group->sharers, least = group->tasks / n;
-  const int thread = (int)(((int64_t)(task + 1) * n - 1) / group->tasks);
-  const int first = (int)((int64_t)group->tasks * thread / n), place = task - first;
+/* The number of a batch's task where the tasks of all loops, in order, are dealt out to the threads
+ * in turn. */
+static int dealt(const batch *all, int task) {
+  const int n = all->sharers, least = all->tasks / n;
+  const int thread = (int)(((int64_t)(task + 1) * n - 1) / all->tasks);
+  const int first = (int)((int64_t)all->tasks * thread / n), place = task - first;
   /* Some have one more than the least; those before this thread have taken so many of them. */
   return place < least ? place * n + thread : least * n + first - least * thread;
 }
 
 static int run_part(int task, nc_parallel *parallel, void *data) {
-  const group *group = data;
-  int number = dealt(group, task), i = 0;
+  const batch *all = data;
+  int number = dealt(all, task), i = 0;
   (void)parallel;
-  for (; number >= group->parts[i].tasks; ++i) number -= group->parts[i].tasks;
-  nc_parallel own = {NULL, group->parts[i].tasks};
-  return group->parts[i].loop(number, &own, group->parts[i].data);
+  for (; number >= all->parts[i].tasks; ++i) number -= all->parts[i].tasks;
+  nc_parallel own = {NULL, all->parts[i].tasks};
+  return all->parts[i].loop(number, &own, all->parts[i].data);
 }
 
 static int launch(nc_pool *pool, nc_loop *loop, void *data, int tasks);
 
-/* Begin the calls that have not begun, then do what all of them have to be done. */
-static int go_on(nc_pool *pool, group *group) {
+/* Begin the calls that have not begun, then do the tasks of all loops. */
+static int call_rest(nc_pool *pool, batch *all) {
   int failed = 0;
-  while (group->begun < group->count && !failed) {
-    failed = group->make(group->data, group->begun++);
-  }
-  if (pool->group == NULL) return failed; /* one that began later has */
-  pool->group = NULL;
-  if (failed || group->tasks == 0) return failed;
-  group->sharers = sharers_of(pool, group->tasks);
-  if (group->tasks > MAX_TASKS) group->sharers = 1; /* and then one thread does all */
-  return launch(pool, run_part, group, group->tasks);
+  while (all->begun < all->count && !failed) failed = all->call_one(all->data, all->begun++);
+  if (pool->batch == NULL) return failed; /* a call that began later has done the tasks */
+  pool->batch = NULL;
+  if (failed || all->tasks == 0) return failed;
+  all->sharers = sharers_of(pool, all->tasks);
+  if (all->tasks > MAX_TASKS) all->sharers = 1; /* then one thread does all */
+  return launch(pool, run_part, all, all->tasks);
 }
 
-int nc_pool_together(nc_pool *pool, nc_make *make, void *data, size_t count) {
-  group all = {.make = make, .data = data, .count = count};
-  pool->group = &all;
-  return go_on(pool, &all);
+int nc_pool_call_batch(nc_pool *pool, nc_call_one *call_one, void *data, size_t count) {
+  batch all = {.call_one = call_one, .data = data, .count = count};
+  pool->batch = &all;
+  return call_rest(pool, &all);
 }
 
 static int launch(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
@@ -413,13 +414,13 @@ static int launch(nc_pool *pool, nc_loop *loop, void *data, int tasks) {
     const uint32_t count = pool->expected_count;
     tasks = count > 0 ? (int)pool->expected[pool->launches++ % count] : pool->size;
   }
-  group *group = pool->group;
-  if (group != NULL) {
-    group->parts[group->size].loop = loop;
-    group->parts[group->size].data = data;
-    group->parts[group->size++].tasks = tasks;
-    group->tasks += tasks;
-    return go_on(pool, group);
+  batch *all = pool->batch;
+  if (all != NULL) {
+    all->parts[all->size].loop = loop;
+    all->parts[all->size].data = data;
+    all->parts[all->size++].tasks = tasks;
+    all->tasks += tasks;
+    return call_rest(pool, all);
   }
   if (tasks == 1 || tasks > MAX_TASKS) return run_alone(loop, data, tasks);
   return share_out(pool, loop, data, tasks);
@@ -481,12 +482,14 @@ int nc_backend_launch(nc_loop *loop, void *data, int tasks) {
 
 void *nc_backend_allocate(int device_type, int device_id, uint64_t size, int code, int bits) {
   (void)device_type, (void)device_id, (void)code, (void)bits;
-  return self == NULL ? NULL : nc_workspace_take(&self->workspaces, size);
+  return self == NULL ? nc_workspace_make(size) : nc_workspace_take(&self->workspaces, size);
 }
 
 int nc_backend_release(int device_type, int device_id, void *data) {
   (void)device_type, (void)device_id;
-  return self == NULL ? -1 : nc_workspace_give(&self->workspaces, data);
+  if (self != NULL) return nc_workspace_give(&self->workspaces, data);
+  free(data);
+  return 0;
 }
 
 static uint32_t ratio_up(uint32_t number, uint32_t divisor) {
@@ -550,14 +553,14 @@ void nc_pool_enter(nc_pool *pool) {
   await_turn(pool);
   pool->denormals = nc_flush_denormals();
   self = &pool->members[0];
-  self->workspaces.used = 0; /* what a kernel that failed has left */
+  self->workspaces.used = 0; /* a kernel that failed may have left some */
 }
 
 void nc_pool_leave(nc_pool *pool) {
   self = NULL;
   pool->trace = NULL;
   nc_restore_denormals(pool->denormals);
-  atomic_fetch_and(&pool->state, ~1u); /* who waits busily soon goes to sleep */
+  atomic_fetch_and(&pool->state, ~1u); /* a thread that waits busily soon goes to sleep */
   pass_turn(pool);
 }
 
@@ -613,7 +616,7 @@ int nc_pool_is_ours(const nc_pool *pool) { return pool->process == getpid(); }
 void nc_pool_release(nc_pool *pool) {
   if (pool == NULL || !nc_pool_is_ours(pool) || atomic_fetch_sub(&pool->owners, 1) > 1) return;
   atomic_store(&pool->stopped, 1);
-  atomic_fetch_add(&pool->state, 2); /* so that nobody falls asleep over the old one */
+  atomic_fetch_add(&pool->state, 2); /* no thread may fall asleep over the old one */
   wake(&pool->state, pool->size);
   for (int i = 1; i < pool->started; ++i) pthread_join(pool->members[i].thread, NULL);
   for (int i = 0; i < pool->size; ++i) nc_workspaces_free(&pool->members[i].workspaces);

@@ -15,7 +15,7 @@
 
 typedef struct nc_pool nc_pool;
 
-/* Where the threads of a pool stay, but for the calling one of each run: bits. */
+/* Bits that say where a pool's threads stay, but for the calling one of each run. */
 enum { NC_PINNED = 1 /* each on one CPU */, NC_FAST = 2 /* on performance cores, if there are others */ };
 
 /* Make a pool of `threads` threads, the calling one of each run included. */
@@ -41,31 +41,34 @@ void nc_pool_enter(nc_pool *pool);
 void nc_pool_leave(nc_pool *pool);
 
 /* Have the pool's other threads ready for the first loop of a run: waking them takes some time, in
- * which the first one may do something else. Between nc_pool_enter and nc_pool_leave, as is: */
+ * which the first one may do something else. This function and the next ones are called between
+ * nc_pool_enter and nc_pool_leave. */
 void nc_pool_rouse(nc_pool *pool);
 
 /* Copy bytes on all threads. */
 void nc_pool_copy(nc_pool *pool, void *to, const void *from, size_t bytes);
 
-/* Into how many tasks to cut a loop of so many iterations (0: unknown) for so many threads. */
+/* The number of tasks into which a loop of so many iterations (0: unknown) is cut for so many
+ * threads. */
 uint32_t nc_pool_tasks(uint32_t iterations, int threads);
 
 /* The tasks of the loops that the next kernel has, in turn. They are only read. */
 void nc_pool_expect(nc_pool *pool, const uint32_t *tasks, uint32_t count);
 
-/* Make so many calls of kernels, of which none needs another; nonzero: one failed. `make` makes the
- * one of a number, which may launch a loop, once: the next one begins within it, and the loops of all
- * are shared out together, those of the first ones first. */
-typedef int nc_make(void *data, size_t number);
+/* Make so many calls of kernels, of which none needs another; nonzero: one failed. `call_one` makes
+ * the call of a number, which may launch a loop, once: the next call begins within it. The loops of
+ * all calls are then shared out jointly, those of the first calls first. */
+typedef int nc_call_one(void *data, size_t number);
 
-int nc_pool_together(nc_pool *pool, nc_make *make, void *data, size_t count);
+int nc_pool_call_batch(nc_pool *pool, nc_call_one *call_one, void *data, size_t count);
 
 /* Have the tasks of a run noted, until it is left; null: do not. Between nc_pool_enter and
  * nc_pool_leave. */
 void nc_pool_trace(nc_pool *pool, nc_trace *trace);
 
-/* What generated code calls: `__TVMBackendParallelLaunch`, `__TVMBackendAllocWorkspace` and
- * `__TVMBackendFreeWorkspace` of tvm/runtime/c_backend_api.h. */
+/* The functions that generated code calls: `__TVMBackendParallelLaunch`, `__TVMBackendAllocWorkspace`
+ * and `__TVMBackendFreeWorkspace` of tvm/runtime/c_backend_api.h. Outside a run a thread does all
+ * tasks of a loop itself. */
 typedef struct nc_parallel {
   void *sync; /* unused */
   int32_t tasks;

@@ -4,8 +4,6 @@
 
 #include "error.h"
 
-enum { TENSOR = 7 /* TVMFFITypeIndex::kTVMFFIDLTensorPtr */ };
-
 typedef struct problem {
   const char *path;
   size_t call;
@@ -71,7 +69,7 @@ static int disturbs(const nc_session *session, size_t call, size_t other) {
   return 0;
 }
 
-/* Have the calls of launches made together, if none disturbs another. */
+/* Have the calls of each launch made as a batch, if none disturbs another. */
 static neocpu_status check_launches(nc_session *session, const char *path) {
   for (size_t i = 0; i < session->program->launch_count; ++i) {
     const nc_launch *launch = &session->program->launches[i];
@@ -83,7 +81,7 @@ static neocpu_status check_launches(nc_session *session, const char *path) {
         }
       }
     }
-    session->calls[launch->first].together = launch->count;
+    session->calls[launch->first].batch = launch->count;
     session->shares_loops = 1;
   }
   return NEOCPU_OK;
@@ -128,7 +126,7 @@ neocpu_status nc_program_prepare(nc_session *session, const char *path) {
     session->calls[i].tasks = task;
     for (size_t j = 0; j < kernel->count; ++j) {
       nc_tensor *tensor = &session->tensors[program->calls[i].tensors[j]];
-      *argument++ = (nc_value){.kind = TENSOR, .as.pointer = tensor};
+      *argument++ = (nc_value){.kind = NC_TENSOR, .as.pointer = tensor};
     }
     for (size_t j = 0; j < kernel->launch_count; ++j) {
       *task = nc_pool_tasks(kernel->launches[j], threads);

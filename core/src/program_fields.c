@@ -4,8 +4,8 @@
 
 enum { MAX_SPECS = 4096, MAX_REPEATS = 1024 };
 
-/* What an input holds that is compiled for pictures. No run depends on it, so that nothing is wrong
- * with what a later version may write: null then, as of any other tensor. */
+/* The contents of an input that is compiled for pictures. No run depends on it, so that nothing is
+ * wrong with what a later version may write: null then, as of any other tensor. */
 static const neocpu_picture *read_picture(nc_reader *r, const nc_json *object, const char *field) {
   const nc_json *layout = nc_json_member(object, "layout");
   const nc_json *colours = nc_json_member(object, "colours"), *fit = nc_json_member(object, "fit");

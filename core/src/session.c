@@ -17,7 +17,7 @@ static neocpu_status make_memory(nc_session *session) {
 }
 
 static nc_tensor describe(void *data, const neocpu_spec *spec) {
-  nc_tensor tensor = {.data = data, .device_type = 1 /* kDLCPU */, .rank = (int32_t)spec->rank,
+  nc_tensor tensor = {.data = data, .device_type = NC_CPU, .rank = (int32_t)spec->rank,
                       .lanes = 1, .shape = spec->shape};
   nc_dtype(spec->dtype, &tensor.code, &tensor.bits);
   return tensor;
@@ -90,20 +90,20 @@ static int make_call(const nc_session *session, const nc_call *call) {
   return call_kernel(call);
 }
 
-/* So many calls of a session, from the first one on. */
-typedef struct together {
+/* A number of calls of a session, from the first one on. */
+typedef struct batch {
   const nc_session *session;
   size_t first, count;
-} together;
+} batch;
 
-static int make_whole(int task, nc_parallel *parallel, void *data) {
+static int call_as_task(int task, nc_parallel *parallel, void *data) {
   (void)task, (void)parallel;
   return call_kernel(data);
 }
 
-/* Make one of some calls; beside others, one without a loop, or with several, is a task. */
-static int make_of(void *data, size_t number) {
-  const together *all = data;
+/* Make one call of a batch. Beside others, a call without a loop, or with several, is one task. */
+static int call_one(void *data, size_t number) {
+  const batch *all = data;
   const size_t index = all->first + number;
   const nc_session *session = all->session;
   nc_call *call = &session->calls[index];
@@ -113,18 +113,19 @@ static int make_of(void *data, size_t number) {
     nc_trace_begin_call(trace, (uint32_t)(session->first_call + index), call->kernel->name);
   }
   if (all->count > 1 && call->kernel->launch_count != 1) {
-    return nc_backend_launch(make_whole, call, 1);
+    return nc_backend_launch(call_as_task, call, 1);
   }
   return make_call(session, call);
 }
 
-/* Make some calls together, or one. */
-static neocpu_status make_some(const nc_session *session, size_t first, size_t count) {
-  together all = {session, first, count};
+/* Make the calls of a batch, or a single one. */
+static neocpu_status call_batch(const nc_session *session, size_t first, size_t count) {
+  batch all = {session, first, count};
   nc_trace *trace = session->shared->trace;
   const uint64_t began = trace == NULL ? 0 : nc_now();
-  const int failed = count == 1 ? make_of(&all, 0)
-                                : nc_pool_together(session->shared->pool, make_of, &all, count);
+  nc_pool *pool = session->shared->pool;
+  const int failed = count == 1 ? call_one(&all, 0)
+                                : nc_pool_call_batch(pool, call_one, &all, count);
   for (size_t i = first; i < first + count && trace != NULL; ++i) {
     nc_trace_end_call(trace, (uint32_t)(session->first_call + i), session->calls[i].kernel->name,
                       began);
@@ -134,19 +135,19 @@ static neocpu_status make_some(const nc_session *session, size_t first, size_t c
                  session->calls[first].kernel->name);
 }
 
-/* How many calls to make together, from one on. */
-static size_t count_together(const nc_session *session, size_t first) {
-  const size_t count = session->calls[first].together;
-  const int apart = nc_pool_size(session->shared->pool) == 1 ||
+/* The number of calls in the batch that begins with one. */
+static size_t batch_size(const nc_session *session, size_t first) {
+  const size_t count = session->calls[first].batch;
+  const int single = nc_pool_size(session->shared->pool) == 1 ||
                     session->shared->interception.call != NULL;
-  return apart || count == 0 ? 1 : count;
+  return single || count == 0 ? 1 : count;
 }
 
 static int is_true(const nc_session *session, uint32_t tensor) {
   return *(const char *)session->tensors[tensor].data != 0;
 }
 
-/* How often the calls of a repeat are to be made. */
+/* The number of times that the calls of a repeat are to be made. */
 static neocpu_status count_times(const nc_session *session, const nc_repeat *repeat,
                                  size_t *times) {
   *times = repeat->limit;
@@ -163,8 +164,8 @@ static neocpu_status count_times(const nc_session *session, const nc_repeat *rep
   return NEOCPU_OK;
 }
 
-/* Give a repeat's slices, and its index, what is theirs at a time. */
-static void move_on(nc_session *session, size_t index, size_t time) {
+/* Have a repeat's slices, and its index, be those of one of its turns. */
+static void select_slices(nc_session *session, size_t index, size_t time) {
   const nc_program *program = session->program;
   const nc_repeat *repeat = &program->repeats[index];
   nc_tensor *slices = session->tensors + nc_program_tensor_count(program) - program->slice_count;
@@ -187,7 +188,7 @@ static neocpu_status repeat_calls(nc_session *session, size_t index) {
   size_t times;
   neocpu_status status = count_times(session, repeat, &times);
   for (size_t i = 0; i < times && status == NEOCPU_OK; ++i) {
-    move_on(session, index, i);
+    select_slices(session, index, i);
     status = make_calls(session, repeat->first, repeat->end, index + 1);
     if (repeat->condition != NC_NONE && !is_true(session, repeat->condition)) break;
   }
@@ -205,15 +206,15 @@ static neocpu_status make_calls(nc_session *session, size_t first, size_t end, s
       while (next < program->repeat_count && program->repeats[next].first < behind) ++next;
       i = behind;
     } else {
-      const size_t count = count_together(session, i);
-      status = make_some(session, i, count);
+      const size_t count = batch_size(session, i);
+      status = call_batch(session, i, count);
       i += count;
     }
   }
   return status;
 }
 
-/* How many rows of an output count in this run. */
+/* The number of an output's rows that count in this run. */
 static neocpu_status count_rows(const nc_session *session, size_t index, size_t *rows) {
   const nc_program *program = session->program;
   const neocpu_spec *spec = &program->outputs[index];

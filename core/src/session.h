@@ -6,38 +6,29 @@
 #include "header.h"
 #include "interception.h"
 #include "pool.h"
-
-/* DLPack's description of an array (DLTensor). */
-typedef struct nc_tensor {
-  void *data;
-  int32_t device_type, device_id, rank;
-  uint8_t code, bits;
-  uint16_t lanes;
-  const int64_t *shape, *strides; /* strides in elements; null: C order without gaps */
-  uint64_t byte_offset;
-} nc_tensor;
+#include "tensor.h"
 
 /* A kernel and its arguments. */
 typedef struct nc_call {
   const nc_kernel *kernel;
   const nc_value *arguments;
   const uint32_t *tasks; /* of each of its loops, see nc_pool_expect */
-  size_t together;       /* of the first call of a launch: how many calls it has */
+  size_t batch;          /* the number of calls of a launch, at its first one */
 } nc_call;
 
-/* Where inputs are copied that kernels cannot read where they lie. */
+/* Memory for a copy of an input that kernels cannot read in its place. */
 typedef struct nc_staging {
   void *data;  /* an aligned buffer, once it was needed */
-  size_t size; /* what it takes, of whichever program */
+  size_t size; /* the bytes that the largest program needs */
 } nc_staging;
 
-/* Where weights lie: those in the file and, `size` bytes on, those that were made of them. */
+/* The places of weights: of those in the file and, from `size` bytes on, of those made of them. */
 typedef struct nc_weights {
   char *stored, *made;
   size_t size; /* of the stored ones */
 } nc_weights;
 
-/* What the sessions of a model share, of which one runs at a time. */
+/* Resources that the sessions of a model share. One of them runs at a time. */
 typedef struct nc_shared {
   nc_pool *pool;
   nc_interception interception; /* all zero: none */
@@ -57,12 +48,12 @@ typedef struct nc_move {
 typedef struct nc_session {
   const nc_program *program;
   nc_shared *shared;
-  size_t first_call;  /* how many calls the programs before this one make */
+  size_t first_call;  /* the number of calls that the programs before this one make */
   nc_tensor *tensors; /* inputs, weights, activations: what calls name by number */
   nc_call *calls;
   nc_value *arguments; /* of all calls */
   uint32_t *tasks;     /* of all calls */
-  nc_move *moves;      /* what is computed at the caller's */
+  nc_move *moves;      /* tensors that are computed at the caller's places */
   size_t move_count;
   int shares_loops;    /* whether there is a loop of several tasks */
 } nc_session;

@@ -1,4 +1,4 @@
-/* What models run: an artifact, its weights where kernels read them, and their check. Models that are
+/* An artifact that models run, its weights in memory, and their check. Models that are
  * streams of one another share it; it goes with the last of them. */
 #ifndef NEOCPU_SOURCE_H_
 #define NEOCPU_SOURCE_H_
@@ -16,7 +16,7 @@ typedef struct nc_source {
   nc_verification verification; /* all zero if the weights are trusted */
   void *copy;                   /* of the weights, on huge pages; or null */
   void *made;                   /* weights packed of these; null: there are none */
-  uint64_t packing;             /* how long that took, nanoseconds */
+  uint64_t packing;             /* the time that took, nanoseconds */
 } nc_source;
 
 /* Open an artifact that this machine can run. Its holder is the caller. */
@@ -29,7 +29,7 @@ neocpu_status nc_source_start_check(nc_source *source, int threads);
  * several nodes a page lies with the thread that writes it first. Called once at most. */
 neocpu_status nc_source_copy_weights(nc_source *source, nc_pool *pool);
 
-/* Where kernels read the weights; they only read. */
+/* The weights' places for kernels, which only read. */
 nc_weights nc_source_weights(const nc_source *source);
 
 /* Wait for the verdict on the weights, unless they are trusted. Of many threads at once. */

@@ -11,7 +11,7 @@ enum { FIRST_ROOM = 4096 };
 /* Two cache lines: the adjacent-line prefetch unit. */
 enum { LINE = 128 };
 
-/* What one thread noted. It alone writes here, and is read between runs. */
+/* The events that one thread noted. It alone writes here; others read between runs. */
 typedef struct notes {
   _Alignas(LINE) neocpu_event *events;
   size_t count, room;
@@ -99,7 +99,8 @@ void nc_trace_task(nc_trace *trace, const neocpu_event *loop, int thread, int32_
   put(trace, &event);
 }
 
-/* What began first comes first; of what began at once, what contains the other. */
+/* The event that began first comes first; of two that began at once, the one that contains the
+ * other. */
 static int compare(const void *a, const void *b) {
   const neocpu_event *one = a, *other = b;
   if (one->begin != other->begin) return one->begin < other->begin ? -1 : 1;

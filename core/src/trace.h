@@ -1,4 +1,4 @@
-/* When runs, their calls of kernels and the tasks of these took place. */
+/* A record of the times of runs, of their calls of kernels and of the tasks of these. */
 #ifndef NEOCPU_TRACE_H_
 #define NEOCPU_TRACE_H_
 

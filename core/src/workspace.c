@@ -8,7 +8,7 @@
 
 enum { HUGE_PAGE = 2 << 20 };
 
-static void *allocate(size_t size) {
+void *nc_workspace_make(size_t size) {
   const size_t alignment = size < HUGE_PAGE ? NC_ALIGN : HUGE_PAGE;
   if (size > SIZE_MAX - alignment) return NULL;
   const size_t rounded = (size + alignment - 1) / alignment * alignment;
@@ -23,7 +23,7 @@ void *nc_workspace_take(nc_workspaces *workspaces, size_t size) {
   size_t *room = &workspaces->blocks[workspaces->used].size;
   if (*data == NULL || *room < size) {
     free(*data);
-    *data = allocate(size);
+    *data = nc_workspace_make(size);
     *room = *data == NULL ? 0 : size;
   }
   if (*data != NULL) ++workspaces->used;

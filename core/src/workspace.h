@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* That a thread may have at a time: eight of each kernel of a launch, and of a task. */
+/* The workspaces that a thread may have at a time: eight of each kernel of a launch, and of a
+ * task. */
 enum { NC_WORKSPACES = 72 };
 
 typedef struct nc_workspaces {
@@ -14,6 +15,9 @@ typedef struct nc_workspaces {
   } blocks[NC_WORKSPACES];
   int used;
 } nc_workspaces;
+
+/* Memory of `size` bytes that free gives back; null if there is none. */
+void *nc_workspace_make(size_t size);
 
 /* Memory of `size` bytes; null if there is none. The last one taken is the first to be given back. */
 void *nc_workspace_take(nc_workspaces *workspaces, size_t size);

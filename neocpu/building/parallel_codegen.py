@@ -38,6 +38,7 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.kernel_work import CLASSES, KernelWork, LoopWork
+from neocpu.schedules.estimates.loop_threads import parallel_loops
 from neocpu.schedules.estimates.shortcomings import AS_IT_STANDS, Shortcoming, shortcomings
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
@@ -253,7 +254,7 @@ def _do(job: _Job, target: CpuTarget) -> None:
     schedule = _as_it_stands if job.plain else _scheduled
     mod, how = schedule(job.function, target)
     _generate(mod, how).write_to_file(str(job.path))
-    launches = _launches(mod[SYMBOL])
+    launches = parallel_loops(mod[SYMBOL])
     work, lacks, doubt = _loops_of(mod[SYMBOL], launches, target)
     found = (_PLAINLY,) if job.plain else lacks
     notes = [launches, [nest.to_json() for nest in work], doubt, [each.to_json() for each in found]]
@@ -318,23 +319,6 @@ def _as_it_stands(function: Any, target: CpuTarget) -> _Subject:
     plain = function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, _serial)))
     how = tvm.target.Target({**target.to_dict(), "opt-level": 0})
     return tvm.IRModule({GlobalVar(SYMBOL): plain}), how
-
-
-def _launches(function: Any) -> list[int]:
-    """Return the iterations of a function's parallel loops, in turn.
-
-    Those of a loop that is not of constant extent are unknown, 0; of loops in a loop all is said
-    once.
-    """
-    found: list[int] = []
-
-    def note(loop: tirx.For) -> None:
-        if int(loop.kind) == tirx.stmt.ForKind.PARALLEL:
-            constant = isinstance(loop.extent, tirx.IntImm)
-            found.append(int(loop.extent) if constant else 0)
-
-    tvm_ffi.structural_walk(function.body, (tirx.For, note), order="pre")
-    return found
 
 
 def _costliest_first(jobs: Iterable[_Job]) -> list[_Job]:

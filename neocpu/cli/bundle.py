@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
-from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import size
 
 if TYPE_CHECKING:

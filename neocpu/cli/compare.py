@@ -9,10 +9,10 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.parsing.model_arguments import ModelName, operators
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely
-from neocpu.foundation.terminal import Terminal
 from neocpu.frontend.shapes.input_shapes import Given
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 

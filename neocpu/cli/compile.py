@@ -19,12 +19,12 @@ from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.parsing.rule_options import rules
 from neocpu.cli.processing import processing_options
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import peak_memory
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVERS
 from neocpu.foundation.own_process import collect_rarely, wait_idly
-from neocpu.foundation.terminal import Terminal, echo, print_fields
 from neocpu.foundation.units import duration, plural, size
 from neocpu.plan.text.artifact_text import computes_in, precision_text
 from neocpu.plan.text.choice_fields import processing_fields

@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 
 from neocpu.cli import options
 from neocpu.cli.main import COMPLETION, PROGRAM, cli
-from neocpu.foundation.terminal import Terminal, echo
+from neocpu.foundation.console.terminal import Terminal, echo
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

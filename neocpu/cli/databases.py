@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.files import read_file
-from neocpu.foundation.terminal import Terminal
 from neocpu.foundation.units import plural
 
 

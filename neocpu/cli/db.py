@@ -15,9 +15,9 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import writable_database
 from neocpu.cli.parsing.groups import Group
+from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import DatabaseError
 from neocpu.foundation.files import refuse_overwriting
-from neocpu.foundation.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import plural, size
 from neocpu.frontend.shapes.input_shapes import InputShapes
 

@@ -11,7 +11,7 @@ import click
 
 from neocpu.cli import options
 from neocpu.cli.parsing.groups import installed
-from neocpu.foundation.terminal import Terminal, echo, print_fields
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 
 if TYPE_CHECKING:
     from neocpu.cli.checks.doctor_findings import Finding

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from neocpu.cli import options
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.terminal import Terminal
 from neocpu.plan.text.artifact_text import packing_fields
 from neocpu.plan.text.launch_table import with_launches
 from neocpu.plan.text.plan_comparison import explain_change

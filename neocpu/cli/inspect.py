@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from neocpu.cli import options
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
-from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import size
 from neocpu.plan.text.artifact_text import (
     computes_in,

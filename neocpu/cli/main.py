@@ -16,6 +16,7 @@ from neocpu.cli.commands import COMMANDS
 from neocpu.cli.parsing.groups import LazyGroup
 from neocpu.cli.parsing.target_tokens import fold_target
 from neocpu.cli.signals import INTERRUPTED, OrderlyEnd, forget_interruption
+from neocpu.foundation.console.terminal import Terminal, echo, log_warnings
 from neocpu.foundation.errors import (
     NeoCPUError,
     dependency_error,
@@ -24,7 +25,6 @@ from neocpu.foundation.errors import (
 )
 from neocpu.foundation.foreign_code import told
 from neocpu.foundation.own_process import end_quickly
-from neocpu.foundation.terminal import Terminal, echo, log_warnings
 
 PROGRAM: Final = "neocpu"
 COMPLETION: Final = "_NEOCPU_COMPLETE"

@@ -13,7 +13,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.parsing.groups import Group
 from neocpu.cli.parsing.model_arguments import complete_network
-from neocpu.foundation.terminal import Terminal, echo, print_table
+from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import size
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import did_you_mean
-from neocpu.foundation.terminal import Terminal
 from neocpu.foundation.units import parse_duration, parse_size
 from neocpu.frontend.shapes.input_shapes import Given, parse_given
 

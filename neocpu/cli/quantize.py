@@ -12,10 +12,10 @@ from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName, operators
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.option_words import CORRECTIONS, METHODS
 from neocpu.foundation.own_process import collect_rarely, wait_idly
-from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import plural, size
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import click
 from neocpu.cli import options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName, operators
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely, wait_idly
-from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.frontend.shapes.input_shapes import Given

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import duration
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
+from neocpu.foundation.console.terminal import Terminal, echo
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.terminal import Terminal, echo
 from neocpu.foundation.units import plural
 
 if TYPE_CHECKING:

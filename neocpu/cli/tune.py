@@ -15,10 +15,10 @@ from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_data
 from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.parsing.networks import with_suite
+from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.own_process import collect_rarely
-from neocpu.foundation.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import plural
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_text import scheme_text

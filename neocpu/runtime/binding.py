@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Final
 
-from neocpu.core import ROOT
+from neocpu.core import LIBRARY
 from neocpu.foundation.errors import (
     ArtifactError,
     MissingArtifactError,
@@ -19,8 +19,6 @@ from neocpu.foundation.errors import (
     TargetError,
     UsageError,
 )
-
-LIBRARY: Final = ROOT / "libneocpu.so"
 
 _ERRORS: Final[dict[int, type[NeoCPUError]]] = {
     error.exit_code: error for error in (NeoCPUError, UsageError, TargetError, ArtifactError)

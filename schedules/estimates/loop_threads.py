@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
 
 from neocpu.foundation.machines import MACHINES, Machine
 from neocpu.schedules.estimates.kernel_work import (
@@ -20,12 +23,42 @@ from neocpu.schedules.estimates.kernel_work import (
 from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores
 from neocpu.schedules.estimates.parallel_run import task_count
 from neocpu.schedules.estimates.shared_launch import Piece
+from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # Threads from which on it is worth asking, and on which the tasks of one axis may be too few.
 MANY_THREADS: Final = 8
 # What more threads have to save, of the least time.
 WORTH: Final = 0.05
+
+
+def parallel_loops(function: Any) -> tuple[int, ...]:
+    """Return the iterations of a function's parallel loops, in turn.
+
+    Those of a loop that is not of constant extent are unknown, 0; of loops in a loop all is said
+    once.
+    """
+    found: list[int] = []
+
+    def note(loop: tirx.For) -> None:
+        if int(loop.kind) == tirx.stmt.ForKind.PARALLEL:
+            constant = isinstance(loop.extent, tirx.IntImm)
+            found.append(int(loop.extent) if constant else 0)
+
+    tvm_ffi.structural_walk(function.body, (tirx.For, note), order="pre")
+    return tuple(found)
+
+
+def kernel_tasks(function: Any, target: CpuTarget, threads: int) -> tuple[int, ...]:
+    """Return the tasks of a scheduled function's parallel loops, as an artifact has them."""
+    launches = parallel_loops(function)
+    if threads < MANY_THREADS or target.mcpu not in MACHINES:
+        return launches
+    try:
+        work = count_work(function, target)
+    except Exception:  # a kernel that cannot be predicted has all its tasks
+        return launches
+    return worthwhile_tasks(work, launches, target, threads)
 
 
 def worthwhile_tasks(

@@ -20,23 +20,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
-import tvm_ffi
 from numpy.typing import NDArray
 
-from neocpu.foundation.bfloat16 import BITS
-from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.search.measuring.kernel_calls import ALIGNMENT, Argument
 
 POOL_BYTES = 128 << 20
 # Weights that fill more than half of the pool would be at the same place again and again, of which
 # caches of 32 MB keep a part: 75 MB of them then came at 56 GB/s from a memory of 42.
 FEWEST_PLACES = 2
-ALIGNMENT = 64
 Shape: TypeAlias = tuple[tuple[int, ...], str]  # and dtype
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -49,10 +47,9 @@ class Buffers:
         # Not one of the inputs: their numbers stay normal.
         self._output = _aligned(0)
         self._pool = _aligned(0)
-        self._place = 0
         self._places = _aligned(0)
 
-    def arguments(self, shapes: Sequence[Shape]) -> list[Any]:
+    def arguments(self, shapes: Sequence[Shape]) -> list[Argument]:
         """Return tensors of ``shapes``, the last one to be written; the next call reuses them."""
         *inputs, output = shapes
         self._inputs += [_aligned(0)] * (len(inputs) - len(self._inputs))
@@ -60,31 +57,46 @@ class Buffers:
             self._inputs[index] = _grown(self._inputs[index], size_of(shape))
         self._output = _grown(self._output, size_of(output))
         buffers = [*self._inputs[: len(inputs)], self._output]
-        return [_tensor(buffer, shape) for buffer, shape in zip(buffers, shapes, strict=True)]
+        return [_argument(buffer, shape) for buffer, shape in zip(buffers, shapes, strict=True)]
 
-    def cold(self, shape: Shape) -> Any:
-        """Return a tensor of ``shape`` that no call has read for as long as possible."""
+    def cold(self, shape: Shape) -> Argument:
+        """Return a tensor of ``shape`` at all places of the pool."""
         size = aligned_size_of(shape)
         self._pool = _grown(self._pool, pool_bytes(size))
-        if self._place + size > len(self._pool):
-            self._place = 0
-        start = self._place
-        self._place += size
-        return _tensor(self._pool[start:], shape)
+        argument = _argument(self._pool, shape)
+        return replace(argument, stride=size, places=len(self._pool) // size)
 
-    def in_turns(self, shapes: Sequence[Shape], least: int) -> list[list[Any]]:
+    def in_turns(self, shapes: Sequence[Shape], least: int) -> list[Argument]:
         """Return tensors of ``shapes`` at several places, which take ``least`` bytes or more."""
         starts = [0, *accumulate(map(aligned_size_of, shapes))]
         total = starts.pop()
         count = ceil_div(least, total)
         self._places = _grown(self._places, count * total)
         return [
-            [
-                _tensor(self._places[place * total + start :], shape)
-                for start, shape in zip(starts, shapes, strict=True)
-            ]
-            for place in range(count)
+            replace(_argument(self._places[start:], shape), stride=total, places=count)
+            for start, shape in zip(starts, shapes, strict=True)
         ]
+
+
+class Turns:
+    """The places of a pool that calls take, one candidate's after those of the last."""
+
+    def __init__(self) -> None:
+        self._offset = 0
+
+    def take(self, calls: int, stride: int, places: int) -> int:
+        """Return the number of the first of ``calls`` places, which no call has read for longest.
+
+        Parameters
+        ----------
+        stride : int
+            Bytes from one place of the pool to the next.
+        places : int
+            The number of places.
+        """
+        first = ceil_div(self._offset, stride)
+        self._offset = (first + calls) % places * stride
+        return first
 
 
 def pool_bytes(size: int, least: int = POOL_BYTES) -> int:
@@ -92,13 +104,11 @@ def pool_bytes(size: int, least: int = POOL_BYTES) -> int:
     return max(least, FEWEST_PLACES * size)
 
 
-def aligned_tensor(array: NDArray[Any]) -> tuple[NDArray[Any], Any]:
-    """Return a copy of ``array`` that kernels may read or write, and the tensor that is it."""
-    shape = (array.shape, str(array.dtype))
-    buffer = _aligned(array.nbytes)
-    copy = buffer.view(array.dtype).reshape(array.shape)
+def aligned_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of ``array`` that kernels may read or write."""
+    copy = _aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
-    return copy, _tensor(buffer, shape)
+    return copy
 
 
 def _grown(buffer: Bytes, size: int) -> Bytes:
@@ -133,8 +143,6 @@ def aligned_size_of(shape: Shape) -> int:
     return ceil_div(size_of(shape), ALIGNMENT) * ALIGNMENT
 
 
-def _tensor(buffer: Bytes, shape: Shape) -> Any:
+def _argument(buffer: Bytes, shape: Shape) -> Argument:
     extents, dtype = shape
-    # numpy hands nobody bfloat16, and kernels do not look at types.
-    held = BITS if dtype == BFLOAT16 else dtype
-    return tvm_ffi.from_dlpack(buffer[: size_of(shape)].view(held).reshape(extents))
+    return Argument(address=buffer.ctypes.data, shape=extents, dtype=dtype)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle, islice
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import tvm
 
 from neocpu.foundation.bfloat16 import array_dtype
 from neocpu.foundation.dtypes import DTYPES
@@ -21,10 +17,10 @@ from neocpu.schedules.convolutions.conv2d_reference import (
     random_operands,
     wrong_answer,
 )
-from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.search.measuring.buffers import Buffers, Shape, aligned_tensor
+from neocpu.search.measuring.buffers import Buffers, Turns, aligned_copy
+from neocpu.search.measuring.kernel_calls import Argument, Kernel, KernelPool, compile_kernels
 from neocpu.search.measuring.measure import Request
 
 # Length of one timed repeat: long against the clock's and the scheduler's grain.
@@ -43,53 +39,50 @@ class Kernels:
     def __init__(self, target: CpuTarget, threads: int) -> None:
         self._target = target
         self._threads = threads
+        self._pool = KernelPool(threads)
         self._buffers = Buffers()
+        self._turns = Turns()
 
-    def build(self, requests: Sequence[Request]) -> list[Any]:
+    def build(self, requests: Sequence[Request]) -> list[Kernel]:
         """Compile ``requests`` as one module, which is faster than one each."""
-        named = {}
-        for index, request in enumerate(requests):
-            function = registry.lower(request.workload, request.scheme, self._target, self._threads)
-            named[f"f{index}"] = function.with_attr("global_symbol", f"f{index}")
-        executable = tvm.compile(tvm.IRModule(named), self._target.to_tvm(), tir_pipeline=PIPELINE)
-        # The first look-up generates the machine code, which must not wait for the measurement.
-        return [executable[name] for name in named]
+        functions = {
+            f"f{index}": registry.lower(
+                request.workload, request.scheme, self._target, self._threads
+            )
+            for index, request in enumerate(requests)
+        }
+        return compile_kernels(functions, self._target, self._threads)
 
-    def time(self, function: Any, request: Request, repeats: int, best: float) -> tuple[float, ...]:
+    def time(
+        self, function: Kernel, request: Request, repeats: int, best: float
+    ) -> tuple[float, ...]:
         """Return the seconds per call of ``repeats`` repeats, after a warm-up.
 
         One is enough of a candidate that is hopeless against ``best`` seconds.
         """
         shapes = registry.argument_shapes(request.workload, request.scheme)
         if isinstance(request.workload, Conv2dWorkload):
-            turn = self._with_cold_weights(shapes)
+            arguments = self._buffers.arguments(shapes)
+            moving = arguments[WEIGHTS] = self._buffers.cold(shapes[WEIGHTS])
         else:
-            places = self._buffers.in_turns(shapes, OWN_CACHES * self._target.l2 * self._threads)
-            turn = cycle(places)
+            least = OWN_CACHES * self._target.l2 * self._threads
+            arguments = self._buffers.in_turns(shapes, least)
+            moving = arguments[0]
 
         def run(calls: int) -> float:
-            turns = list(islice(turn, calls))
-            start = time.perf_counter()
-            for each in turns:
-                function(*each)
-            return round((time.perf_counter() - start) / calls, 9)  # to the nanosecond
+            first = self._turns.take(calls, moving.stride, moving.places)
+            seconds = self._pool.call(function, arguments, calls, first)
+            return round(seconds / calls, 9)  # to the nanosecond
 
         return repeated(run, repeats, best)
 
-    def _with_cold_weights(self, shapes: Sequence[Shape]) -> Iterator[list[Any]]:
-        arguments = self._buffers.arguments(shapes)
-        while True:
-            cold = self._buffers.cold(shapes[WEIGHTS])
-            yield [*arguments[:WEIGHTS], cold, *arguments[WEIGHTS + 1 :]]
-
-    def check(self, function: Any, request: Request) -> str | None:
+    def check(self, function: Kernel, request: Request) -> str | None:
         """Compare one run on random data with the reference; None if it is right."""
 
         def run(arrays: Sequence[Array]) -> Array:
-            copies, tensors = zip(*map(aligned_tensor, arrays), strict=True)
-            function(*tensors)
-            output: Array = copies[-1]
-            return output
+            copies = [aligned_copy(array) for array in arrays]
+            self._pool.call(function, [Argument.of(copy) for copy in copies])
+            return copies[-1]
 
         return checked(run, request)
 

@@ -35,7 +35,7 @@ class Child:
     Attributes
     ----------
     built : set of Request
-        What it has built, or tried to, since it was last started or told to forget.
+        The requests that it has built, or failed to build, and not been asked to forget.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -53,7 +53,7 @@ class Child:
         Raises
         ------
         NeoCPUError
-            If the system has no process or memory to give.
+            The system has no process or memory to give.
         """
         if self._process is not None:
             return
@@ -67,12 +67,7 @@ class Child:
         self._put(self._setup)
 
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            # TVM's default is half the CPUs, and binding narrows the affinity of the caller.
-            "TVM_NUM_THREADS": str(self._setup.threads),
-            "TVM_BIND_THREADS": "0",
-        }
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen(
             program_command(WORKER, descriptor),
             stdin=subprocess.DEVNULL,
@@ -88,7 +83,7 @@ class Child:
         Raises
         ------
         NeoCPUError
-            If the process cannot be started.
+            The process cannot be started.
         """
         self.start()
         if self._ready:
@@ -108,7 +103,7 @@ class Child:
         Raises
         ------
         NeoCPUError
-            If the process cannot be started.
+            The process cannot be started.
         """
         if self._busy:
             self.kill()
@@ -136,8 +131,8 @@ class Child:
     def pause(self) -> None:
         """Stop all threads of the process until the next job.
 
-        TVM's pool threads spin for tenths of a second after a call, on a core that the next
-        process is being timed on. A process that owes an answer goes on.
+        A process that is not asked must not take a core from the one that is being timed. A process
+        that owes an answer goes on.
         """
         if self._process is None or self._paused or self._busy:
             return

@@ -15,7 +15,7 @@ class Fleet:
     Attributes
     ----------
     key : str
-        What the servers are registered under.
+        The name that the servers are registered under.
     parallel : int or None
         Servers to use at once; None for all.
     """
@@ -31,7 +31,7 @@ def parse_fleet(tracker: str | None, key: str | None, parallel: int | None) -> F
     Raises
     ------
     UsageError
-        If an option is malformed, or one is missing that another needs.
+        An option is malformed, or another one needs an option that is missing.
     """
     if tracker is None:
         for name, value in (("--key", key), ("--parallel", parallel)):

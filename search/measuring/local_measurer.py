@@ -24,7 +24,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
 from neocpu.search.measuring.child import Child, Lost
 from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.measuring_process import BuildJob, CheckJob, Setup, TimeJob
-from neocpu.search.measuring.parallel_builders import SHARE, Crew
+from neocpu.search.measuring.parallel_builders import SHARE, BuilderGroup
 from neocpu.tuning_db.record import Workload
 
 KERNELS = "neocpu.search.measuring.measuring_process:kernels"
@@ -45,7 +45,7 @@ class LocalMeasurer(Closing):
     Parameters
     ----------
     target : CpuTarget
-        Must be one this machine can run.
+        The CPU of the code; this machine must be able to run it.
     threads : int
         Threads a kernel uses.
     timeout : float
@@ -59,7 +59,7 @@ class LocalMeasurer(Closing):
     Raises
     ------
     TargetError
-        If this machine lacks an instruction set of ``target``.
+        This machine lacks an instruction set of ``target``.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class LocalMeasurer(Closing):
                 "tune on such a machine, or compile with --tune-budget 0"
             )
         free = 0 if children else max(0, usable_cores() - threads)
-        crews, size = (2, free) if free else (1, children or usable_cpus())
+        groups, size = (2, free) if free else (1, children or usable_cpus())
         size = min(size, MAX_CHILDREN)
         memory = max(
-            LEAST_MEMORY, int(MEMORY_SHARE * psutil.virtual_memory().available / (crews * size))
+            LEAST_MEMORY, int(MEMORY_SHARE * psutil.virtual_memory().available / (groups * size))
         )
         setup = Setup(builder, target, threads, memory)
         self._timeout = timeout
-        self._crews = tuple(Crew(setup, size, timeout) for _ in range(crews))
+        self._groups = tuple(BuilderGroup(setup, size, timeout) for _ in range(groups))
         self._awake: Child | None = None
         self._best: dict[Workload, float] = {}
 
@@ -101,8 +101,8 @@ class LocalMeasurer(Closing):
 
     @property
     def batch(self) -> int:
-        """What keeps all children busy."""
-        return self._crew_batch * (1 if len(self._crews) == 1 else BATCHES_AHEAD)
+        """The number of requests that keeps all children busy."""
+        return self._group_batch * (1 if len(self._groups) == 1 else BATCHES_AHEAD)
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
         """Build and time each distinct request; yield each measurement as soon as it is made.
@@ -110,7 +110,7 @@ class LocalMeasurer(Closing):
         Raises
         ------
         NeoCPUError
-            If no child can be started.
+            No child can be started.
         """
         for built in self._built(requests):
             if isinstance(built, Measurement):
@@ -129,7 +129,7 @@ class LocalMeasurer(Closing):
         Raises
         ------
         NeoCPUError
-            If no child can be started.
+            No child can be started.
         """
         seconds: dict[tuple[Child, Request], tuple[float, ...]] = {}
         for owner in self._owned(requests):
@@ -155,7 +155,7 @@ class LocalMeasurer(Closing):
         Raises
         ------
         NeoCPUError
-            If no child can be started.
+            No child can be started.
         """
         for owner in self._owned(requests):
             if isinstance(owner, Measurement):
@@ -169,25 +169,25 @@ class LocalMeasurer(Closing):
 
     @property
     def _children(self) -> tuple[Child, ...]:
-        return tuple(child for crew in self._crews for child in crew.children)
+        return tuple(child for group in self._groups for child in group.children)
 
     @property
-    def _crew_batch(self) -> int:
-        return SHARE * len(self._crews[0].children)
+    def _group_batch(self) -> int:
+        return SHARE * len(self._groups[0].children)
 
     def _built(self, requests: Sequence[Request]) -> Iterator[tuple[Child, Request] | Measurement]:
-        """Build all; one crew builds while what another has built is used."""
+        """Build all; one group builds while the candidates of another are used."""
         distinct = tuple(dict.fromkeys(requests))
-        size = self._crew_batch
+        size = self._group_batch
         batches = [distinct[at : at + size] for at in range(0, len(distinct), size)]
-        building: deque[Crew] = deque()
-        for batch, crew in zip(batches, cycle(self._crews), strict=False):
-            crew.begin(batch)
-            building.append(crew)
-            if len(building) == len(self._crews):
+        building: deque[BuilderGroup] = deque()
+        for batch, group in zip(batches, cycle(self._groups), strict=False):
+            group.begin(batch)
+            building.append(group)
+            if len(building) == len(self._groups):
                 yield from building.popleft().finish()
-        for crew in building:
-            yield from crew.finish()
+        for group in building:
+            yield from group.finish()
 
     def _owned(self, requests: Sequence[Request]) -> Iterator[tuple[Child, Request] | Measurement]:
         """Yield who has built each request, after building again what no child has."""

@@ -23,7 +23,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What measuring a candidate gave: seconds per call of each repeat, or why there are none."""
+    """The outcome of a candidate: seconds per call of each repeat, or the error."""
 
     request: Request
     seconds: tuple[float, ...]
@@ -47,7 +47,7 @@ class Measurer(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many requests it likes to get at once."""
+        """The number of requests that it likes to get at once."""
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
         """Build each request and time a few repeats of it: the first look."""

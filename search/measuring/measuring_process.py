@@ -30,9 +30,9 @@ OOM_SCORE = "1000"
 
 
 class Builder(Protocol):
-    """What a worker runs; created once, as ``builder(target, threads)``.
+    """A builder of candidates, which a process creates once, as ``builder(target, threads)``.
 
-    What a method raises becomes the error of the candidates it was called for.
+    An exception of a method becomes the error of the candidates that it was called for.
     """
 
     def build(self, requests: Sequence[Request]) -> list[Any]:
@@ -50,16 +50,16 @@ class Builder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message. The answer is None, or the message of what went wrong.
+    """First message. The answer is None, or an error message.
 
     Attributes
     ----------
     builder : str
-        Import path of what makes the builder, ``module:class`` or ``module:function``.
+        Import path of a builder's class or function, ``module:name``.
     target, threads
-        What to create it with.
+        The builder's arguments.
     memory : int
-        Bytes the process may hold.
+        Bytes that the process may allocate.
     """
 
     builder: str
@@ -105,7 +105,7 @@ Job: TypeAlias = BuildJob | TimeJob | CheckJob | CallJob
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What takes the place of what raised; ``fatal`` if the candidate is not to blame."""
+    """An exception in place of an answer; ``fatal`` if the candidate is not to blame."""
 
     message: str
     fatal: bool = False

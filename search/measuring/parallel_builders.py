@@ -14,17 +14,17 @@ SHARE = 10
 MAX_BUILT = 1000
 
 
-class Crew:
-    """Children that build while another crew's candidates are timed, or none are.
+class BuilderGroup:
+    """Children that build while no candidate, or one of another group, is timed.
 
     Parameters
     ----------
     setup : Setup
-        Of every child.
+        The first message of every child.
     size : int
-        How many children.
+        The number of children.
     timeout : float
-        Seconds a child may take to build its share.
+        Seconds that a child may take to build its share.
     """
 
     def __init__(self, setup: Setup, size: int, timeout: float) -> None:
@@ -38,7 +38,7 @@ class Crew:
         Raises
         ------
         NeoCPUError
-            If no child can be started.
+            No child can be started.
         """
         count = len(self.children)
         shares = {child: tuple(requests[i::count]) for i, child in enumerate(self.children)}

@@ -35,20 +35,20 @@ MAX_CRASHES, MAX_KILLED = 2, 3
 NOTICE = 0.3
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Trial:
-    """Candidates to run together, and what became of it so far.
+    """Candidates that one session runs, and the outcome so far.
 
     Attributes
     ----------
     job : callable
-        What to ask of the session, given the candidates.
+        Returns the session's job, given the candidates.
     run : object
-        Whose trial it is: those of a run that is over are dropped.
+        The run that it belongs to. Trials of a run that is over are dropped.
     candidates : tuple of Candidate
         The requests and their libraries, once built.
     crashes, killed : int
-        Sessions it ended on servers that survived it, and on servers that did not.
+        Sessions that it ended on servers that survived it, and on servers that did not.
     """
 
     requests: tuple[Request, ...]
@@ -79,7 +79,7 @@ Report: TypeAlias = Done | Retired
 
 
 class FleetState:
-    """What the threads share.
+    """The state that the threads share.
 
     Attributes
     ----------
@@ -89,9 +89,9 @@ class FleetState:
     unbuilt, ready : queue of Trial
         Trials to build, and to run; None ends the thread that gets it.
     reports : queue of Report
-        What became of them.
+        Outcomes of trials, and threads that have ended.
     run : object
-        Whose trials count now.
+        The run whose trials count now.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FleetState:
         self.closing = False
 
 
-class Hand:
+class Worker:
     """A thread and its child process."""
 
     def __init__(self, fleet: FleetState, setup: Setup) -> None:
@@ -160,21 +160,21 @@ class Hand:
         return answer
 
 
-class BuildingHand(Hand):
+class BuildingWorker(Worker):
     """Builds the candidates of trials into shared libraries.
 
     Parameters
     ----------
     linker : sequence of str
         The C++ compiler for the servers' machine.
-    harness : Path
-        What `compile_harness` made.
+    harness : tuple of Path
+        The object files that `compile_harness` made.
     """
 
     _numbers = count()  # the server's loader takes libraries of one name for the same
 
     def __init__(
-        self, fleet: FleetState, setup: Setup, linker: Sequence[str], harness: Path
+        self, fleet: FleetState, setup: Setup, linker: Sequence[str], harness: tuple[Path, ...]
     ) -> None:
         self._linker = tuple(linker)
         self._harness = harness
@@ -193,18 +193,18 @@ class BuildingHand(Hand):
 
     def _build(self, trial: Trial) -> Failed | None:
         for request in trial.requests:
-            library = self._harness.with_name(f"candidate{next(self._numbers)}.so")
+            library = self._harness[0].with_name(f"candidate{next(self._numbers)}.so")
             arguments = (request, self._linker, self._harness, library)
             answer = self._ask(CallJob("build_library", arguments), BUILD_TIMEOUT)
             if isinstance(answer, Lost):
                 return Failed(answer.reason)
             if isinstance(answer, Failed):
                 return answer
-            trial.candidates += (Candidate(request, library),)
+            trial.candidates += (Candidate(request, library, answer),)
         return None
 
 
-class ServerHand(Hand):
+class ServerWorker(Worker):
     """Runs trials on one server, and on another one when that is lost."""
 
     _waiting: Waiting | None = None
@@ -217,7 +217,7 @@ class ServerHand(Hand):
 
     def _work(self) -> str:
         fleet = self._fleet
-        while (server := self._join()) is not None:
+        while (server := self._connect()) is not None:
             if self._serve(server):
                 return "closed"
         able = f" that can run code for {fleet.target.mcpu}" if fleet.refused else ""
@@ -245,7 +245,7 @@ class ServerHand(Hand):
         time.sleep(NOTICE)
         return self._fleet.tracker.lists(server)
 
-    def _join(self) -> Address | None:
+    def _connect(self) -> Address | None:
         """Get a server that passes the probe, and connect to it; None if none comes in time."""
         fleet = self._fleet
         self._child.wait_ready()  # a lease expires
@@ -274,7 +274,10 @@ class ServerHand(Hand):
             fleet.refused.add(server)
             _log.warning(
                 "server %s cannot run code for %s and is left out: %s; does its CPU have %s?",
-                *(server, fleet.target.mcpu, problem, fleet.target.isa),
+                server,
+                fleet.target.mcpu,
+                problem,
+                fleet.target.isa,
             )
         return None
 

@@ -10,39 +10,60 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
+from neocpu.core import ROOT
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules import registry
+from neocpu.schedules.estimates.loop_threads import kernel_tasks
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.measuring.measure import Request
 
 HARNESS = Path(__file__).with_name("rpc_harness.c")
+# The parts of the runtime that share loops out among threads, and the parts that those need.
+CORE = (
+    "cpus.c",
+    "denormals.c",
+    "error.c",
+    "features.c",
+    "kernel_calls.c",
+    "pool.c",
+    "threads.c",
+    "trace.c",
+    "workspace.c",
+)
 
 
-def compile_harness(linker: Sequence[str], threads: int, seconds: float, folder: Path) -> Path:
-    """Compile what each library carries besides its candidate; return the object file.
+def compile_harness(
+    linker: Sequence[str], threads: int, seconds: float, folder: Path
+) -> tuple[Path, ...]:
+    """Compile what each library carries besides its candidate; return the object files.
 
     Parameters
     ----------
     linker : sequence of str
         The C++ compiler for the servers' machine.
     threads : int
-        Threads a kernel uses.
+        Threads a kernel uses, if the server has as many CPUs.
     seconds : float
-        After which a kernel that does not return ends the server's process.
+        Time limit of a kernel, which ends the server's process.
 
     Raises
     ------
     NeoCPUError
-        If the compiler fails.
+        The compiler fails.
     """
-    output = folder / "harness.o"
     include = tvm_ffi.libinfo.find_include_path()
     dlpack = tvm_ffi.libinfo.find_dlpack_include_path()
-    flags = ["-O2", "-fPIC", "-x", "c", f"-I{include}", f"-I{dlpack}"]
-    constants = [f'-DNEOCPU_THREADS="{threads}"', f"-DNEOCPU_SECONDS={seconds}"]
-    _run([*linker, *flags, *constants, "-c", str(HARNESS), "-o", str(output)])
-    return output
+    source = ROOT / "src"
+    sources = [HARNESS, *(source / name for name in CORE)]
+    flags = ["-O2", "-fPIC", "-pthread", "-x", "c", "-std=gnu11", "-D_GNU_SOURCE"]
+    flags += [f"-I{include}", f"-I{dlpack}", f"-iquote{ROOT}", f"-iquote{source}"]
+    flags += [f"-DNEOCPU_THREADS={threads}", f"-DNEOCPU_SECONDS={seconds}"]
+    objects = []
+    for path in sources:
+        objects.append(folder / path.with_suffix(".o").name)
+        _run([*linker, *flags, "-c", str(path), "-o", str(objects[-1])])
+    return tuple(objects)
 
 
 class Libraries:
@@ -53,14 +74,19 @@ class Libraries:
         self._threads = threads
 
     def build_library(
-        self, request: Request, linker: Sequence[str], harness: Path, library: Path
-    ) -> None:
+        self, request: Request, linker: Sequence[str], harness: Sequence[Path], library: Path
+    ) -> tuple[int, ...]:
         """Compile a candidate and link it with the harness into ``library``.
+
+        Returns
+        -------
+        tuple of int
+            The tasks of its parallel loops; see `kernel_tasks`.
 
         Raises
         ------
         NeoCPUError
-            If the linker fails, for which no candidate is to blame.
+            The linker fails. No candidate is to blame for that.
         """
         lowered = registry.lower(request.workload, request.scheme, self._target, self._threads)
         function = lowered.with_attr("global_symbol", "kernel")
@@ -69,9 +95,12 @@ class Libraries:
         )
         compiled = library.with_suffix(".o")
         code.write_to_file(str(compiled))
-        flags = ["-shared", "-fPIC", "-Wl,--strip-debug", "-o", str(library)]
-        _run([*linker, *flags, str(compiled), str(harness), "-lm"])
+        # The library's own functions are called, whatever the server has of the same names.
+        flags = ["-shared", "-fPIC", "-pthread", "-Wl,--strip-debug,-Bsymbolic"]
+        objects = map(str, (compiled, *harness))
+        _run([*linker, *flags, "-o", str(library), *objects, "-lm"])
         compiled.unlink()
+        return kernel_tasks(lowered, self._target, self._threads)
 
 
 def _run(command: Sequence[str]) -> None:

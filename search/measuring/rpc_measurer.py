@@ -27,11 +27,11 @@ from neocpu.search.measuring.local_measurer import LEAST_MEMORY, MAX_CHILDREN, R
 from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.measuring_process import CallJob, Failed, Setup
 from neocpu.search.measuring.rpc_children import (
-    BuildingHand,
+    BuildingWorker,
     Done,
     FleetState,
     Retired,
-    ServerHand,
+    ServerWorker,
     Trial,
 )
 from neocpu.search.measuring.rpc_library import compile_harness
@@ -59,7 +59,7 @@ class RpcMeasurer(Closing):
         Threads a kernel uses there.
     tracker : Address
     key : str
-        What the servers are registered under.
+        The name that the servers are registered under.
     parallel : int or None
         Servers to use at once; None for all the tracker lists.
     timeout : float
@@ -70,7 +70,7 @@ class RpcMeasurer(Closing):
     Raises
     ------
     UsageError
-        If there is no tracker or no server, or no C++ compiler for the servers' machine.
+        There is no tracker, no server or no C++ compiler for the servers' machine.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RpcMeasurer(Closing):
             _log.warning("the tracker %s lists only %d of --key %s", tracker, line.servers, key)
         self._threads = threads
         self._fleet = FleetState(target, line, timeout, patience)
-        self._hands: list[BuildingHand | ServerHand] = []
+        self._workers: list[BuildingWorker | ServerWorker] = []
         self._problem: Exception | None = None
         self._best: dict[Workload, float] = {}
         self._closing = ExitStack()
@@ -104,16 +104,16 @@ class RpcMeasurer(Closing):
             seconds = math.ceil(fleet.timeout)
             harness = compile_harness(self._linker, self._threads, seconds, folder)
             scheme = registry.schemes(PROBE, fleet.target)[0]
-            fleet.probe = Trial((Request(PROBE, scheme),), _check, fleet)
+            fleet.probe = Trial(requests=(Request(PROBE, scheme),), job=_check, run=fleet)
             fleet.unbuilt.put(fleet.probe)
             build, session = (
                 Setup(path, fleet.target, self._threads, LEAST_MEMORY)
                 for path in (LIBRARIES, SESSION)
             )
             for _ in range(min(usable_cpus(), MAX_CHILDREN)):
-                self._hands.append(BuildingHand(fleet, build, self._linker, harness))
+                self._workers.append(BuildingWorker(fleet, build, self._linker, harness))
             for _ in range(self._servers):
-                self._hands.append(ServerHand(fleet, session))
+                self._workers.append(ServerWorker(fleet, session))
             self._closing = opened.pop_all()
         return self
 
@@ -123,7 +123,7 @@ class RpcMeasurer(Closing):
 
     @property
     def batch(self) -> int:
-        """What keeps all servers busy."""
+        """The number of requests that keeps all servers busy."""
         return SHARE * self._servers
 
     def measure(self, requests: Sequence[Request]) -> Iterator[Measurement]:
@@ -132,19 +132,19 @@ class RpcMeasurer(Closing):
         Raises
         ------
         TargetError
-            If a server is of another architecture than the target, or none can run its code.
+            A server is of another architecture than the target, or none can run its code.
         NeoCPUError
-            If no server is left, or linking fails.
+            No server is left, or linking fails.
         """
 
         def trial(request: Request) -> Trial:
             workload = request.workload
             return Trial(
-                (request,),
-                lambda built: CallJob(
+                requests=(request,),
+                job=lambda built: CallJob(
                     "time", (*built, REPEATS, self._best.get(workload, math.inf))
                 ),
-                None,
+                run=None,
             )
 
         for done in self._run([trial(request) for request in dict.fromkeys(requests)]):
@@ -160,13 +160,17 @@ class RpcMeasurer(Closing):
         Raises
         ------
         TargetError, NeoCPUError
-            As `measure`.
+            See `measure`.
         """
         groups: dict[Workload, dict[Request, None]] = {}
         for request in requests:
             groups.setdefault(request.workload, {})[request] = None
         trials = [
-            Trial(tuple(group), lambda built: CallJob("compare", (built, rounds)), None)
+            Trial(
+                requests=tuple(group),
+                job=lambda built: CallJob("compare", (built, rounds)),
+                run=None,
+            )
             for group in groups.values()
         ]
         for done in self._run(trials):
@@ -181,15 +185,17 @@ class RpcMeasurer(Closing):
         Raises
         ------
         TargetError, NeoCPUError
-            As `measure`.
+            See `measure`.
         """
-        trials = [Trial((request,), _check, None) for request in dict.fromkeys(requests)]
+        trials = [
+            Trial(requests=(request,), job=_check, run=None) for request in dict.fromkeys(requests)
+        ]
         for done in self._run(trials):
             error = done.answer.message if isinstance(done.answer, Failed) else done.answer
             yield Measurement(done.trial.requests[0], (), error)
 
     def _run(self, trials: Sequence[Trial]) -> Iterator[Done]:
-        """Yield each trial when it is done; one of several candidates that fails is run apart."""
+        """Yield each trial when it is done; the candidates of one that fails are run one by one."""
         run = self._fleet.run = object()
         left = self._submit(trials)
         try:
@@ -201,7 +207,9 @@ class RpcMeasurer(Closing):
                 requests = done.trial.requests
                 if isinstance(done.answer, Failed) and len(requests) > 1:
                     job = done.trial.job
-                    left += self._submit([Trial((request,), job, None) for request in requests])
+                    left += self._submit(
+                        [Trial(requests=(request,), job=job, run=None) for request in requests]
+                    )
                 else:
                     yield done
         finally:
@@ -245,11 +253,11 @@ class RpcMeasurer(Closing):
         fleet = self._fleet
         fleet.closing = True
         fleet.probe_built.set()
-        for _ in self._hands:
+        for _ in self._workers:
             fleet.unbuilt.put(None)
             fleet.ready.put(None)
-        for hand in self._hands:
-            hand.stop()
+        for worker in self._workers:
+            worker.stop()
 
 
 def _check(built: tuple[Candidate, ...]) -> CallJob:

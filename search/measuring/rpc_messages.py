@@ -1,4 +1,4 @@
-"""What a session's process is told and answers."""
+"""Messages to and from a session's process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from neocpu.search.measuring.measure import Request
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A request and the library it was built into."""
+    """A request and the library it was built into.
+
+    Attributes
+    ----------
+    tasks : tuple of int
+        The tasks of its parallel loops; see `kernel_tasks`.
+    """
 
     request: Request
     library: Path
+    tasks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

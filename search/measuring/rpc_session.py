@@ -5,10 +5,11 @@ A call to a server that hangs never returns, so each session is a child process 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import tvm
 from tvm import rpc
@@ -22,6 +23,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.buffers import (
     POOL_BYTES,
     Shape,
+    Turns,
     aligned_size_of,
     pool_bytes,
     size_of,
@@ -31,6 +33,7 @@ from neocpu.search.measuring.rpc_messages import Candidate, Ended
 from neocpu.search.measuring.rpc_tracker import Lease
 
 Answer = TypeVar("Answer")
+Run: TypeAlias = Callable[[Sequence[Any], Sequence[int], int, int], float]
 
 
 class Session:
@@ -40,12 +43,14 @@ class Session:
         self._own_caches = OWN_CACHES * target.l2 * threads
         self._session: Any = None
         self._pool: Any = None
-        self._place = 0
+        self._turns = Turns()
+        self._libraries: list[Any] = []
 
     def connect(self, lease: Lease) -> str | None:
         """Connect to a server; return its machine, as in ``x86_64``, if it tells."""
         self._session = rpc.connect(lease.address.host, lease.address.port, lease.key)
         self._pool = None
+        self._libraries.clear()
         try:
             triple = str(self._session.get_function("target.llvm_get_system_triple")())
         except Exception:  # a server with TVM's runtime only, or the C++ server
@@ -76,7 +81,7 @@ class Session:
         def run(arrays: Sequence[Array]) -> Array:
             tensors = [tvm.runtime.tensor(array, self._session.cpu()) for array in arrays]
             library = self._library(candidate)
-            library["run"](*tensors, *(0 for _ in tensors), 1, 0)
+            self._runner(candidate, library)(tensors, [0] * len(tensors), 1, 0)
             output: Array = tensors[-1].numpy()
             return output
 
@@ -87,11 +92,24 @@ class Session:
         workload, scheme = candidate.request.workload, candidate.request.scheme
         library = self._library(candidate)
         shapes = registry.argument_shapes(workload, scheme)
+        run = self._runner(candidate, library)
         if isinstance(workload, Conv2dWorkload):
-            return self._with_cold_weights(library, shapes)
-        return self._in_turns(library, shapes)
+            return self._with_cold_weights(library, run, shapes)
+        return self._in_turns(library, run, shapes)
 
-    def _with_cold_weights(self, library: Any, shapes: Sequence[Shape]) -> Callable[[int], float]:
+    def _runner(self, candidate: Candidate, library: Any) -> Run:
+        """Return a function that calls a candidate and returns the seconds of all calls."""
+        function = library["run"]
+        tasks = candidate.tasks
+
+        def run(tensors: Sequence[Any], strides: Sequence[int], calls: int, turn: int) -> float:
+            return float(function(*tensors, *strides, *tasks, len(tasks), calls, turn))
+
+        return run
+
+    def _with_cold_weights(
+        self, library: Any, run: Run, shapes: Sequence[Shape]
+    ) -> Callable[[int], float]:
         """Take the weights from a pool that no cache holds, as the local measurer does."""
         arguments = [self._filled(library, shape) for shape in shapes]
         stride = aligned_size_of(shapes[WEIGHTS])
@@ -101,34 +119,31 @@ class Session:
             self._pool = self._filled(library, _floats(size))
         arguments[WEIGHTS] = self._pool
         strides = [stride if index == WEIGHTS else 0 for index in range(len(shapes))]
-        kernel = library["run"]
 
-        def run(calls: int) -> float:
-            turn = ceil_div(self._place, stride)
-            self._place = (turn + calls) % places * stride
-            return _per_call(kernel(*arguments, *strides, calls, turn), calls)
+        def seconds(calls: int) -> float:
+            turn = self._turns.take(calls, stride, places)
+            return _per_call(run(arguments, strides, calls, turn), calls)
 
-        return run
+        return seconds
 
-    def _in_turns(self, library: Any, shapes: Sequence[Shape]) -> Callable[[int], float]:
+    def _in_turns(self, library: Any, run: Run, shapes: Sequence[Shape]) -> Callable[[int], float]:
         """Let feature maps take turns between places that the cores' own caches do not hold."""
         strides = [aligned_size_of(shape) for shape in shapes]
         places = ceil_div(self._own_caches, sum(strides))
         arguments = [self._filled(library, _floats(places * stride)) for stride in strides]
-        kernel = library["run"]
-        turn = 0
+        turns = Turns()
 
-        def run(calls: int) -> float:
-            nonlocal turn
-            turn += calls
-            return _per_call(kernel(*arguments, *strides, calls, turn - calls), calls)
+        def seconds(calls: int) -> float:
+            turn = turns.take(calls, sum(strides), places)
+            return _per_call(run(arguments, strides, calls, turn), calls)
 
-        return run
+        return seconds
 
     def _library(self, candidate: Candidate) -> Any:
         self._session.upload(str(candidate.library))
         library = self._session.load_module(candidate.library.name)
         self._session.remove(candidate.library.name)  # the code stays mapped
+        self._libraries.append(library)
         return library
 
     def _filled(self, library: Any, shape: Shape) -> Any:
@@ -144,10 +159,19 @@ class Session:
             if self._lives():
                 raise
             return Ended(time.monotonic() - start)
+        finally:
+            self._end_threads()
+
+    def _end_threads(self) -> None:
+        """End the threads of all libraries, which the server keeps as long as the session."""
+        with contextlib.suppress(Exception):  # they end with the session
+            while self._libraries:
+                self._libraries.pop()["end"]()
 
     def _lives(self) -> bool:
         try:
-            self._session.get_function("runtime.NumThreads")()
+            # Not called: it would start TVM's threads, which bind the process to a CPU.
+            self._session.get_function("runtime.NumThreads")
         except Exception:
             return False
         return True
@@ -157,5 +181,5 @@ def _floats(size: int) -> Shape:
     return (size // bytes_of("float32"),), "float32"
 
 
-def _per_call(seconds: Any, calls: int) -> float:
-    return round(float(seconds) / calls, 9)  # to the nanosecond
+def _per_call(seconds: float, calls: int) -> float:
+    return round(seconds / calls, 9)  # to the nanosecond

@@ -43,7 +43,7 @@ class Address:
         Raises
         ------
         UsageError
-            If ``text`` is of another form.
+            ``text`` is of another form.
         """
         match = re.fullmatch(r"(?:\[(?P<v6>[^]]+)\]|(?P<name>[^:\[\]\s]+)):(?P<port>\d{1,5})", text)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
@@ -68,7 +68,7 @@ class Tracker:
     Raises
     ------
     UsageError
-        If no tracker answers, or it has no server of that key.
+        No tracker answers, or it has no server of that key.
     """
 
     def __init__(self, address: Address, key: str) -> None:
@@ -82,7 +82,7 @@ class Tracker:
         Raises
         ------
         OSError
-            If the tracker does not answer any more.
+            The tracker does not answer any more.
         """
         with ExitStack() as on_failure:
             connection = on_failure.enter_context(self._connect())

@@ -94,7 +94,7 @@ class _Sweep:
         self.trail.append(Step(node, alive[node], tuple(self.frontier), theirs, best))
 
     def _commit(self, axis: int) -> bool:
-        """Settle the frontier's node at ``axis``; say whether it had only that choice."""
+        """Decide the frontier's node at ``axis``; say whether it had only that choice."""
         node = self.frontier.pop(axis)
         others = tuple(a for a in range(self.table.ndim) if a != axis)
         best = int(self.table.min(axis=others).argmin())

@@ -88,10 +88,10 @@ def _greedy_order(
         size = math.prod(len(problem.alive[v]) for v in around)
         work += size * len(problem.alive[node])
         trail += size * index_type(len(problem.alive[node])).itemsize
-        peak = max(peak, sum(held for _, held in tables) + trail + size * ENTRY_BYTES)
+        peak = max(peak, sum(table_bytes for _, table_bytes in tables) + trail + size * ENTRY_BYTES)
         if peak > max_bytes or work > 1 << LOG_MAX_WORK:
             return None
-        tables = [(scope, held) for scope, held in tables if node not in scope]
+        tables = [(scope, table_bytes) for scope, table_bytes in tables if node not in scope]
         tables.append((around, 8 * size))
         order.append(node)
         for v in around:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.elimination import best_order, eliminate
 from neocpu.search.solver.layout_graph import LayoutGraph
-from neocpu.search.solver.pbqp import settle
+from neocpu.search.solver.pbqp import complete_greedily
 from neocpu.search.solver.reductions import Problem
 
 # A subproblem whose bound is this close to the best plan cannot hold a better one worth having.
@@ -58,7 +58,7 @@ def solve_exactly(graph: LayoutGraph, max_bytes: int, expired: Callable[[], bool
     Parameters
     ----------
     max_bytes : int
-        Of the elimination's tables.
+        Size limit of the elimination's tables.
     expired : callable
         Says whether the time is up.
     """
@@ -89,7 +89,7 @@ class _Search:
             self._offer(problem.plan())
             return
         if math.isinf(problem.offset):  # a dead end: no finite plan down here
-            self._offer(settle(problem)[0])
+            self._offer(complete_greedily(problem)[0])
             return
         self.bounded += 1
         bound = lower_bound(problem, self.expired)
@@ -103,7 +103,7 @@ class _Search:
             for node, position in bound.positions.items():
                 rounded.fix(node, position)
             self._offer(self._improve(rounded.plan()))
-        self._offer(self._improve(settle(problem)[0]))
+        self._offer(self._improve(complete_greedily(problem)[0]))
 
     def branch(self) -> None:
         """Split the open subproblem of the least bound by its most constrained node's choices.

@@ -1,4 +1,4 @@
-"""Which calls of a program to launch together: dynamic programming over what has been done.
+"""Choice of the calls of a program that share a launch, by dynamic programming.
 
 As the Inter-Operator Scheduler does for GPUs (Ding et al., MLSys 2021): a state is the set of calls
 that were made, a step a set of calls of which none needs another, and the cheapest way to each
@@ -34,7 +34,7 @@ class CallNode:
     needs : frozenset of int
         Numbers of calls that are to be over before it begins, all smaller than its own.
     follows : frozenset of int
-        Of calls that are not to come after it.
+        Numbers of calls that must not come after it.
     joins : bool
         Whether it may be launched with others.
     size : int
@@ -66,25 +66,25 @@ class _Way:
 def plan_launches(
     nodes: Sequence[CallNode], cost: Cost, most: int, growth: float = 1.0
 ) -> list[list[tuple[int, ...]]]:
-    """Return the calls in an order, with those together that are launched together.
+    """Return the calls in an order, as steps of calls that share a launch.
 
     Parameters
     ----------
     nodes : sequence of CallNode
-        In the order in which they are made so far.
+        The calls in their present order.
     cost : callable
-        What a launch takes, of one call or more, told in ascending order; None of several that are
-        not worth it.
+        Returns the cost of a launch of one call or more, given in ascending order; None for
+        several that are not worth it.
     most : int
-        Calls of a launch.
+        The largest number of calls of a launch.
     growth : float
-        How many times as many bytes may be in use as with the calls one by one.
+        Limit of the bytes in use, as a multiple of those that the calls use one by one.
 
     Returns
     -------
     list of list of tuple of int
-        Stretches of neighbouring calls, in turn, each in steps. Those in which nothing is launched
-        together are as they were.
+        Stretches of neighbouring calls, in turn, each in steps. A stretch without a shared launch
+        is as it was.
     """
     stretches: list[list[tuple[int, ...]]] = []
     places = [*_stretches(nodes)]
@@ -122,7 +122,7 @@ def _stretches(nodes: Sequence[CallNode]) -> Iterator[tuple[int, int]]:
 
 
 class _Memory:
-    """What is in use in one stretch, by calls as bits of a number; bytes that stay in use count."""
+    """Bytes in use in one stretch, by calls as bits of a number; bytes that stay in use count."""
 
     def __init__(self, nodes: Sequence[CallNode], first: int, end: int) -> None:
         self._count = end - first

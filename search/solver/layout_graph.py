@@ -26,13 +26,13 @@ class LayoutNode:
     Attributes
     ----------
     name : str
-        For people; need not be unique.
+        Text for people; it need not be unique.
     choices : tuple of str
-        What may be chosen, at least one.
+        Names of the alternatives, at least one.
     costs : tuple of float
         Cost of each choice, usually seconds; ``inf`` forbids it.
     derived : bool
-        Whether it decides nothing: what its neighbours chose tells what is best here.
+        Whether it decides nothing: its neighbours' choices determine the best one here.
     """
 
     name: str
@@ -48,7 +48,7 @@ class LayoutNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutEdge:
-    """The cost of two nodes' choices together: what a layout transform between them takes.
+    """The joint cost of two nodes' choices: the time of a layout transform between them.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """The paper's heuristic: partitioned boolean quadratic programming (§3.3.2).
 
 Nodes with at most two neighbours are eliminated exactly (R0, R1, R2). When none is left, the node
-with the most neighbours is settled greedily (RN): it takes the choice that is cheapest if every
-neighbour then suits itself. One RN makes the result a heuristic one.
+with the most neighbours is decided greedily (RN): it takes the choice that is cheapest if every
+neighbour then makes its own best one. One RN makes the result a heuristic one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def pbqp(graph: LayoutGraph) -> tuple[tuple[int, ...], bool]:
         Whether R0, R1 and R2 sufficed, so that ``choices`` are optimal.
     """
     problem = Problem(graph)
-    return settle(problem)
+    return complete_greedily(problem)
 
 
-def settle(problem: Problem) -> tuple[tuple[int, ...], bool]:
-    """Run `pbqp` on a partly solved problem, which this uses up."""
+def complete_greedily(problem: Problem) -> tuple[tuple[int, ...], bool]:
+    """Run `pbqp` on a partly solved problem, which is consumed."""
     exact = True
     problem.reduce()
     while problem.unary:

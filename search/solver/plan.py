@@ -22,7 +22,7 @@ from neocpu.search.solver.solver_limits import SearchLimits
 ROUNDING = 1e-12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A solved layout graph.
 
@@ -31,9 +31,9 @@ class Plan:
     choices : tuple of int
         One choice index per node.
     cost : float
-        What the plan costs; ``inf`` if every plan is forbidden.
+        Cost of the plan; ``inf`` if every plan is forbidden.
     lower_bound : float
-        No plan costs less.
+        A cost that no plan is below.
     gap : float
         ``(cost - lower_bound) / |cost|``: 0 (to rounding) for a plan proven optimal.
     solver : str
@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """How good the plan is proven to be, in words, and what would improve it."""
+        """Words that say how good the plan is proven to be, and which option would improve it."""
         if self.proven:
             return "proven optimal"
         above = 100 * (self.cost / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
@@ -118,7 +118,15 @@ def solve(
     cost = graph.cost(choices)
     bound = min(bound, cost)
     variables = sum(len(node.choices) > 1 for node in graph.nodes)
-    return Plan(choices, cost, bound, _gap(cost, bound), name, clock() - start, variables)
+    return Plan(
+        choices=choices,
+        cost=cost,
+        lower_bound=bound,
+        gap=_gap(cost, bound),
+        solver=name,
+        seconds=clock() - start,
+        variables=variables,
+    )
 
 
 def _bound(graph: LayoutGraph, expired: Callable[[], bool]) -> float:

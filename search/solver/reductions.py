@@ -73,9 +73,9 @@ class Problem:
     alive : dict of int to array of int
         The original indices of each node's remaining choices, ascending.
     offset : float
-        Cost already settled.
+        Cost that no remaining choice changes.
     trail : list of Step
-        How to get back.
+        The reductions made so far, by which `back_propagate` finds the plan.
     """
 
     __slots__ = ("alive", "offset", "pairs", "size", "trail", "unary")

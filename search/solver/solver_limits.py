@@ -1,4 +1,4 @@
-"""How much time and memory the global search may take."""
+"""Limits of the global search in time and memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """What a search may use before it settles for the best plan it has found.
+    """The time and memory that a search may use before it returns the best plan it has found.
 
     Attributes
     ----------
@@ -15,7 +15,7 @@ class SearchLimits:
         Wall-clock time. Reading the graph and a last greedy plan come on top, about a second for
         ten thousand edges; networks have hundreds.
     bytes : int
-        Of the tables of a dynamic program or an elimination.
+        Size of the tables of a dynamic program or an elimination.
     """
 
     seconds: float = 10.0

@@ -31,17 +31,17 @@ from neocpu.search.solver.solver_limits import SearchLimits
 
 Need = TypeVar("Need", bound=Hashable)
 Shares: TypeAlias = list[dict[int, Vector]]
-"""Of each graph and each node in it that has ways: what it pays for what it may need."""
+"""A share of the prices for each graph, by its nodes that have ways: one for each need."""
 
 ROUNDS: Final = 24
-"""Of dividing prices anew."""
+"""The number of times that prices are divided anew."""
 CLOSE: Final = 1e-4
 """A gap, as a share of the cost, that is not worth another round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way(Generic[Need]):
-    """One way to do what a choice says: what it costs, and what it needs."""
+    """One way to carry out a choice: its cost, and its need."""
 
     cost: float
     need: Need
@@ -55,9 +55,9 @@ class SharingGraph(Generic[Need]):
     ----------
     graph : LayoutGraph
     ways : mapping of int to tuple of tuple of Way
-        Of nodes: at least one for each of its choices. They take the place of the node's costs.
+        Ways of some nodes: at least one for each choice, in place of the node's costs.
     weight : float
-        What its cost counts, above 0.
+        Factor of its cost, above 0.
     """
 
     graph: LayoutGraph
@@ -72,15 +72,15 @@ class JointPlan(Generic[Need]):
     Attributes
     ----------
     plans : tuple of Plan
-        One for each graph. Costs are its own, without prices.
+        One plan for each graph. Its cost is without prices.
     ways : tuple of dict of int to Way
-        Of each graph, for each of its nodes that has some.
+        Each graph's ways, for its nodes that have some.
     cost : float
-        Of all by their weights, with the prices of what they need.
+        Sum of all plans' costs by their weights, and of the prices of all needs.
     lower_bound : float
-        No plans cost less.
+        A cost that no plans are below.
     solved : int
-        How many times a graph was solved.
+        The number of times that a graph was solved.
     """
 
     plans: tuple[Plan, ...]
@@ -91,7 +91,7 @@ class JointPlan(Generic[Need]):
 
     @property
     def gap(self) -> float:
-        """How far the cost may be from the best, as a share of it."""
+        """The largest possible distance of the cost from the best, as a share of it."""
         return max(0.0, self.cost - self.lower_bound) / abs(self.cost) if self.cost else 0.0
 
 
@@ -144,7 +144,7 @@ def solve_together(
     Parameters
     ----------
     prices : mapping of need to float
-        Of everything that some way needs, 0 or more.
+        Price of each need of some way, 0 or more.
     limits : SearchLimits, optional
         Each graph is solved at least twice, however long that takes.
     clock : callable

@@ -14,12 +14,12 @@ from neocpu.tuning_db.record import Record, Workload
 
 @dataclass(frozen=True, slots=True)
 class WorkloadState:
-    """What is known of a workload.
+    """A workload as a strategy sees it.
 
     Attributes
     ----------
     counts : tuple of int
-        How many times each network that is tuned runs it.
+        The number of times that each network runs it.
     candidates : tuple of Scheme
         Legal schemes not measured yet, best estimate first.
     records : mapping of Scheme to Record
@@ -47,7 +47,7 @@ class WorkloadState:
 
     @property
     def stake(self) -> float:
-        """Seconds all networks together spend in this workload, as far as is known."""
+        """Seconds that all networks spend in this workload in sum, as far as is known."""
         return sum(self.counts) * self.seconds
 
     @property
@@ -57,13 +57,13 @@ class WorkloadState:
 
 
 class Strategy(Protocol):
-    """Picks candidates. Asked again after each batch, knowing all that was measured so far.
+    """Picks candidates. It is asked again after each batch, with all measurements so far.
 
     Attributes
     ----------
     gain_left : float or None
-        When it was asked last, the share of a network's time that it expected of what was not
-        measured, at most of all networks; None if it expects nothing.
+        The share of a network's time that it last expected to gain by further measurements, the
+        largest one of all networks; None if it expects nothing.
     """
 
     gain_left: float | None

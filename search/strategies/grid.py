@@ -25,7 +25,7 @@ class GridStrategy:
         """Return the next ``count`` candidates of the round."""
         if not self._queue:
             for state in sorted(states, key=lambda state: state.stake, reverse=True):
-                picked = state.candidates[: self._round]
-                self._queue.extend(Request(state.workload, scheme) for scheme in picked)
+                chosen = state.candidates[: self._round]
+                self._queue.extend(Request(state.workload, scheme) for scheme in chosen)
             self._round *= 2
         return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]

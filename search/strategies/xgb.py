@@ -78,9 +78,9 @@ class XgbStrategy:
         due = (self._proposed + count) // SINGLE_EVERY - self._proposed // SINGLE_EVERY
         self._proposed += count
         singles = _unmeasured([state for state in states if not state.has_choice])[:due]
-        picked = heapq.nlargest(count - len(singles), promising, key=lambda found: found.gain)
-        self._predicted.update((c.request, c.predicted) for c in picked)
-        return [*(candidate.request for candidate in picked), *singles]
+        chosen = heapq.nlargest(count - len(singles), promising, key=lambda found: found.gain)
+        self._predicted.update((c.request, c.predicted) for c in chosen)
+        return [*(candidate.request for candidate in chosen), *singles]
 
     def _promising(self, states: Sequence[WorkloadState]) -> list[_Candidate]:
         """Return all candidates with their gains in shares of time; none if all are small."""

@@ -9,25 +9,25 @@ sparse ones. What is not proved to be exact must be refused, and taken by the di
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 
 from neocpu.schedules.convolutions.conv2d_reference import conv2d, kernel_arguments, random_operands
 from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
-from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
-from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host, parse_target
+from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
-from neocpu.search.measuring.buffers import aligned_tensor
+from neocpu.search.measuring.buffers import aligned_copy
+from neocpu.search.measuring.kernel_calls import Argument, KernelPool, compile_kernels
 from tests.schedules.drawn_winograd import drawn_case
 
 SUMS = Numerics("uint8", "int8", "int32", "int32")
@@ -36,6 +36,7 @@ CPUS = ("znver4", "skylake-avx512", "haswell", "alderlake")
 OPERANDS = 10
 #: Of all kernels, those of more channels than others have.
 MANY = 0.15
+Run = Callable[[Sequence[Argument]], float]
 
 
 def drawn(rng: random.Random) -> tuple[Conv2dWorkload, WinogradScheme, int]:
@@ -82,8 +83,11 @@ def main() -> int:
             assert conv2d_dot.applies(workload, cpu), workload
             done["refused, and direct"] += 1
             continue
-        kernel = template.lower(workload, scheme, cpu, threads)
-        if wrong := first_wrong(rng, workload, scheme, built(kernel, cpu)):
+        lowered = template.lower(workload, scheme, cpu, threads)
+        (kernel,) = compile_kernels({"main": lowered}, cpu, threads)
+        with KernelPool(threads) as pool:
+            wrong = first_wrong(rng, workload, scheme, functools.partial(pool.call, kernel))
+        if wrong:
             print(f"wrong: {workload} {scheme} {cpu.mcpu}: {wrong}")
             return 1
         kind = "edges" if scheme.edge_tiles else "whole tiles"
@@ -94,14 +98,8 @@ def main() -> int:
     return 0
 
 
-def built(function: Any, cpu: CpuTarget) -> Any:
-    """Return a kernel that can be called."""
-    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    return tvm.tirx.build(module, cpu.to_tvm(), pipeline=PIPELINE)["main"]
-
-
 def first_wrong(
-    rng: random.Random, workload: Conv2dWorkload, scheme: WinogradScheme, kernel: Any
+    rng: random.Random, workload: Conv2dWorkload, scheme: WinogradScheme, run: Run
 ) -> str | None:
     """Return what is wrong of some data and weights; None if all sums are equal."""
     operands = random_operands(workload, 1)
@@ -112,8 +110,8 @@ def first_wrong(
         these = replace(operands, data=data, weights=weights)
         packed = template.pack_weights(weights, workload, scheme)
         given = kernel_arguments(workload, scheme, these, packed)
-        copies, tensors = zip(*map(aligned_tensor, (*given, np.full(shape, 7, dtype))), strict=True)
-        kernel(*tensors)
+        copies = [aligned_copy(array) for array in (*given, np.full(shape, 7, dtype))]
+        run([Argument.of(copy) for copy in copies])
         got = scheme.out_layout.unpack(copies[-1], workload.out_channels)
         differing = int((got != conv2d(workload, these)).sum())
         if differing:

@@ -15,7 +15,7 @@ from neocpu.bench.profile.operator_times import measure_profile
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules import registry
 
-LIMITS = Limits(1, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
+LIMITS = Limits(threads=1, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from tvm import te, tirx
 import neocpu
 from neocpu import CustomOperator
 from neocpu.cli.array_files.arrays import write_archive
+from neocpu.foundation.console.terminal import print_table
 from neocpu.foundation.tensor_spec import random_inputs
-from neocpu.foundation.terminal import print_table
 from neocpu.frontend.shapes.static_shapes import real_inputs, tensor_spec
 from neocpu.verification.reduction.checks import parse_check
 from neocpu.verification.reduction.reduce_model import reduce_model

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import functools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,23 @@ from neocpu.runtime.guarding.guarded_memory import EDGES, guarded
 from neocpu.runtime.guarding.guarded_workspaces import Workspaces
 from neocpu.runtime.header import ARGUMENT_ALIGN
 from neocpu.schedules import registry
+from neocpu.schedules.estimates.loop_threads import kernel_tasks
 from neocpu.schedules.tir import codegen
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target, parse_target
+from neocpu.search.measuring.kernel_calls import (
+    Argument,
+    Kernel,
+    KernelPool,
+    compile_kernels,
+    lend_backend,
+)
 
 HOST = host_target()
+# Loops are shared out among so many threads, if this machine has as many CPUs.
+THREADS = 2
 WORKSPACES = Workspaces()
 # Targets whose code is generated, but not run, wherever the tests run.
 FOREIGN = (
@@ -82,18 +93,48 @@ tirx.register_tir_pipeline(EXACT, lambda: pipeline(taking_any_alignment))
 
 
 def build(func) -> Callable[..., Any]:
-    """Compile ``func`` for this host.
+    """Compile ``func`` for this host; see `build_all`."""
+    return build_all({"main": func})[0]
+
+
+def build_all(functions: Mapping[str, Any]) -> list[Callable[..., Any]]:
+    """Compile functions for this host, to be called on the runtime's threads.
 
     Under ``NEOCPU_GUARD=1`` so that arguments can end exactly at a page, and by way of a library,
     for only a library's workspaces can be guarded.
     """
-    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    built = tvm.tirx.build(module, HOST.to_tvm(), pipeline=EXACT if is_guarded() else PIPELINE)
-    return load_guarded(built)["main"] if is_guarded() else built["main"]
+    if not is_guarded():
+        return [runnable(each) for each in compile_kernels(functions, HOST, THREADS)]
+    named = {name: each.with_attr("global_symbol", name) for name, each in functions.items()}
+    module = load_guarded(tvm.tirx.build(tvm.IRModule(named), HOST.to_tvm(), pipeline=EXACT))
+    return [
+        runnable(Kernel.of(module[name], kernel_tasks(each, HOST, THREADS)))
+        for name, each in functions.items()
+    ]
+
+
+def runnable(kernel: Kernel) -> Callable[..., Any]:
+    """Return a function that calls a kernel with tensors."""
+
+    def run(*tensors) -> None:
+        arguments = [
+            Argument(address=each.data_ptr(), shape=tuple(each.shape), dtype=str(each.dtype))
+            for each in tensors
+        ]
+        pool().call(kernel, arguments)
+
+    return run
+
+
+@functools.cache
+def pool() -> KernelPool:
+    """Return the threads of all tests of this process."""
+    return KernelPool(THREADS)
 
 
 def load_guarded(built) -> Any:
     """Load a built module again as a library whose workspaces meet inaccessible pages."""
+    lend_backend()
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "kernel.so")
         built.export_library(path)

@@ -120,10 +120,7 @@ class EnvironmentBuilder(FakeBuilder):
     """Reports the environment the kernels would run in, as seconds."""
 
     def time(self, function, request, repeats, best):
-        threads, bind = os.environ["TVM_NUM_THREADS"], os.environ["TVM_BIND_THREADS"]
         return (
-            float(threads),
-            float(bind) + 0.5,
             float(self.threads),
             float(Path("/proc/self/oom_score_adj").read_text()),
         )

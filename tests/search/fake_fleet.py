@@ -128,13 +128,14 @@ class FakeLibraries:
 
     def __init__(self, target: CpuTarget, threads: int) -> None: ...
 
-    def build_library(self, request, linker, harness: Path, library: Path) -> None:
+    def build_library(self, request, linker, harness, library: Path) -> tuple[int, ...]:
         behaviour = getattr(request.scheme, "reg_oc", GOOD)
         if behaviour == UNBUILDABLE:
             raise ValueError("no such loop")
         if behaviour == UNLINKABLE:
             raise NeoCPUError("the linker has had enough")
         library.touch()
+        return ()
 
 
 class FakeSession:

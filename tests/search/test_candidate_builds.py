@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
+from python_kernels import kernel_of, then
 
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
-from neocpu.search.measuring import candidate_builds, measuring_process
-from neocpu.search.measuring.buffers import ALIGNMENT, POOL_BYTES, Buffers
+from neocpu.search.measuring import kernel_calls, measuring_process
+from neocpu.search.measuring.buffers import ALIGNMENT, POOL_BYTES, Buffers, Turns, size_of
 from neocpu.search.measuring.candidate_builds import HOPELESS, OWN_CACHES, WEIGHTS, Kernels
+from neocpu.search.measuring.kernel_calls import Kernel
 from neocpu.search.measuring.local_measurer import LocalMeasurer
 from neocpu.search.measuring.measure import Request
 from neocpu.search.strategies.grid import GridStrategy
@@ -25,6 +27,11 @@ WORKLOAD = Conv2dWorkload(
     1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("bias_add"),)
 )
 TARGET = host_target()
+
+
+def noting(calls: list[tuple[int, ...]]) -> Kernel:
+    """A kernel that does nothing but note where its arguments are."""
+    return kernel_of(lambda addresses: calls.append(addresses) or 0)
 
 
 def requests(count: int) -> list[Request]:
@@ -45,25 +52,32 @@ def test_weights_move_through_the_pool_and_nothing_else_does():
     calls = []
     kernels = Kernels(TARGET, 1)
     (request,) = requests(1)
-    kernels.time(lambda *arguments: calls.append(arguments), request, 1, math.inf)
+    kernels.time(noting(calls), request, 1, math.inf)
     assert len(calls) > 1
     for index in range(len(calls[0])):
-        addresses = {call[index].data_ptr() for call in calls[: POOL_BYTES // (64 << 10)]}
+        addresses = {call[index] for call in calls[: POOL_BYTES // (64 << 10)]}
         assert all(address % ALIGNMENT == 0 for address in addresses)
         assert (len(addresses) == 1) == (index != WEIGHTS)
 
 
 def test_weights_of_more_than_half_the_pool_are_at_two_places():
     buffers = Buffers()
-    shape = ((POOL_BYTES // 2 + 4,), "int8")
-    first, second, third = (buffers.cold(shape).data_ptr() for _ in range(3))
-    assert second - first >= POOL_BYTES // 2
-    assert third == first
+    weights = buffers.cold(((POOL_BYTES // 2 + 4,), "int8"))
+    assert weights.stride >= POOL_BYTES // 2
+    assert weights.places == 2
+
+
+def test_a_candidate_goes_on_in_the_pool_where_the_last_one_ended():
+    turns = Turns()
+    assert [turns.take(2, 64, 5) for _ in range(4)] == [0, 2, 4, 1]
+    # The next two calls would take bytes 192 to 320: larger weights begin behind those of the last.
+    assert turns.take(1, 128, 3) == 2
+    assert turns.take(1, 128, 3) == 0
 
 
 def test_what_cannot_be_lowered_or_compiled_is_told_apart(monkeypatch: pytest.MonkeyPatch):
     good, unlowered, uncompiled, fine = requests(4)
-    real_lower, real_compile = registry.lower, candidate_builds.tvm.compile
+    real_lower, real_compile = registry.lower, kernel_calls.tvm.tirx.build
 
     def lower(workload, scheme, target, threads):
         if scheme == unlowered.scheme:
@@ -77,12 +91,12 @@ def test_what_cannot_be_lowered_or_compiled_is_told_apart(monkeypatch: pytest.Mo
         return real_compile(module, target, **options)
 
     monkeypatch.setattr(registry, "lower", lower)
-    monkeypatch.setattr(candidate_builds.tvm, "compile", compile_)
+    monkeypatch.setattr(kernel_calls.tvm.tirx, "build", compile_)
     built = measuring_process._build(Kernels(TARGET, 1), (good, unlowered, uncompiled, fine))
     assert built[1].message == "ValueError: no such loop"
     assert built[2].message == "RuntimeError: LLVM has had enough"
-    assert callable(built[0])
-    assert callable(built[3])
+    assert isinstance(built[0], Kernel)
+    assert isinstance(built[3], Kernel)
 
 
 def test_a_hopeless_candidate_is_timed_once():
@@ -98,10 +112,11 @@ def test_arguments_are_disjoint_and_reused_by_the_next_candidate():
     calls: list[tuple] = []
     kernels = Kernels(TARGET, 1)
     for request in requests(2):
-        kernels.time(lambda *arguments: calls.append(arguments), request, 1, math.inf)
-    data, _, bias, output = ([c[i].data_ptr() for c in (calls[0], calls[-1])] for i in range(4))
+        kernels.time(noting(calls), request, 1, math.inf)
+    data, _, bias, output = ([c[i] for c in (calls[0], calls[-1])] for i in range(4))
     assert all(first == last for first, last in (data, bias, output))
-    spans = sorted((t.data_ptr(), np.from_dlpack(t).nbytes) for t in calls[0])
+    shapes = registry.argument_shapes(request.workload, request.scheme)
+    spans = sorted(zip(calls[-1], map(size_of, shapes), strict=True))
     assert all(start + size <= later for (start, size), (later, _) in pairwise(spans))
 
 
@@ -110,10 +125,19 @@ def test_transforms_are_timed_at_places_that_the_cores_caches_do_not_hold():
     kernels = Kernels(TARGET, 1)
     workload = TransformWorkload(1, 16, 8, 8, 1, 8)
     (scheme,) = registry.schemes(workload, TARGET)
-    kernels.time(lambda *a: calls.append(a), Request(workload, scheme), 1, math.inf)
-    places = {tuple(t.data_ptr() for t in call) for call in calls}
+    kernels.time(noting(calls), Request(workload, scheme), 1, math.inf)
+    places = set(calls)
     assert all(address % ALIGNMENT == 0 for place in places for address in place)
     assert len(places) * 2 * 4 * 16 * 8 * 8 >= OWN_CACHES * TARGET.l2
+
+
+def corrupt(kernel: Kernel) -> Kernel:
+    """A kernel that adds one to the first number of what another one writes."""
+
+    def spoil(addresses):
+        ctypes.c_float.from_address(addresses[-1]).value += 1
+
+    return then(kernel, spoil)
 
 
 EVERY_TEMPLATE = [
@@ -140,12 +164,8 @@ def test_every_template_gives_the_right_answer_and_a_corrupt_kernel_does_not(wor
     for function, request in zip(kernels.build(candidates), candidates, strict=True):
         assert kernels.check(function, request) is None
 
-        def corrupt(*arguments, function=function):
-            function(*arguments)
-            np.from_dlpack(arguments[-1]).flat[0] += 1
-
-        assert kernels.check(corrupt, request).startswith("wrong answer: largest error")
-        assert kernels.check(lambda *_: None, request) == "wrong answer: not finite"
+        assert kernels.check(corrupt(function), request).startswith("wrong answer: largest error")
+        assert kernels.check(noting([]), request) == "wrong answer: not finite"
 
 
 def test_tuning_end_to_end(tmp_path: Path):

@@ -210,14 +210,14 @@ def test_building_and_timing_take_turns_where_kernels_use_all_cores(monkeypatch)
     monkeypatch.setattr(local_measurer, "usable_cores", lambda: 2)
     monkeypatch.setattr(local_measurer, "usable_cpus", lambda: 3)
     with LocalMeasurer(TARGET, 2, builder=FAKE) as m:
-        assert len(m._crews) == 1
+        assert len(m._groups) == 1
         assert len(m._children) == 3
 
 
 def test_children_are_set_up_as_the_kernels_need_it():
     (result,) = measure(request(fake.GOOD), builder="fake_builder:EnvironmentBuilder")
-    threads, binding, given, oom_score = result.seconds
-    assert (threads, binding, given) == (2.0, 0.5, 2.0)
+    threads, oom_score = result.seconds
+    assert threads == 2.0
     # The first to go when memory runs out.
     assert oom_score == 1000
 

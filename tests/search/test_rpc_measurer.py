@@ -24,8 +24,7 @@ from neocpu.schedules.vocabulary.workload import (
     TransformWorkload,
     Workload,
 )
-from neocpu.search.measuring import rpc_children as rpc_hands
-from neocpu.search.measuring import rpc_measurer
+from neocpu.search.measuring import rpc_children, rpc_measurer
 from neocpu.search.measuring.child import Child
 from neocpu.search.measuring.local_measurer import REPEATS
 from neocpu.search.measuring.measure import Measurement, Request
@@ -42,9 +41,9 @@ def measurer(monkeypatch: pytest.MonkeyPatch):
     """Make measurers on fake servers, without TVM."""
     monkeypatch.setattr(rpc_measurer, "LIBRARIES", "fake_fleet:FakeLibraries")
     monkeypatch.setattr(rpc_measurer, "SESSION", "fake_fleet:FakeSession")
-    monkeypatch.setattr(rpc_hands, "NOTICE", 0.1)
+    monkeypatch.setattr(rpc_children, "NOTICE", 0.1)
     monkeypatch.setattr(rpc_measurer, "find_linker", lambda machine: ("true",))
-    monkeypatch.setattr(rpc_measurer, "compile_harness", lambda *a: a[-1] / "harness.o")
+    monkeypatch.setattr(rpc_measurer, "compile_harness", lambda *a: (a[-1] / "harness.o",))
     monkeypatch.setattr(rpc_measurer.registry, "schemes", lambda *a: (NchwScheme(fake.GOOD, 1),))
 
     def make(
@@ -237,7 +236,7 @@ def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
     memory = [Request(w, s) for w in moves for s in registry.schemes(w, target)]
     with (
         fleet("zen", 4) as servers,
-        RpcMeasurer(target, 1, servers.tracker, "zen", timeout=2.0, patience=3.0) as m,
+        RpcMeasurer(target, 2, servers.tracker, "zen", timeout=2.0, patience=3.0) as m,
     ):
         results = m.measure(requests)
         first = [next(results) for _ in range(3)]

@@ -237,7 +237,15 @@ def test_too_wide_a_graph_gets_a_plan_and_a_stated_gap():
     ("bound", "above"), [(1.0, None), (0.992, "0.81"), (0.5, "100"), (0.01, "9900")]
 )
 def test_the_verdict_says_how_far_a_plan_may_be_from_the_best(bound: float, above: str | None):
-    plan = Plan((), 1.0, bound, 1.0 - bound, "dp", 0.0, 0)
+    plan = Plan(
+        choices=(),
+        cost=1.0,
+        lower_bound=bound,
+        gap=1.0 - bound,
+        solver="dp",
+        seconds=0.0,
+        variables=0,
+    )
     words = f"not proven optimal: at most {above} % above the best plan; use --solver auto"
     assert plan.verdict == ("proven optimal" if above is None else words)
 

@@ -17,7 +17,16 @@ REFERENCE = {SLOW: 3.0, FAST: 1.0, OTHER_SLOW: 5.0}
 
 def event(trials: int, seconds: float, chosen, workload=WORKLOAD, best=math.inf) -> TuneProgress:
     scheme = None if chosen is None else chosen.scheme
-    return TuneProgress("measure", trials, 9, 0, seconds, workload, scheme, best)
+    return TuneProgress(
+        doing="measure",
+        trials=trials,
+        total=9,
+        failed=0,
+        seconds=seconds,
+        workload=workload,
+        chosen=scheme,
+        best=best,
+    )
 
 
 def test_every_measurement_is_a_point_at_the_seconds_of_the_reference():

@@ -27,7 +27,16 @@ OTHER = dataclasses.replace(WORKLOAD, height=16)
     ],
 )
 def test_time_left(trials, total, seconds, budget, words):
-    state = TuneProgress("measure", trials, total, 0, seconds, WORKLOAD, None, 42e-6)
+    state = TuneProgress(
+        doing="measure",
+        trials=trials,
+        total=total,
+        failed=0,
+        seconds=seconds,
+        workload=WORKLOAD,
+        chosen=None,
+        best=42e-6,
+    )
     progress = tuning_progress(state, Budget(seconds=budget))
     assert progress.detail.startswith(f"at most {words}; ")
     assert progress.detail.endswith("best 42 us")
@@ -35,19 +44,47 @@ def test_time_left(trials, total, seconds, budget, words):
 
 
 def test_where_nothing_has_worked_there_is_no_best():
-    state = TuneProgress("measure", 1, 9, 1, 1.0, WORKLOAD, None, math.inf)
+    state = TuneProgress(
+        doing="measure",
+        trials=1,
+        total=9,
+        failed=1,
+        seconds=1.0,
+        workload=WORKLOAD,
+        chosen=None,
+        best=math.inf,
+    )
     assert tuning_progress(state, Budget()).detail.endswith("none works yet, 1 failed")
 
 
 def test_the_end_says_what_it_is():
-    state = TuneProgress("compare", 10, 40, 2, 5.0, WORKLOAD, None, 42e-6)
+    state = TuneProgress(
+        doing="compare",
+        trials=10,
+        total=40,
+        failed=2,
+        seconds=5.0,
+        workload=WORKLOAD,
+        chosen=None,
+        best=42e-6,
+    )
     detail = tuning_progress(state, Budget(seconds=30.0)).detail
     assert detail.startswith("compare winners; ")
     assert detail.endswith(", 2 failed")
 
 
 def test_what_more_measurements_may_gain():
-    state = TuneProgress("measure", 10, 40, 0, 10.0, WORKLOAD, None, 42e-6, gain_left=0.0314)
+    state = TuneProgress(
+        doing="measure",
+        trials=10,
+        total=40,
+        failed=0,
+        seconds=10.0,
+        workload=WORKLOAD,
+        chosen=None,
+        best=42e-6,
+        gain_left=0.0314,
+    )
     assert "30 s left, about 3.1% to gain; " in tuning_progress(state, Budget()).detail
 
 
@@ -68,10 +105,20 @@ def test_what_is_begun(stage, words):
 
 def test_the_costliest_layers_have_lines():
     layers = (
-        LayerProgress(WORKLOAD, 3, 40e-6, 25.04e-6, 7, 12),
-        LayerProgress(OTHER, 1, 60e-6, None, 0, 9),
+        LayerProgress(workload=WORKLOAD, count=3, before=40e-6, now=25.04e-6, tried=7, left=12),
+        LayerProgress(workload=OTHER, count=1, before=60e-6, now=None, tried=0, left=9),
     )
-    state = TuneProgress("measure", 7, 28, 0, 1.0, WORKLOAD, None, 25.04e-6, layers)
+    state = TuneProgress(
+        doing="measure",
+        trials=7,
+        total=28,
+        failed=0,
+        seconds=1.0,
+        workload=WORKLOAD,
+        chosen=None,
+        best=25.04e-6,
+        layers=layers,
+    )
     assert tuning_progress(state, Budget()).lines == (
         "times  before us  now us  tried  left  layer",
         f"    3       40.0    25.0      7    12  {WORKLOAD}",

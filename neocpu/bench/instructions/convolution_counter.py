@@ -51,8 +51,6 @@ HOT: Final = 0.9
 
 _ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",
-    "TVM_NUM_THREADS": "1",
-    "TVM_BIND_THREADS": "0",
     "OMP_NUM_THREADS": "1",
 }
 

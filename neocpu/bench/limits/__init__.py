@@ -1,1 +1,1 @@
-"""What the machine allows, measured."""
+"""Measured limits of the machine."""

@@ -47,7 +47,7 @@ TIMEOUT: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class DotSequence:
-    """What adds products of 8-bit integers to sums.
+    """A sequence of instructions that adds products of 8-bit integers to sums.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class DotSequence:
         Raises
         ------
         UnsupportedError
-            If it has none.
+            The CPU has none.
         """
         return target.dot_unit(self.numerics).adding(self.groups)
 
@@ -104,7 +104,7 @@ def measure_dot_peaks(
     Raises
     ------
     TargetError
-        If the measuring process fails.
+        The measuring process fails.
     """
     if not sequences:
         return {}

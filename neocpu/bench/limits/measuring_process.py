@@ -29,14 +29,14 @@ def measure_in_process(
     Parameters
     ----------
     doing, cannot : str
-        What messages begin with, such as ``profiling net.so`` and ``cannot profile net.so``.
+        Beginnings of messages, such as ``profiling net.so`` and ``cannot profile net.so``.
     timeout : float
         Seconds.
 
     Raises
     ------
     error
-        If that takes longer, or fails.
+        The process takes longer, or fails.
     """
     command = module_command(module, *arguments)
     try:

@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured: multiply-adds, and reads of memory and cache."""
+"""The machine's measured peaks: multiply-adds, and reads of memory and cache."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READ_VECTORS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class MachinePeak:
-    """The best a number of threads reached together.
+    """The best that a number of threads reached jointly.
 
     Attributes
     ----------
@@ -65,14 +65,14 @@ def measure_peak(
     Parameters
     ----------
     samples : int
-        Of each of the limits, in turn.
+        The number of samples of each limit, in turn.
     read_bytes : int, optional
         The size of the array that is read; by default far larger than the last-level cache.
 
     Raises
     ------
     TargetError
-        If this machine cannot run code for ``target``.
+        This machine cannot run code for ``target``.
     """
     cache = max(caches().values(), default=0)
     size = read_bytes or max(READ_BYTES, READ_CACHES * cache)

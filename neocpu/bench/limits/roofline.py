@@ -1,4 +1,4 @@
-"""How far a model is from the machine's limits: multiply-adds and memory reads per second.
+"""A model's distance from the machine's limits: multiply-adds and memory reads per second.
 
 Both limits are measured (`neocpu.bench.limits.peak`), never looked up.
 """
@@ -25,9 +25,9 @@ from neocpu.frontend.weightless_model import tensor_bytes
 TIMEOUT: Final = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the machine can do at most, measured on a number of threads.
+    """The machine's peaks, measured on a number of threads.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Limits:
     cache_read : float
         Bytes per second read from it; 0 if unknown.
     load : OtherLoad or None
-        What else the machine did meanwhile, which makes the limits look lower than they are.
+        Other load of the machine meanwhile, which makes the limits look lower than they are.
     """
 
     threads: int
@@ -53,7 +53,7 @@ class Limits:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Words that a reader must know."""
         if self.load is None or not self.load.disturbing:
             return ()
         return (f"busy machine: {self.load} while its limits were measured",)
@@ -69,7 +69,7 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
     Raises
     ------
     TargetError
-        If the measuring process fails.
+        The measuring process fails.
     """
     on_progress(Progress("measure limits", detail=plural(threads, "thread")))
     before, own = CpuTime.now(), own_cpu_seconds()
@@ -83,18 +83,18 @@ def measure_limits(threads: int, on_progress: ProgressCallback = silent) -> Limi
     )
     load = before.other_load(CpuTime.now(), own_cpu_seconds() - own)
     return Limits(
-        threads,
-        measured["gflops"] * 1e9,
-        measured["read_gbytes"] * 1e9,
-        max(caches().values(), default=0),
-        measured["cache_gbytes"] * 1e9,
-        load,
+        threads=threads,
+        flops=measured["gflops"] * 1e9,
+        dram=measured["read_gbytes"] * 1e9,
+        cache=max(caches().values(), default=0),
+        cache_read=measured["cache_gbytes"] * 1e9,
+        load=load,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a network has to do at least.
+    """The least work of a network.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Roofline:
     ----------
     model : str
     seconds : float
-        Of one inference.
+        Seconds of one inference.
     flops, bytes : int
         See `Work`.
     limits : Limits
@@ -162,7 +162,7 @@ class Roofline:
 
     @property
     def bound(self) -> Literal["compute", "memory"]:
-        """Which limit is the nearer one."""
+        """The name of the nearer limit."""
         return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
 
     @property
@@ -172,7 +172,7 @@ class Roofline:
 
     @property
     def share(self) -> float:
-        """How much of what the nearer limit allows is reached: lower bound over seconds."""
+        """The share of the nearer limit that is reached: lower bound over seconds."""
         return self.lower_bound / self.seconds
 
     def to_json(self) -> dict[str, Any]:

@@ -90,15 +90,20 @@ def _profile(data: Mapping[str, Any]) -> ProfileReport:
     if not operators or operators[-1].kernel != RUNTIME or not any(o.seconds for o in operators):
         raise ValueError("not the times of a run")
     limits, load = data["limits"], data["limits"]["load"]
-    speeds = _positive(limits["flops"]), _positive(limits["dram"])
-    cached = int(_number(limits["cache"])), _number(limits["cache_read"])
     threads = int(_positive(data["threads"]))
     return ProfileReport(
         threads,
         _positive(data["seconds"]),
         _positive(data["instrumented"]),
         operators,
-        Limits(threads, *speeds, *cached, load=None if load is None else _load(load)),
+        Limits(
+            threads=threads,
+            flops=_positive(limits["flops"]),
+            dram=_positive(limits["dram"]),
+            cache=int(_number(limits["cache"])),
+            cache_read=_number(limits["cache_read"]),
+            load=None if load is None else _load(load),
+        ),
         _pages(data["pages"]),
     )
 

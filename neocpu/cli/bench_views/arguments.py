@@ -16,8 +16,8 @@ from neocpu.cli.bench_views.page import Known, Page, check_files
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName
 from neocpu.cli.parsing.networks import with_suite
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.terminal import Terminal
 from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import InputShapes
 

@@ -9,7 +9,7 @@ import click
 
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, duration, of_artifacts
 from neocpu.cli.bench_views.view import report
-from neocpu.foundation.terminal import Terminal
+from neocpu.foundation.console.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.callers.many_callers import CallersReport

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.foundation.files import check_destination
 from neocpu.foundation.progress import ProgressCallback
-from neocpu.foundation.terminal import Terminal, echo, print_table
 from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.plan.text.page_file import check_page_file, write_page_file

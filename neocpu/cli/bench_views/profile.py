@@ -7,7 +7,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models_or_artifacts
 from neocpu.cli.bench_views.view import report
-from neocpu.foundation.terminal import Terminal
+from neocpu.foundation.console.terminal import Terminal
 
 EPILOG = """\b
 Examples:

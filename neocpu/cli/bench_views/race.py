@@ -23,8 +23,8 @@ from neocpu.cli.bench_views.arguments import (
     usable_threads,
 )
 from neocpu.cli.bench_views.page import Page
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError, UsageError
-from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.race.report import SuiteReport

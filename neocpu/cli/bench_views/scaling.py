@@ -11,7 +11,7 @@ import click
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, of_models
 from neocpu.cli.bench_views.page import Page, note_missing_charts
 from neocpu.cli.bench_views.view import report
-from neocpu.foundation.terminal import Terminal
+from neocpu.foundation.console.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run

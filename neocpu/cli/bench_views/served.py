@@ -10,7 +10,7 @@ import click
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, duration, of_artifacts
 from neocpu.cli.bench_views.view import report
-from neocpu.foundation.terminal import Terminal
+from neocpu.foundation.console.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.served.served_model import ServedReport

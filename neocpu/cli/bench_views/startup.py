@@ -16,7 +16,7 @@ from neocpu.cli.bench_views.arguments import (
 )
 from neocpu.cli.bench_views.page import available
 from neocpu.cli.bench_views.view import report
-from neocpu.foundation.terminal import Terminal
+from neocpu.foundation.console.terminal import Terminal
 
 EPILOG = """\b
 Examples:

@@ -21,8 +21,8 @@ from neocpu.cli.bench_views.arguments import (
 )
 from neocpu.cli.bench_views.page import Page, available, note_missing_charts
 from neocpu.cli.bench_views.view import report
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run

@@ -12,8 +12,8 @@ from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, RecordingCommand, of_models
 from neocpu.cli.bench_views.page import Known, Page, note_missing_charts
 from neocpu.cli.bench_views.view import report
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.progress import ProgressCallback
-from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run

@@ -15,9 +15,9 @@ from neocpu.cli.bench_views.page import (
     write,
     write_html,
 )
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.progress import ProgressCallback
-from neocpu.foundation.terminal import Terminal
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run

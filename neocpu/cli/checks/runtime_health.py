@@ -37,10 +37,11 @@ def version() -> Iterator[Finding]:
 
 def runtime_library() -> Iterator[Finding]:
     """The library that runs models is there, for this machine, and can be loaded."""
-    from neocpu.runtime import binding
+    from neocpu.core import LIBRARY
+    from neocpu.runtime.binding import library
 
-    binding.library()
-    yield Finding("runtime library", "ok", str(binding.LIBRARY))
+    library()
+    yield Finding("runtime library", "ok", str(LIBRARY))
 
 
 def instruction_sets() -> Iterator[Finding]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+from neocpu.foundation.console.terminal import echo
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.foundation.terminal import echo
 
 
 def ffi() -> str:

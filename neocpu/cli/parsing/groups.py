@@ -10,8 +10,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from neocpu.foundation.console.terminal import echo
 from neocpu.foundation.errors import UsageError, did_you_mean
-from neocpu.foundation.terminal import echo
 
 
 def installed(package: str, name: str) -> bool:

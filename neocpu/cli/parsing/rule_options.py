@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from neocpu.cli import options
-from neocpu.foundation.terminal import print_table
+from neocpu.foundation.console.terminal import print_table
 
 
 def rules(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neocpu.cli.array_files.arrays import write_archive
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields
 from neocpu.foundation.files import replacing
-from neocpu.foundation.terminal import Terminal, echo, print_fields
 from neocpu.foundation.units import duration, plural
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from neocpu.foundation.terminal import echo, print_fields, print_table
+from neocpu.foundation.console.terminal import echo, print_fields, print_table
 from neocpu.foundation.units import plural
 from neocpu.verification.divergence.report import ComparedTensor, Divergence
 from neocpu.verification.divergence.tensor_errors import Part, Where

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neocpu.foundation.terminal import echo, print_table
+from neocpu.foundation.console.terminal import echo, print_table
 from neocpu.foundation.units import duration, size
 from neocpu.plan.text.artifact_text import precision_text, signature_text
 from neocpu.plan.text.plan_text import error_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from neocpu.foundation.terminal import echo, print_table
+from neocpu.foundation.console.terminal import echo, print_table
 from neocpu.foundation.units import plural
 
 SMALL: Final = 0.005

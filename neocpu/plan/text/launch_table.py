@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neocpu.foundation.terminal import echo
+from neocpu.foundation.console.terminal import echo
 
 if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader

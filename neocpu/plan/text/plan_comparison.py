@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neocpu.foundation.terminal import Terminal, echo, print_fields, print_table
+from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.units import duration, plural
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_page import measured_profile

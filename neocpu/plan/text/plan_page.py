@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.terminal import Terminal
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_screen import plan_fields
 

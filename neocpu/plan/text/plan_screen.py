@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neocpu.foundation.console.terminal import echo, print_fields
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
-from neocpu.foundation.terminal import echo, print_fields
 from neocpu.foundation.units import duration, plural, size
 from neocpu.plan.text.artifact_text import precision_text
 from neocpu.plan.text.choice_fields import processing_fields, rule_fields

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from neocpu.foundation.terminal import echo, print_table
+from neocpu.foundation.console.terminal import echo, print_table
 from neocpu.foundation.units import plural
 from neocpu.plan.text.plan_text import scheme_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from neocpu.foundation.terminal import print_fields
+from neocpu.foundation.console.terminal import print_fields
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:

@@ -65,4 +65,6 @@ def scaling():
 
 def roofline(name):
     """Half of the FMA peak and a quarter of the bandwidth."""
-    return Roofline(name, 0.010, 1_000_000_000, 50_000_000, Limits(2, 200e9, 20e9))
+    return Roofline(
+        name, 0.010, 1_000_000_000, 50_000_000, Limits(threads=2, flops=200e9, dram=20e9)
+    )

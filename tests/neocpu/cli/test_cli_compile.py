@@ -224,7 +224,9 @@ class TestRecords:
         counts = {"measured": 3, "reused": 2, "failed": 1, "left": 9}
         best = SimpleNamespace(result=SimpleNamespace(best=20e-6))
         task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
-        tuned = TaskReport(task, best, None, **counts, noise=0.01, checked=True, before=30e-6)
+        tuned = TaskReport(
+            task=task, best=best, estimate=None, **counts, noise=0.01, checked=True, before=30e-6
+        )
         measured = TuneReport((tuned,), 1.5, 0.042)
         monkeypatch.setattr("neocpu.compilation.compile_each.tune_networks", lambda *_: measured)
         line = ("compile", onnx_file, "-o", "x.so", "--only-db", "--db", "r.jsonl")
@@ -268,7 +270,10 @@ class TestRecords:
     ) -> None:
         task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
         rest = {"measured": 0, "failed": 0, "left": 3, "noise": None, "checked": False}
-        tasks = [TaskReport(task, None, None, reused=n, **rest, before=None) for n in reused]
+        tasks = [
+            TaskReport(task=task, best=None, estimate=None, reused=n, **rest, before=None)
+            for n in reused
+        ]
         monkeypatch.setattr(
             "neocpu.compilation.compile_each.tune_networks",
             lambda *_: TuneReport(tuple(tasks), 1.5, 0.0),

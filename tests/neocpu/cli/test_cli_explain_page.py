@@ -63,7 +63,11 @@ def data_in(page: Path) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the seconds that measuring this machine's limits takes."""
-    monkeypatch.setattr(roofline, "measure_limits", lambda threads, _: Limits(threads, 1e11, 1e10))
+    monkeypatch.setattr(
+        roofline,
+        "measure_limits",
+        lambda threads, _: Limits(threads=threads, flops=1e11, dram=1e10),
+    )
 
 
 @pytest.fixture
@@ -179,7 +183,9 @@ def test_what_was_measured_elsewhere(
     cli: Cli, artifact: Path, linear: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        network_profiles, "measure_limits", lambda threads, _: Limits(threads, 1e11, 1e10)
+        network_profiles,
+        "measure_limits",
+        lambda threads, _: Limits(threads=threads, flops=1e11, dram=1e10),
     )
     saved = json.loads(cli("bench", "profile", artifact, "--json").out)
     saved["machine"]["cpu"] = "Abacus 3"

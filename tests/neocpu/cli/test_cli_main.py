@@ -16,7 +16,7 @@ from neocpu.cli.commands import COMMANDS
 from neocpu.cli.main import BROKEN_PIPE
 from neocpu.cli.main import cli as group
 from neocpu.foundation import errors
-from neocpu.foundation.terminal import KINDS, Terminal
+from neocpu.foundation.console.terminal import KINDS, Terminal
 
 
 @pytest.fixture

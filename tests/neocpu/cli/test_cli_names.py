@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from neocpu.building.link import write_artifact
+from neocpu.foundation.console.progress_line import PlainProgress, show_progress
+from neocpu.foundation.console.terminal import PlainFormatter, Terminal, print_table
 from neocpu.foundation.progress import Progress
-from neocpu.foundation.progress_line import PlainProgress, show_progress
-from neocpu.foundation.terminal import PlainFormatter, Terminal, print_table
 
 NASTY = "a\x1b[2J\x1b]0;t\x07\x9b31m\u202eb\u2069\r\nneocpu: error: forged\x7f\u2028[red]c[/]\\"
 

@@ -8,14 +8,14 @@ import pytest
 from waiting import wait_until
 
 from neocpu.cli.options import Duration, Names, Shape
-from neocpu.foundation.progress import Progress
-from neocpu.foundation.progress_line import (
+from neocpu.foundation.console.progress_line import (
     PLAIN_INTERVAL,
     PlainProgress,
     live_progress,
     show_progress,
 )
-from neocpu.foundation.terminal import print_table
+from neocpu.foundation.console.terminal import print_table
+from neocpu.foundation.progress import Progress
 from neocpu.foundation.units import duration, parse_size, plural, size
 from neocpu.plan.text.plan_text import error_text, missed_text, scheme_text
 from neocpu.plan.text.tuning_summary import weights_hint
@@ -210,7 +210,7 @@ def test_plans_that_broke_their_promise_are_listed_with_their_errors():
 def test_a_narrow_terminal_cuts_no_cell_short(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("neocpu.foundation.terminal.PLAIN_WIDTH", 12)
+    monkeypatch.setattr("neocpu.foundation.console.terminal.PLAIN_WIDTH", 12)
     print_table(("model", "milliseconds"), [("squeezenet1_0", "840.00")], right=("milliseconds",))
     printed = capsys.readouterr().out
     assert "…" not in printed

@@ -43,7 +43,19 @@ def solver(plans):
 
     def solve(price):
         cost, size, seconds = min((s + price * b, b, s) for b, s in plans)
-        return FakePlan(size, seconds, Plan((), cost, cost, 0.0, "exact", 0.0, 1))
+        return FakePlan(
+            size,
+            seconds,
+            Plan(
+                choices=(),
+                cost=cost,
+                lower_bound=cost,
+                gap=0.0,
+                solver="exact",
+                seconds=0.0,
+                variables=1,
+            ),
+        )
 
     return solve
 

@@ -37,10 +37,10 @@ int __wrap_nc_backend_launch(nc_loop *loop, void *data, int tasks) {
   return status;
 }
 
-int __wrap_nc_pool_together(nc_pool *pool, nc_make *make, void *data, size_t count) {
+int __wrap_nc_pool_call_batch(nc_pool *pool, nc_call_one *call_one, void *data, size_t count) {
   (void)pool;
   int *numbers = in_order((int)count), status = numbers == NULL;
-  for (size_t i = 0; i < count && !status; ++i) status = make(data, (size_t)numbers[i]);
+  for (size_t i = 0; i < count && !status; ++i) status = call_one(data, (size_t)numbers[i]);
   free(numbers);
   return status;
 }

@@ -25,7 +25,7 @@ known_machine = test_launches.known_machine
 
 ORDERS = (0, 1, 2, 3)
 """As numbered, backwards, and shuffled."""
-WRAPPED = ("nc_backend_launch", "nc_pool_expect", "nc_pool_together")
+WRAPPED = ("nc_backend_launch", "nc_pool_expect", "nc_pool_call_batch")
 
 NETWORKS = {
     "resnet18": (2, 3, 80, 72),

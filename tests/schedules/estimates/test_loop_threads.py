@@ -1,9 +1,16 @@
 """On how many threads a loop is worth being run."""
 
 import pytest
+from tvm.tirx.script.builder import ir as T
 
 from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork
-from neocpu.schedules.estimates.loop_threads import MANY_THREADS, worthwhile_tasks
+from neocpu.schedules.estimates.loop_threads import (
+    MANY_THREADS,
+    kernel_tasks,
+    parallel_loops,
+    worthwhile_tasks,
+)
+from neocpu.schedules.tir.builder import build_kernel
 from neocpu.schedules.vocabulary.target import parse_target
 
 ZEN4 = parse_target("llvm -mcpu=znver4")
@@ -44,3 +51,18 @@ def test_what_is_not_known_is_left_alone():
     assert worthwhile_tasks((work,), (0,), ZEN4, THREADS) == (0,)
     zen3 = parse_target("llvm -mcpu=znver3")  # of which no machine is known
     assert worthwhile_tasks((work,), (1024,), zen3, THREADS) == (1024,)
+
+
+def test_tasks_of_a_kernel():
+    def body(data, output):
+        with T.parallel(1024) as i:
+            T.buffer_store(output, data[i] * 2, [i])
+        with T.parallel(7) as i:
+            T.buffer_store(output, data[i] * 3, [i])
+
+    function = build_kernel([(name, (1024,), "float32") for name in ("data", "output")], body)
+    assert parallel_loops(function) == (1024, 7)
+    assert kernel_tasks(function, ZEN4, 2) == (1024, 7)
+    few = kernel_tasks(function, ZEN4, THREADS)
+    assert few[0] < 1024
+    assert few[1] < 7

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tvm
-from kernel_harness import HOST, normal, run
+from kernel_harness import HOST, normal, run, runnable
 from tvm import te
 from tvm.tirx.script.builder import ir as T
 
@@ -19,6 +19,7 @@ from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
+from neocpu.search.measuring.kernel_calls import compile_kernels
 
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
 
@@ -68,7 +69,9 @@ def test_same_result_as_the_default_pipeline():
     results = []
     for pipeline in ("default", PIPELINE):
         arguments = [tvm.runtime.tensor(array) for array in inputs]
-        build(workload, scheme, HOST, pipeline)["main"](*arguments)
+        func = conv2d_direct.lower(workload, scheme, HOST)
+        (kernel,) = compile_kernels({"main": func}, HOST, 1, pipeline)
+        runnable(kernel)(*arguments)
         results.append(arguments[-1].numpy())
     np.testing.assert_array_equal(*results)
 
@@ -112,11 +115,8 @@ def test_nested_maxima_propagate_nan_and_are_written_once():
     output = te.compute(shape, largest, name="output")
     func = schedule_function(te.create_prim_func([*inputs, output]), HOST)
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    built = tvm.tirx.build(module, HOST.to_tvm(), pipeline=PIPELINE)
     rewritten = PropagateNaN()(module)["main"].script()
     assert len(rewritten) < 10 * len(module["main"].script())
     arrays = np.random.default_rng(0).standard_normal((count, *shape)).astype(np.float32)
     arrays[np.arange(count), np.arange(count), 3] = np.nan
-    result = tvm.runtime.tensor(np.zeros(shape, np.float32))
-    built["main"](*map(tvm.runtime.tensor, arrays), result)
-    np.testing.assert_array_equal(result.numpy(), 2 * arrays.max(axis=0))
+    np.testing.assert_array_equal(run(func, list(arrays), shape), 2 * arrays.max(axis=0))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from kernel_harness import HOST
+from kernel_harness import HOST, build_all
 
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules import registry
@@ -16,7 +16,6 @@ from neocpu.schedules.convolutions.conv2d_reference import (
     kernel_arguments,
     random_operands,
 )
-from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.accuracy import (
     DEFAULT,
     EVERY_TILE,
@@ -57,12 +56,9 @@ def algorithms(workload):
 
 def build(workload, schemes):
     """Return one function per scheme."""
-    named = {
-        f"f{i}": registry.lower(workload, scheme, HOST).with_attr("global_symbol", f"f{i}")
-        for i, scheme in enumerate(schemes)
-    }
-    module = tvm.tirx.build(tvm.IRModule(named), HOST.to_tvm(), pipeline=PIPELINE)
-    return [module[name] for name in named]
+    return build_all(
+        {f"f{i}": registry.lower(workload, scheme, HOST) for i, scheme in enumerate(schemes)}
+    )
 
 
 def scaled(operands, data, weights):

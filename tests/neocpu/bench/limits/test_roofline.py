@@ -69,7 +69,7 @@ def test_everything_else_is_free_but_its_weights_move():
     [(1e9, 1e6, "compute", 0.01), (1e6, 1e9, "memory", 0.1), (1e6, 1e4, "compute", 1e-5)],
 )
 def test_the_nearer_limit_counts(flops, size, bound, seconds):
-    limits = Limits(2, flops=1e11, dram=1e10, cache=100_000)
+    limits = Limits(threads=2, flops=1e11, dram=1e10, cache=100_000)
     line = Roofline("net", 0.2, int(flops), int(size), limits)
     assert line.bound == bound
     assert line.lower_bound == pytest.approx(seconds)
@@ -118,6 +118,6 @@ def test_limits_that_cannot_be_measured_are_an_error(monkeypatch, said, told):
 
 
 def test_limits_of_a_busy_machine_say_so():
-    assert Limits(2, 1e9, 1e9, load=OtherLoad(0.0, 0.0)).warnings == ()
-    (warning,) = Limits(2, 1e9, 1e9, load=OtherLoad(0.8, 0.0)).warnings
+    assert Limits(threads=2, flops=1e9, dram=1e9, load=OtherLoad(0.0, 0.0)).warnings == ()
+    (warning,) = Limits(threads=2, flops=1e9, dram=1e9, load=OtherLoad(0.8, 0.0)).warnings
     assert "other programs used 0.8 CPUs" in warning

@@ -37,7 +37,7 @@ def kernels(monkeypatch):
 
     monkeypatch.setattr(module, "measure_dot_peaks", peaks)
     found = integer_kernels(
-        ProfileReport(2, 0.01, 0.01, operators, Limits(2, 1e11, 1e10)), "haswell"
+        ProfileReport(2, 0.01, 0.01, operators, Limits(threads=2, flops=1e11, dram=1e10)), "haswell"
     )
     assert asked == [("haswell", 2, 2)]
     return found

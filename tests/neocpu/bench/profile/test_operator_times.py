@@ -21,7 +21,7 @@ from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.runtime.described_calls import DescribedCall
 from neocpu.runtime.timeline import Timeline, TraceEvent
 
-LIMITS = Limits(2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
+LIMITS = Limits(threads=2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
 
 PLAN = {
     "ops": [

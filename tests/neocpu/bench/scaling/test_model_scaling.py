@@ -25,7 +25,10 @@ from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
 from neocpu.schedules.vocabulary.target import host_target
 
 MACHINE = replace(MACHINES["znver4"], fork=0.0, fork_core=1e-6)
-LIMITS = {1: Limits(1, MACHINE.flops, 30e9), 2: Limits(2, 2 * MACHINE.flops, 45e9)}
+LIMITS = {
+    1: Limits(threads=1, flops=MACHINE.flops, dram=30e9),
+    2: Limits(threads=2, flops=2 * MACHINE.flops, dram=45e9),
+}
 
 
 @pytest.fixture(scope="module")

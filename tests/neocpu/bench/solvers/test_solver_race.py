@@ -19,7 +19,9 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.search.solver.plan import Plan
 
-EXACT = Plan((0, 1), 2e-3, 2e-3, 0.0, "exact", 0.012, 2)
+EXACT = Plan(
+    choices=(0, 1), cost=2e-3, lower_bound=2e-3, gap=0.0, solver="exact", seconds=0.012, variables=2
+)
 REPORT = SolverReport(
     "net",
     convolutions=5,

@@ -116,7 +116,7 @@ class Terminal:
 
     def progress(self) -> AbstractContextManager[ProgressCallback]:
         """Return a context that shows the progress its callback is told of."""
-        from neocpu.foundation.progress_line import show_progress
+        from neocpu.foundation.console.progress_line import show_progress
 
         return show_progress(sys.stderr, quiet=self.quiet)
 

@@ -1,0 +1,1 @@
+"""The terminal: tables, errors and a line of progress."""
