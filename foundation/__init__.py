@@ -1,1 +1,1 @@
-"""What every room stands on: errors, files and the machine. It imports none of the others."""
+"""The base of every room: errors, files and the machine. It imports none of the others."""

@@ -1,4 +1,4 @@
-"""What holds something until it is closed, at the end of a ``with`` block at the latest."""
+"""Objects that own something until the end of a ``with`` block at the latest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what is held. May be repeated."""
+        """Give up what it owns. May be repeated."""
 
     def __enter__(self) -> Self:
         """Return itself."""

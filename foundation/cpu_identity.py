@@ -36,7 +36,7 @@ _INTEL: Final = {
 }
 _AMX: Final = ("sapphirerapids", "emeraldrapids", "graniterapids")
 _SKYLAKE_SERVER: Final = 0x55
-"""Three CPUs of one model, told apart by their stepping."""
+"""Three CPUs of one model, which differ in their stepping."""
 _ARM: Final = {
     # Implementer and part
     (0x41, 0xD03): "cortex-a53",

@@ -1,4 +1,4 @@
-"""What LLVM does not know of CPUs: caches, how wide multiply-adds are, machines that have them."""
+"""Facts on CPUs that LLVM lacks: caches, the width of multiply-adds, machines that have them."""
 
 from __future__ import annotations
 

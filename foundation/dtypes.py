@@ -21,7 +21,7 @@ class DType:
     name : str
         numpy's and TVM's: ``float32``. numpy knows ``bfloat16`` by an extension alone.
     bits : int
-        Of an element in memory.
+        Size of an element in memory.
     datatype : str
         The Open Inference Protocol's: ``FP32``.
     """
@@ -43,7 +43,7 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Of an element in memory."""
+        """Size of an element in memory."""
         return self.bits // 8
 
     @property

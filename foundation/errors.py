@@ -19,7 +19,7 @@ from neocpu.foundation.argument_names import with_arguments
 
 
 class _Reader:
-    """Who reads messages: one for the process, whichever of its threads or forks fails."""
+    """The reader of messages: one for the process, whichever of its threads or forks fails."""
 
     is_command_line: ClassVar[bool] = False
 
@@ -120,7 +120,7 @@ def dependency_error(error: BaseException) -> DependencyError | None:
         # By name: it is not of neocpu-runtime, and needs a package that may be what is missing.
         requirements = importlib.import_module("neocpu.foundation.requirements")
         why = requirements.explain(error)
-    except Exception:  # what packages say of themselves is damaged; the error itself is to be told
+    except Exception:  # the metadata of packages is damaged; the error itself is still reported
         return None
     return None if why is None else DependencyError(why)
 

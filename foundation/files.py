@@ -29,7 +29,7 @@ _PIECE: Final = 1 << 20
 PIPE_PATIENCE: Final = 5.0
 """Seconds for a reader of a named pipe to come: both sides may just have been started."""
 _NO_ANONYMOUS_FILES: Final = (errno.EISDIR, errno.EOPNOTSUPP, errno.ENOENT, errno.EINVAL)
-"""What file systems and kernels without ``O_TMPFILE`` answer."""
+"""The errors of file systems and kernels without ``O_TMPFILE``."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -38,7 +38,7 @@ def sync_folder(folder: Path) -> None:
     Raises
     ------
     OSError
-        If the folder is not there or the disk fails.
+        The folder is not there or the disk fails.
     """
     stream = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -65,7 +65,7 @@ def regular_status(path: str | os.PathLike[str]) -> os.stat_result:
     Raises
     ------
     OSError
-        If it is another, or missing.
+        It is a special file, or missing.
     """
     return _require_regular(os.stat(path))
 
@@ -95,7 +95,7 @@ def read_file(path: str | os.PathLike[str], limit: int, *, pipes: bool = False) 
     Raises
     ------
     OSError
-        If it is another kind of file, missing, unreadable, or longer.
+        It is another kind of file, missing, unreadable, or longer.
     """
     path = Path(path)
     piped = pipes and _is_pipe(path)
@@ -130,14 +130,14 @@ def check_destination(
     path : path, str or None
         None if there will be none.
     option : str
-        What chooses the path on the command line, for messages.
+        The option that chooses the path on the command line, for messages.
     others : iterable of path, str or None
-        As `refuse_overwriting`.
+        The files that `refuse_overwriting` protects.
 
     Raises
     ------
     UsageError, ArtifactError
-        As `replacing`, and as `refuse_overwriting`.
+        `replacing` or `refuse_overwriting` would raise it.
     """
     if path is None:
         return
@@ -166,7 +166,7 @@ def refuse_overwriting(
     Parameters
     ----------
     option : str
-        What chooses the path on the command line, for messages.
+        The option that chooses the path on the command line, for messages.
     others : iterable of path, str or None
         These files. A str may be another thing, such as the name of a network: it counts where
         there is a file of that name.
@@ -174,13 +174,13 @@ def refuse_overwriting(
     Raises
     ------
     UsageError
-        If one would be.
+        One would be.
     """
     for other in (each for each in others if each is not None):
         if isinstance(other, str) and not os.path.exists(other):
             continue
-        held = weight_files(other) if os.path.isfile(path) else ()
-        for file in (other, *held):
+        weights = weight_files(other) if os.path.isfile(path) else ()
+        for file in (other, *weights):
             if _is_same(path, file):
                 raise UsageError(
                     f"cannot write {path}: {file} would be written over; choose another {option}"
@@ -217,16 +217,16 @@ def replacing(
     lasting : bool
         Whether to sync it. What this process deletes again need not reach the disk.
     option : str
-        What chooses the path on the command line, for messages.
+        The option that chooses the path on the command line, for messages.
 
     Raises
     ------
     UsageError
-        If the folder is missing or not writable, or ``path`` is a folder, a disk or a socket.
+        The folder is missing or not writable, or ``path`` is a folder, a disk or a socket.
     ArtifactError
-        If the disk is full or fails.
+        The disk is full or fails.
     BrokenPipeError
-        If whoever reads a pipe goes away.
+        The reader of a pipe goes away.
     """
     try:
         if _is_stream(path):
@@ -276,9 +276,9 @@ def move(source: Path, path: Path, option: str = "-o") -> bool:
     Parameters
     ----------
     source : Path
-        Of this process alone. It is gone afterwards.
+        A file of this process alone. It is gone afterwards.
     option : str
-        What chooses the path on the command line, for messages.
+        The option that chooses the path on the command line, for messages.
 
     Returns
     -------
@@ -289,7 +289,7 @@ def move(source: Path, path: Path, option: str = "-o") -> bool:
     Raises
     ------
     UsageError, ArtifactError
-        As `replacing`.
+        `replacing` would raise it.
     """
     try:
         if _is_stream(path):
@@ -332,7 +332,7 @@ def replacement(
     Raises
     ------
     OSError
-        If the file cannot be made or put there; nothing is changed then.
+        The file cannot be made or put there; nothing is changed then.
     """
     fd, name = _create(path.parent, mode)
     try:
@@ -396,7 +396,7 @@ def _is_stream(path: Path) -> bool:
     Raises
     ------
     OSError
-        If it can be neither.
+        It can be neither.
     """
     try:
         mode = os.stat(path).st_mode
@@ -415,7 +415,7 @@ def _open_stream(path: Path) -> int:
     Raises
     ------
     OSError
-        If nobody reads the pipe, or it has become a file meanwhile.
+        Nobody reads the pipe, or it has become a file meanwhile.
     """
     end = time.monotonic() + PIPE_PATIENCE
     while True:
@@ -441,8 +441,8 @@ def link_target(path: Path) -> Path:
     Raises
     ------
     OSError
-        If another user may have planted the link, as Linux has it (``fs.protected_symlinks``): it
-        lies in a folder like ``/tmp``, and is neither this user's nor the folder's owner's.
+        Another user may have planted the link, by Linux's rule (``fs.protected_symlinks``): it lies
+        in a folder like ``/tmp``, and is neither this user's nor the folder's owner's.
     """
     if not path.is_symlink():
         return path

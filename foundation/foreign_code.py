@@ -28,7 +28,7 @@ def foreign_code(failure: Callable[[BaseException], NeoCPUError]) -> Iterator[No
     Raises
     ------
     NeoCPUError
-        What ``failure`` makes; or a `UsageError` that the code itself raises.
+        The error that ``failure`` makes; or a `UsageError` that the code itself raises.
     """
     try:
         yield

@@ -23,15 +23,15 @@ def parse_json(text: bytes) -> Any:
     Parameters
     ----------
     text : bytes
-        In UTF-8.
+        The document in UTF-8.
 
     Raises
     ------
     ValueError
-        If it is no JSON, has a number beyond `MAX_INTEGER` or none at all (NaN, infinity, a float
-        that is too large), or more than `MAX_VALUES` values.
+        It is no JSON, has a number beyond `MAX_INTEGER` or none at all (NaN, infinity, a float that
+        is too large), or more than `MAX_VALUES` values.
     RecursionError
-        If it is nested deeper than Python parses.
+        It is nested deeper than Python parses.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values")
@@ -61,28 +61,38 @@ def shortened(text: str) -> str:
     return text if len(text) <= 24 else f"{text[:20]}… ({len(text)} characters)"
 
 
+MISTAKES: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""The exceptions that reading JSON of another form than is expected may raise."""
+
 _DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)
 
 
 @contextmanager
 def given_json(path: Path, option: str, kind: str, limit: int, remedy: str) -> Iterator[Any]:
-    """Read a file, and have all that its content raises said of it.
+    """Read a file, and raise one error for whatever its content raises.
 
     Parameters
     ----------
     option : str
-        What names the file on the command line.
+        The option that names the file on the command line.
     kind : str
-        What it should be.
+        The kind of document that it should be.
     limit : int
         Bytes that it may have.
     remedy : str
-        How to make such a file.
+        Advice on making such a file.
 
     Raises
     ------
     UsageError
-        If it cannot be read, or in place of what is raised of its content.
+        It cannot be read, or the block raises an exception because of its content.
     """
     try:
         yield parse_json(read_file(path, limit))
@@ -91,9 +101,6 @@ def given_json(path: Path, option: str, kind: str, limit: int, remedy: str) -> I
     except OSError as error:
         kind_of = MissingFileError if isinstance(error, FileNotFoundError) else UsageError
         raise kind_of(f"cannot read {option} {path}: {error.strerror or error}") from None
-    except (
-        *(ArithmeticError, AttributeError, LookupError),
-        *(RecursionError, TypeError, ValueError),
-    ) as error:
+    except MISTAKES as error:
         name = type(error).__name__
         raise UsageError(f"{option} {path} is no {kind} of neocpu ({name}); {remedy}") from None

@@ -1,4 +1,4 @@
-"""What this host offers a compiled module: CPUs, caches and memory."""
+"""The resources of this host: CPUs, caches and memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def peak_memory(process: int | str = "self") -> int:
     Raises
     ------
     OSError
-        If there is no such process.
+        There is no such process.
     """
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -89,7 +89,7 @@ def usable_cpus(
     Parameters
     ----------
     cgroups, membership : Path
-        Where control groups are mounted, and the list of those this process is in.
+        The folder of all control groups, and the list of those this process is in.
     """
     cpus = len(os.sched_getaffinity(0))
     quotas = _on_cgroup_path(cgroups, membership, "cpu", _folder_quota)

@@ -9,7 +9,7 @@ from typing import Final
 from neocpu.foundation.pinned_packages import refuse_other_versions
 
 _LEFT_OUT: Final = ("torch", "tvm.runtime.disco")
-"""What TVM does without where it is missing.
+"""Packages that TVM does without where they are missing.
 
 PyTorch takes two seconds and half a gigabyte. The wheel lacks what disco, TVM's runtime for many
 machines, stands on, and takes a tenth of a second to say so.
@@ -26,7 +26,7 @@ def import_tvm() -> None:
     Raises
     ------
     DependencyError
-        If it, or what it stands on, is of another version than ours.
+        TVM, or a package that it needs, is of another version than ours.
     """
     refuse_other_versions()
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")

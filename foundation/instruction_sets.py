@@ -1,4 +1,4 @@
-"""Which instruction sets programs may use here, in LLVM's names.
+"""The instruction sets that programs may use here, in LLVM's names.
 
 The answer comes from the CPU itself, as this process sees it: an emulator's or a masked one is not
 what ``/proc/cpuinfo`` describes. What the system saves no registers for is left out.

@@ -21,13 +21,13 @@ _CROSS_COMPILERS: Final = {
 def find_linker(machine: str, cxx: str | None = None) -> tuple[str, ...]:
     """Return the command that links shared objects for ``machine``.
 
-    In this order: ``cxx``; for this host's machine ``$CXX`` and the usual names; for another its
-    GNU cross compiler or ``ziglang`` from PyPI.
+    ``cxx`` comes first; then, for this host's machine, ``$CXX`` and the usual names; for another
+    machine its GNU cross compiler or ``ziglang`` from PyPI.
 
     Raises
     ------
     UsageError
-        If there is none, or what is named is no command.
+        There is none, or the name is no command's.
     """
     native = machine == os.uname().machine
     if wanted := (cxx or (os.environ.get("CXX", "") if native else "")).strip():

@@ -22,16 +22,16 @@ CREW: Final = 8
 """Threads whose tasks the pool counts off one number (core/src/pool.c)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine, of whose cores the first ones are used: a cache's together, then the next one's.
+    """A machine with many cores. Those that share a cache are used before those of the next cache.
 
     Attributes
     ----------
     cpu : str
         LLVM's name of its CPU.
     cores : int
-        Of all its sockets. A core runs one thread.
+        Number of cores in all its sockets. A core runs one thread.
     flops : float
         Float32 operations per second of a core in vector multiply-adds, each counted as two, at the
         clock of all cores together.
@@ -150,7 +150,7 @@ MACHINES: Final[dict[str, Machine]] = {
         fork_core=0.08e-6,
     ),
 }
-"""By the name of the CPU: figures that makers and reviewers publish, rounded down."""
+"""Machines by the name of their CPU: figures that makers and reviewers publish, rounded down."""
 
 
 def find_machine(name: str) -> Machine:
@@ -159,7 +159,7 @@ def find_machine(name: str) -> Machine:
     Raises
     ------
     UsageError
-        If there is none of that name, or the file is missing or does not describe one.
+        There is none of that name, or the file is missing or does not describe one.
     """
     if name in MACHINES:
         return MACHINES[name]

@@ -1,4 +1,4 @@
-"""What CPUs were measured to do in networks, of which predictions of a whole run are made.
+"""Rates that were measured of CPUs in networks, for predictions of a whole run.
 
 Written by ``python -m tests.predictions --own --fit``, which measures the CPU that it runs on.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRates:
-    """What a kind of CPU does in a network.
+    """The rates of a kind of CPU in a network.
 
     Plans compare kernels, predictions add them up: what plans assume ranks kernels best, and is not
     what any one thing takes.
@@ -27,11 +27,10 @@ class NetworkRates:
     fork : float
         Seconds it takes to enter and leave a parallel loop.
     cycles : mapping of str to float
-        How many times the cycles that are counted in a kernel's loops it takes, by what they are
-        spent on (`neocpu.schedules.estimates.kernel_work.CLASSES`).
+        A factor on the cycles that are counted in a kernel's loops, by what they are spent on
+        (`neocpu.schedules.estimates.kernel_work.CLASSES`).
     paces : mapping of str to float
-        How many times its estimate, or its record, a kernel takes, by its kind; 1 where nothing is
-        said.
+        A factor on the estimate or the record of a kernel, by its kind; 1 for other kinds.
     """
 
     frequency: float

@@ -1,4 +1,4 @@
-"""How a process works that is ours alone: a command's, a child's, a test's."""
+"""Settings of a process that is ours alone: a command's, a child's, a test's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What long work tells its caller on the way."""
+"""Progress reports of long work to its caller."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Progress:
     Attributes
     ----------
     phase : str
-        What is being done, such as ``tune`` or ``build``.
+        The current work, such as ``tune`` or ``build``.
     done, total : int
         Steps finished and steps in all; ``total`` is 0 when unknown.
     detail : str
-        For people.
+        Words for people.
     lines : tuple of str
-        More for people, where there is room for it below.
+        More words for people, where there is room below.
     """
 
     phase: str
@@ -38,7 +38,7 @@ def silent(progress: Progress) -> None:
 
 
 def of_part(report: ProgressCallback, kind: str, number: int, count: int) -> ProgressCallback:
-    """Return where the progress of one of ``count`` parts goes: ``shape 2 of 3: tune``."""
+    """Return a callback for one of ``count`` parts, whose phases read ``shape 2 of 3: tune``."""
     if count == 1:
         return report
 

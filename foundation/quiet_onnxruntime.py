@@ -15,7 +15,7 @@ def import_onnxruntime() -> Any:
     Raises
     ------
     ImportError
-        If it is not installed.
+        It is not installed.
     """
     os.environ.setdefault(SWITCH, "1")
     import onnxruntime

@@ -17,7 +17,7 @@ from typing import Final
 from neocpu.foundation.errors import ArtifactError
 
 PREFIX: Final = ".neocpu-tmp-"
-"""How the names of all these folders begin, and of no other: any that is not locked is deleted."""
+"""The beginning of the names of all these folders alone: any that is not locked is deleted."""
 
 FULL_BYTES: Final = 1 << 20
 """A disk with less room than this counts as full: whatever fails there, fails for that."""
@@ -34,7 +34,7 @@ class TemporaryFolder:
     Parameters
     ----------
     purpose : str
-        What it is for; a part of its name.
+        A word on its use; a part of its name.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class TemporaryFolder:
     Raises
     ------
     ArtifactError
-        If it cannot be made, or its disk is full: beforehand, or when something fails in the block.
+        It cannot be made, or its disk is full: beforehand, or when something fails in the block.
     """
 
     def __init__(self, purpose: str) -> None:

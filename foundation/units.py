@@ -38,7 +38,7 @@ def parse_duration(text: str) -> float:
     Raises
     ------
     ValueError
-        If ``text`` is none of these.
+        ``text`` is none of these.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _SECONDS:
@@ -55,7 +55,7 @@ def parse_size(text: str) -> int:
     Raises
     ------
     ValueError
-        If ``text`` is none of these.
+        ``text`` is none of these.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", text.strip().lower())
     if match is None or (unit := match[2] if match[2] != "b" else "") not in _BYTES:

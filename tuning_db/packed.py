@@ -114,7 +114,7 @@ def _file(tables: _Tables, columns: dict[str, bytes]) -> bytes:
         "bytes": {name: len(part) for name, part in parts.items()},
     }
     rest = b"".join((_json(head).encode(), b"\n", *parts.values()))
-    return _first_line(rest) + b"\n" + rest
+    return _first_line(rest) + rest
 
 
 class PackedRecords:
@@ -137,16 +137,18 @@ class PackedRecords:
     """
 
     def __init__(self, data: bytes) -> None:
-        first, _, rest = data.partition(b"\n")
-        if first != _first_line(rest):
+        view = memoryview(data)
+        start = data.find(b"\n") + 1
+        if data[:start] != _first_line(view[start:]):
             raise ValueError("it is damaged, or comes with another version of neocpu")
-        head, _, parts = rest.partition(b"\n")
-        self._head = json.loads(head)
-        ends = list(accumulate(self._head["bytes"].values(), initial=0))
-        view = memoryview(parts)
+        end = data.index(b"\n", start)
+        self._head = json.loads(data[start:end])
+        ends = accumulate(self._head["bytes"].values(), initial=end + 1)
         self._parts = {
-            name: view[begin:end]
-            for name, (begin, end) in zip(self._head["bytes"], pairwise(ends), strict=True)
+            name: view[part_start:part_end]
+            for name, (part_start, part_end) in zip(
+                self._head["bytes"], pairwise(ends), strict=True
+            )
         }
         self._columns = {name: self._parts[name].cast("I") for name in _COLUMNS}
         self._seconds = self._parts["seconds"].cast("d")
@@ -266,8 +268,8 @@ def _records(workload: Workload, target: TargetKey, rows: Iterable[_Row]) -> lis
     return made
 
 
-def _first_line(rest: bytes) -> bytes:
-    return MAGIC + f"{VERSION} {zlib.crc32(rest):08x}".encode()
+def _first_line(rest: bytes | memoryview) -> bytes:
+    return MAGIC + f"{VERSION} {zlib.crc32(rest):08x}\n".encode()
 
 
 def _place(table: dict[_Value, int], value: _Value) -> int:

@@ -131,8 +131,9 @@ class Result:
     error: str | None = None
 
     def __post_init__(self) -> None:
-        if any(not 0 < each <= MAX_SECONDS for each in self.seconds):
-            raise ValueError(f"impossible seconds: {self.seconds!r}")
+        for each in self.seconds:
+            if not 0 < each <= MAX_SECONDS:
+                raise ValueError(f"impossible seconds: {each!r}")
         if len(self.seconds) > MAX_REPEATS:
             raise ValueError(f"{len(self.seconds)} repeats, more than {MAX_REPEATS}")
         if self.error is None and not self.seconds:

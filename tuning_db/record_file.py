@@ -131,7 +131,7 @@ class Contents:
         return {entry.slot: entry for entry in self.lines}
 
 
-# Told of the file, the lines read, and how many it has.
+# A function that is called with the file, the number of lines read, and that of all its lines.
 OnRead: TypeAlias = Callable[[Path, int, int], None]
 
 
@@ -228,7 +228,7 @@ def is_missing(path: Path) -> bool:
 def append_lines(path: Path, lines: Sequence[bytes]) -> None:
     """Add ``lines``, each with its newline, to ``path``; they are on disk when this returns.
 
-    Makes the file and its folder if need be. No other writer's lines come between or apart.
+    Makes the file and its folder if need be. No other writer's lines come between these.
 
     Raises
     ------

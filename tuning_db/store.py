@@ -118,7 +118,7 @@ class Store:
             Template name to its current version. Records of another version are left out: the code
             they measured is no longer what would run.
         on_read : callable
-            Told how far the reading is.
+            Function that is called with the progress of the reading.
         shipped : sequence of Path
             Packed files, which count as older than all others.
 
@@ -146,6 +146,11 @@ class Store:
         """A text that changes with any record: stores of equal state give equal answers."""
         names = list(map(str, self._shipped_paths))
         return f"{names} {self._shipped_state} {self._digest.hexdigest()}"
+
+    def read(self) -> None:
+        """Read the files that come with neocpu now, and not when somebody asks for a record."""
+        for target in self._targets():
+            self._shapes_on(target)
 
     def __len__(self) -> int:
         return sum(map(len, self._every().values()))
@@ -245,14 +250,18 @@ class Store:
         shape = shape_of(workload)
         if shape is None:
             return []
+        shipped = self._shapes_on(target).get(shape, ())
+        present = dict.fromkeys((*self._shapes.get((shape, target), ()), *shipped))
+        return similar_workloads(workload, present)
+
+    def _shapes_on(self, target: TargetKey) -> dict[Hashable, list[Workload]]:
+        """Return the shipped workloads that have records on a target, by their shape."""
         if target not in self._shipped_shapes:
             shapes = self._shipped_shapes[target] = {}
             for packed in self._shipped:
                 for other in packed.workloads(target):
                     shapes.setdefault(shape_of(other), []).append(other)
-        shipped = self._shipped_shapes[target].get(shape, ())
-        present = dict.fromkeys((*self._shapes.get((shape, target), ()), *shipped))
-        return similar_workloads(workload, present)
+        return self._shipped_shapes[target]
 
     def _add(self, record: Record) -> None:
         if not self._is_current(record):

@@ -1,4 +1,4 @@
-"""What the commands that measure say of the tuning database."""
+"""The tuning database as the commands that measure name it."""
 
 from __future__ import annotations
 

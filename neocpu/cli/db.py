@@ -316,8 +316,8 @@ def export(
     with _naming("choose another -o"), locked(output) as real:
         replace_contents(real, data)
     document = {"path": str(output), "records": len(records), "bytes": len(data)}
-    told = f"{output}: {plural(len(records), 'record')}, {size(len(data))}"
-    terminal.result(document, lambda: echo(told))
+    summary = f"{output}: {plural(len(records), 'record')}, {size(len(data))}"
+    terminal.result(document, lambda: echo(summary))
 
 
 def _note_skipped(terminal: Terminal, skipped: Sequence[SkippedLine]) -> None:
@@ -367,7 +367,7 @@ def _read_each(terminal: Terminal, files: Sequence[Path]) -> list[tuple[str, Con
 
 @contextmanager
 def _naming(other: str) -> Iterator[None]:
-    """Have errors of databases say how this command is given ``other`` files: not by ``--db``."""
+    """Have errors of databases name the way in which this command takes ``other`` files."""
     from neocpu.tuning_db.record_file import OTHER_FILE
 
     try:
@@ -378,7 +378,7 @@ def _naming(other: str) -> Iterator[None]:
 
 @contextmanager
 def _reading(terminal: Terminal) -> Iterator[OnRead]:
-    """Show how far the reading of files is, once it takes longer than `PATIENCE`."""
+    """Show the progress of reading files, once it takes longer than `PATIENCE`."""
     from neocpu.foundation.progress import Progress
 
     start = time.monotonic()

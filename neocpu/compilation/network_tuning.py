@@ -299,6 +299,7 @@ def tune_networks(
     DatabaseError
         If ``store`` cannot be written.
     """
+    store.read()  # before the budget's clock starts
 
     def borrowed(workload: Workload) -> Scheme | None:
         known = measured_schemes(store, target, threads, workload).seconds

@@ -387,6 +387,8 @@ _Plain = TypeVar("_Plain", TransformWorkload, JoinWorkload)
 
 def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
     """Read the JSON form of a prologue or epilogue, whose steps are of ``kinds``."""
+    if data == []:  # as most are
+        return ()
     if any(op[0] not in kinds for op in data):
         raise ValueError(f"unknown step in {data!r}")
     steps = tuple(EpilogueOp(op[0], tuple(map(float, op[1:]))) for op in data)

@@ -230,7 +230,7 @@ BUGS = (
     Bug(
         "numerics: not part of the key",
         "schedules/vocabulary/numerics.py",
-        'found = {**types, **({"quantised": scales} if scales else {})}',
+        "found = fields_to_json(self)",
         'return {"dtype": self.data}',
         ("tests/schedules/vocabulary/test_numerics.py",),
     ),
