@@ -70,9 +70,10 @@ build/neighbours/.ready: $(VENV)/.test tests/neighbours/neighbour_packages.py
 fresh: ## make demo and test, shuffled, on a new minimal Debian (as root; 25 minutes); SUITE=trixie WITH=torch TEST=no|tests/… SEED=N
 	$(PYTHON) -B -m tests.fresh --suite "$(SUITE)" --with "$(WITH)" --test "$(TEST)" --seed "$(SEED)"
 
-lint: $(VENV)/.test types ## check style and types
+lint: $(VENV)/.test types ## check style, types and language
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pytest -q tests/test_language.py
 
 # The type checker does not follow the mapping of root folders to neocpu.*, so it gets them by links
 # where an installation has them.

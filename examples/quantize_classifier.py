@@ -1,9 +1,7 @@
-"""Quantise a classifier, say what that costs, and compile it in mixed precision.
+"""Quantise a classifier, print the loss of accuracy, and compile it in mixed precision.
 
-``python examples/quantize_classifier.py net.onnx photos/``; needs ``neocpu[quantize]``.
-
-Photos are cropped and normalised as most ImageNet classifiers want them; `Preprocessing` says
-otherwise.
+``python examples/quantize_classifier.py net.onnx photos/``; needs ``neocpu[quantize]``. Photos are
+cropped and normalised as for most ImageNet classifiers; `Preprocessing` changes this.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Ask a v2 server: ``python examples/v2_client.py http://127.0.0.1:8080 resnet50``.
+"""Send a request to a v2 server: ``python examples/v2_client.py http://127.0.0.1:8080 resnet50``.
 
-Needs ``pip install tritonclient[http]``. It works with ``neocpu serve`` and the examples here; but
-MLServer takes no binary tensors over HTTP: add ``--json``. A model for a set of shapes takes one of
-them: extents that differ are 1 unless ``--shape image:4,3,224,224`` says otherwise.
+Needs ``pip install tritonclient[http]``. It works with ``neocpu serve`` and the examples here;
+MLServer takes no binary tensors over HTTP, so add ``--json`` there. A model with a set of shapes
+takes one of them: varying extents are 1 unless ``--shape image:4,3,224,224`` sets them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(url: str, model: str, shapes: dict[str, list[int]], *, binary: bool) ->
 
 
 def named_shape(text: str) -> tuple[str, list[int]]:
-    """Return what ``NAME:1,3,224,224`` says."""
+    """Return the name and the extents in ``NAME:1,3,224,224``."""
     name, _, extents = text.rpartition(":")
     return name, [int(extent) for extent in extents.split(",")]
 

@@ -1,6 +1,6 @@
-"""How everything is computed: the words it is described in, the kernels, and what they take."""
+"""Kernels, the types that describe them, and estimates of the time they take."""
 
 from neocpu.foundation.pinned_packages import refuse_other_versions
 
-# Before any kernel's module imports TVM: with another foreign function interface it crashes.
+# This must precede TVM's import by any kernel: with another foreign function interface TVM crashes.
 refuse_other_versions()

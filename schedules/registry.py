@@ -1,4 +1,4 @@
-"""The templates, by name: all that is known of them elsewhere goes through here."""
+"""The registry of templates: other packages reach every template through it, by name."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from neocpu.schedules.vocabulary.template import ConvTemplate, Template
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, Workload
 
 MOST_BLOCK = 256
-"""Channels of a block: more than four of the widest vectors are nowhere worth trying."""
+"""The largest block of channels: blocks above four of the widest vectors are never worth trying."""
 MOST_SUMS = 1 << 14
-"""Sums of a register tile: the registers of no CPU hold a tenth of them."""
+"""The largest number of sums of a register tile: no CPU has registers for a tenth of them."""
 MOST_PADDING = 16
-"""How many times as many packed weights a scheme may have as the model: Winograd's are 7 times."""
+"""The largest ratio of packed weights to the model's weights; Winograd's is about 7."""
 
 TEMPLATES: dict[str, Template] = {}
-"""By name, in the order in which they were registered."""
+"""All templates by name, in the order of registration."""
 
 
 def register(template: Template) -> None:
-    """Make a template known: to planning, tuning, records, checks and reports.
+    """Add a template, which planning, tuning, records, checks and reports then know.
 
     Raises
     ------
     UsageError
-        If its name is taken, or does not begin with that of its kind of workload.
+        The name is taken, or does not begin with the name of its kind of workload.
     """
     kind = template.workload.kind
     names_kind = template.name == kind or template.name.startswith(f"{kind}_")
@@ -65,7 +65,7 @@ def register(template: Template) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a template."""
+    """Remove a template."""
     unregister_scheme(TEMPLATES.pop(name).scheme)
     schemes.cache_clear()
     sparing_schemes.cache_clear()
@@ -73,7 +73,7 @@ def unregister(name: str) -> None:
 
 
 def algorithms() -> dict[str, str]:
-    """Return the names of convolution templates, by what the command line calls them."""
+    """Return the names of convolution templates by their names on the command line."""
     return {
         name.removeprefix("conv2d_"): name
         for name, each in TEMPLATES.items()
@@ -82,24 +82,24 @@ def algorithms() -> dict[str, str]:
 
 
 def template(scheme: Scheme) -> Template:
-    """Return the template ``scheme`` belongs to."""
+    """Return the template that ``scheme`` belongs to."""
     return TEMPLATES[scheme.template]
 
 
 def is_ours() -> bool:
-    """Whether all templates are those of this version."""
+    """Return whether all templates are the ones this version ships."""
     return all(each.scheme.__module__.startswith("neocpu.") for each in TEMPLATES.values())
 
 
 def conv_template(scheme: Scheme) -> ConvTemplate:
-    """Return the template of a convolution's ``scheme``."""
+    """Return the convolution template that ``scheme`` belongs to."""
     found = TEMPLATES[scheme.template]
     assert isinstance(found, ConvTemplate), scheme
     return found
 
 
 def template_version(name: str) -> int:
-    """Return the version of the named template; 0 if there is none of that name."""
+    """Return the version of a template; 0 if there is none of that name."""
     return TEMPLATES[name].version if name in TEMPLATES else 0
 
 
@@ -109,7 +109,7 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
     Raises
     ------
     UsageError
-        If a name is unknown.
+        A name is unknown.
     """
     chosen, known = set(), algorithms()
     for name in names:
@@ -124,18 +124,18 @@ def resolve_algorithms(names: Iterable[str]) -> frozenset[str]:
 def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Scheme, ...]:
     """Return every legal scheme of every template, best estimate first.
 
-    Of many threads also those that make enough tasks for them.
+    For many threads the list also has schemes that make enough tasks for them.
 
     Raises
     ------
     UnsupportedError
-        If no template computes ``workload``.
+        No template computes ``workload``.
     """
     applying = list(_applying(workload, target))
     found = [scheme for each in applying for scheme in each.space(workload, target)]
     for each in applying if threads >= MANY_THREADS else ():
-        if isinstance(each, ConvTemplate) and each.spread is not None:
-            found += each.spread(workload, target, threads)
+        if isinstance(each, ConvTemplate) and each.wider_space is not None:
+            found += each.wider_space(workload, target, threads)
     if not found:
         raise UnsupportedError(f"no template computes the workload {workload}")
     ordered = sorted(dict.fromkeys(found), key=lambda scheme: estimate(workload, scheme, target))
@@ -144,17 +144,17 @@ def schemes(workload: Workload, target: CpuTarget, threads: int = 1) -> tuple[Sc
 
 @lru_cache(maxsize=4096)
 def sparing_schemes(workload: Conv2dWorkload, target: CpuTarget) -> tuple[Scheme, ...]:
-    """Return the schemes besides those of `schemes` that keep fewer bytes of weights."""
+    """Return additional schemes, besides those of `schemes`, that keep fewer bytes of weights."""
     templates = (each for each in _applying(workload, target) if isinstance(each, ConvTemplate))
     found = (each.sparing(workload, target) for each in templates if each.sparing is not None)
     return tuple(scheme for some in found for scheme in some)
 
 
 def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
-    """Whether the template of a scheme can compute ``workload`` by it, as far as that is known.
+    """Return whether a scheme's template can compute ``workload`` by it, as far as is known.
 
-    It is asked of records, which anybody may have written. Those of relatives are of schemes that
-    no space here lists, so the template's own functions say what it cannot do with one.
+    Anybody may have written the records that this function checks. Records of related CPUs may have
+    schemes that no space lists here, so the template's own functions decide.
     """
     each = TEMPLATES.get(scheme.template)
     if each is None or not each.applies(workload, target):
@@ -164,28 +164,28 @@ def can_compute(workload: Workload, scheme: Scheme, target: CpuTarget) -> bool:
     channels = (workload.image_channels, workload.out_channels)
     blocks = (scheme.in_layout.block, scheme.out_layout.block)
     if any(block > max(MOST_BLOCK, 2 * c) for block, c in zip(blocks, channels, strict=True)):
-        return False  # its tensors would be padding
+        return False  # its tensors would mostly be padding
     if math.prod(_register_tile(scheme)) > MOST_SUMS:
-        return False  # its code would have no end
+        return False  # its code would be endless
     try:
         estimate(workload, scheme, target)
         error_bound(scheme, workload)
         packed = argument_shapes(workload, scheme)[1][0]
-    # An assertion too: templates make some of what their own spaces never have.
+    # Assertions count too: templates make them of schemes that their own spaces never have.
     except (ArithmeticError, AssertionError, LookupError, MemoryError, ValueError):
         return False
     return math.prod(packed) <= MOST_PADDING * (math.prod(workload.kernel_shape) + MOST_BLOCK**2)
 
 
 def _register_tile(scheme: Scheme) -> tuple[int, ...]:
-    """Return the extents of a scheme's register tile, as far as it has them."""
+    """Return the extents of a scheme's register tile, as far as it has one."""
     given = {each.name: getattr(scheme, each.name) for each in fields(scheme)}
     channels = given.get("reg_oc", given.get("oc_bn", 1))
     return given.get("reg_n", 1), given.get("reg_oh", 1), channels
 
 
 def can_lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int) -> bool:
-    """Whether a kernel comes of ``workload`` under a scheme that `can_compute` found nothing in."""
+    """Return whether a scheme that passed `can_compute` lowers to a kernel for ``workload``."""
     try:
         lower(workload, scheme, target, threads)
     except Exception:  # TVM has errors of many kinds
@@ -194,7 +194,7 @@ def can_lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: in
 
 
 def is_computed(workload: Workload, target: CpuTarget) -> bool:
-    """Whether a template computes ``workload``."""
+    """Return whether any template computes ``workload``."""
     return any(_applying(workload, target))
 
 
@@ -205,22 +205,23 @@ def _applying(workload: Workload, target: CpuTarget) -> Iterator[Template]:
 
 @lru_cache(maxsize=65536)
 def estimate(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> float:
-    """Return the template's analytic seconds for ``scheme``."""
+    """Return the analytic estimate of ``scheme``, in seconds."""
     blocked = _blocked(workload, scheme)
     return template(scheme).estimate(blocked, scheme, target, threads)
 
 
 def _blocked(workload: Workload, scheme: Scheme) -> Workload:
-    """Return the workload as templates have it; see `frame_reads.in_whole_blocks`."""
+    """Return the workload with whole blocks of channels; see `frame_reads.in_whole_blocks`."""
     if isinstance(workload, Conv2dWorkload):
         return in_whole_blocks(workload, scheme)
     return workload
 
 
 def error_bound(scheme: Scheme, workload: Workload) -> float:
-    """Return what ``scheme`` errs at most, as a multiple of direct float32 summation's error.
+    """Return the largest error of ``scheme`` as a multiple of direct float32 summation's error.
 
-    Norm-wise, over data and weights of any magnitude that neither overflows nor vanishes.
+    The error is norm-wise, for data and weights of any magnitude that neither overflows nor
+    vanishes.
     """
     if not isinstance(workload, Conv2dWorkload):
         return 1.0
@@ -228,7 +229,7 @@ def error_bound(scheme: Scheme, workload: Workload) -> float:
 
 
 def proof(scheme: Scheme, workload: Conv2dWorkload) -> SumBound | None:
-    """Return why ``scheme`` loses nothing of integers; None where that needs no proof."""
+    """Return the proof that ``scheme`` computes integers exactly; None if it needs no proof."""
     found = conv_template(scheme).proof
     return None if found is None else found(in_whole_blocks(workload, scheme))
 
@@ -238,8 +239,8 @@ def admitted(
 ) -> tuple[Scheme, ...]:
     """Return the schemes that a plan may choose, in their order.
 
-    Of those that err little enough, the templates that split sums which are too long for it, if any
-    does; they leave those of few parts as they are.
+    Schemes with too large an error are left out. Where some templates split sums that are too long,
+    only theirs remain; such templates leave short sums as they are.
     """
     exact = [s for s in candidates if error_bound(s, workload) <= admission.error_factor]
     if _sums_too_long(admission, workload):
@@ -248,7 +249,7 @@ def admitted(
 
 
 def exact_form(admission: Admission, scheme: Scheme, workload: Conv2dWorkload) -> Scheme:
-    """Return ``scheme`` with its sums split, if they are longer than a plan may have them."""
+    """Return ``scheme`` with its sums split if they are longer than a plan allows."""
     split = conv_template(scheme).split_sums
     workload = in_whole_blocks(workload, scheme)
     return split(workload, scheme) if split and _sums_too_long(admission, workload) else scheme
@@ -261,21 +262,21 @@ def _sums_too_long(admission: Admission, workload: Workload) -> bool:
 
 
 def lower(workload: Workload, scheme: Scheme, target: CpuTarget, threads: int = 1) -> Any:
-    """Return the scheduled ``tvm.tirx.PrimFunc`` of ``workload`` under ``scheme``."""
+    """Return the scheduled ``tvm.tirx.PrimFunc`` that computes ``workload`` by ``scheme``."""
     return template(scheme).lower(_blocked(workload, scheme), scheme, target, threads)
 
 
 def argument_shapes(workload: Workload, scheme: Scheme) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Return ``(shape, dtype)`` of each argument of `lower`'s function, in order."""
+    """Return ``(shape, dtype)`` of each argument of the function that `lower` returns, in order."""
     return template(scheme).argument_shapes(_blocked(workload, scheme), scheme)
 
 
 def given_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: Scheme
 ) -> NDArray[np.generic]:
-    """Return a model's OIHW weights as `pack_weights` takes them.
+    """Return a model's OIHW weights in the element type that `pack_weights` expects.
 
-    Those of float32 are rounded to bfloat16 for templates that multiply it.
+    Weights of float32 are rounded to bfloat16 for templates that multiply bfloat16.
     """
     stored = workload.numerics.weights
     if stored != BFLOAT16 or weights.dtype != np.float32 or conv_template(scheme).keeps_weights:
@@ -293,7 +294,7 @@ def pack_weights(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: Scheme) -> WeightLayout | None:
-    """Return how `pack_weights` lays weights out; None if it puts something between them."""
+    """Return the layout that `pack_weights` writes; None if it writes more than weights."""
     layout = conv_template(scheme).weight_layout
     return None if layout is None or workload.frames else layout(workload, scheme)
 
@@ -305,9 +306,9 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> Scheme | None:
-    """Return the scheme that computes as ``scheme`` does between other layouts, if there is one.
+    """Return a scheme like ``scheme`` that reads and writes other layouts; None if there is none.
 
-    It need not be one of `schemes`: those are what is worth measuring, this is what else runs.
+    The result need not be one of `schemes`, which lists only the schemes that are worth measuring.
     """
     folds = conv_template(scheme).fold
     return folds(workload, scheme, in_layout, out_layout, target) if folds else None

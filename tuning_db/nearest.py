@@ -19,9 +19,16 @@ def cpu_target(key: TargetKey) -> CpuTarget:
     """Return the CPU of ``key`` as far as its name and features tell, without asking LLVM."""
     switched_off = tuple(name for name in key.features if name.startswith("-"))
     features = tuple(name for name in key.features if name not in switched_off)
-    triple = TRIPLES["aarch64" if "neon" in features else "x86_64"]
-    caches = CACHES.get(key.mcpu, DEFAULT_CACHES)
-    return CpuTarget(triple, key.mcpu, switched_off, features, *caches)
+    l1d, l2, l3 = CACHES.get(key.mcpu, DEFAULT_CACHES)
+    return CpuTarget(
+        triple=TRIPLES["aarch64" if "neon" in features else "x86_64"],
+        mcpu=key.mcpu,
+        mattr=switched_off,
+        features=features,
+        l1d=l1d,
+        l2=l2,
+        l3=l3,
+    )
 
 
 def relatives(wanted: TargetKey, present: Iterable[TargetKey]) -> tuple[TargetKey, ...]:

@@ -1,8 +1,8 @@
-"""The build backend: setuptools, which compiles the runtime's library too.
+"""The build backend: setuptools, extended to compile the runtime's library.
 
-What it makes on the way is in a temporary folder: on its own it leaves ``build`` and
-``neocpu.egg-info`` in the checkout. Its hooks for further requirements are not here: there are
-none, and looking for them leaves ``neocpu.egg-info``.
+Intermediate files are in a temporary folder, because setuptools would leave ``build`` and
+``neocpu.egg-info`` in the checkout. The hooks for further requirements are absent: there are none,
+and searching for them leaves ``neocpu.egg-info``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LIBRARY: Final = "libneocpu.so"
 
 _FLAGS: Final = (
     *("-std=c11", "-O2", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-pthread"),
-    # Without tables of frames, a tenth of it: no exception passes through C.
+    # Unwind tables, a tenth of the size, are left out: no exception passes through C.
     "-fno-asynchronous-unwind-tables",
-    # Without what programs alone call.
+    # Functions that only programs call are left out.
     *("-ffunction-sections", "-shared", "-Wl,--gc-sections,-s,-z,noexecstack,-soname," + LIBRARY),
 )
 
@@ -53,24 +53,24 @@ def build_wheel(
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Write a wheel that leads to this checkout and return its name."""
+    """Write a wheel that points to this checkout and return its name."""
     with _out_of_tree():
         return str(build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """Write the archive of sources and return its name."""
+    """Write the source archive and return its name."""
     with _out_of_tree():
         return str(build_meta.build_sdist(sdist_directory, config_settings))
 
 
 def compile_core(output: Path, compiler: Sequence[str]) -> None:
-    """Compile the runtime's library, for whatever ``compiler`` compiles.
+    """Compile the runtime's library with ``compiler``, for its target.
 
     Raises
     ------
     SystemExit
-        If there is no such compiler, or it fails.
+        There is no such compiler, or it fails.
     """
     sources = sorted(map(str, CORE.glob("src/*.c")))
     command = [*compiler, *_FLAGS, f"-I{CORE}", "-o", str(output), *sources, "-lm"]
@@ -86,7 +86,7 @@ def compile_core(output: Path, compiler: Sequence[str]) -> None:
 
 
 class BuildWithCore(build_py):  # type: ignore[misc]
-    """Adds the library: to the wheel, or, of an editable installation, to the checkout."""
+    """A build step that adds the library to the wheel, or to an editable checkout."""
 
     def run(self) -> None:
         """Copy the modules and compile."""
@@ -96,15 +96,15 @@ class BuildWithCore(build_py):  # type: ignore[misc]
 
 
 class LibraryWheel(bdist_wheel):  # type: ignore[misc]
-    """A wheel with a library of C, but for any version of Python."""
+    """A wheel with a C library that works with any version of Python."""
 
     def finalize_options(self) -> None:
-        """Have files go where those of a machine go."""
+        """Set the installation folder to the one for platform-specific files."""
         super().finalize_options()
         self.root_is_pure = False
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return for what the wheel is."""
+        """Return the tag of the wheel."""
         return "py3", "none", super().get_tag()[2]
 
 

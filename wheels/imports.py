@@ -1,4 +1,4 @@
-"""Which modules of this checkout a set of modules needs, and which other packages."""
+"""The modules of this checkout, and other packages, that a set of modules imports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """What modules need, themselves included.
+    """A set of modules with everything that they import.
 
     Attributes
     ----------
     modules : mapping of str to Path
-        Of this checkout, by their installed names.
+        The modules of this checkout, by their installed names.
     others : mapping of str to str
-        Other packages that are not of Python itself, and a module that imports each.
+        Packages outside the standard library, each with a module that imports it.
     """
 
     modules: Mapping[str, Path]
@@ -26,19 +26,19 @@ class Closure:
 
 
 def closure(roots: Iterable[str], folders: Mapping[str, Path]) -> Closure:
-    """Follow every import statement, those inside functions too, but for type checkers' own.
+    """Follow every import statement, also inside functions, except those for type checkers.
 
     Parameters
     ----------
     roots : iterable of str
-        Modules, by their installed names.
+        The modules to start from, by their installed names.
     folders : mapping of str to Path
-        Packages and where their sources lie.
+        The packages and the folders of their sources.
 
     Raises
     ------
     LookupError
-        If a module is imported that is not there.
+        An imported module does not exist.
     """
     modules: dict[str, Path] = {}
     others: dict[str, str] = {}
@@ -75,7 +75,7 @@ def find_source(name: str, folders: Mapping[str, Path]) -> Path | None:
 
 
 def imports_of(path: Path, folders: Mapping[str, Path]) -> Iterator[str]:
-    """Yield the modules that a file's statements import, but for type checkers' own."""
+    """Yield the modules that a file imports, except those for type checkers."""
     for node in _run_time_nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -86,7 +86,7 @@ def imports_of(path: Path, folders: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield all nodes but those under ``if TYPE_CHECKING``."""
+    """Yield all nodes except those under ``if TYPE_CHECKING``."""
     yield node
     children: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name):

@@ -1,4 +1,4 @@
-"""The runtime's library for a platform: another machine, another C library."""
+"""The runtime's library for a given machine and C library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wheels.backend import compile_core
 GLIBC: Final = "manylinux_2"
 MUSL: Final = "musllinux_1"
 OLDEST: Final = {GLIBC: 17, MUSL: 2}
-"""Minor versions: what zig compiles for unless told, and the oldest that a wheel is tagged with."""
+"""The minor version of each C library that zig targets by default, and the oldest wheel tag."""
 
 _MACHINES: Final = {62: "x86_64", 183: "aarch64"}  # by ELF's numbers
 _ASKED: Final = re.compile(rf"(?:({GLIBC}|{MUSL})_(\d+)_)?({'|'.join(_MACHINES.values())})")
@@ -24,14 +24,14 @@ _ASKED: Final = re.compile(rf"(?:({GLIBC}|{MUSL})_(\d+)_)?({'|'.join(_MACHINES.v
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A machine and the oldest C library: what the tag of a wheel says.
+    """A machine and its oldest C library, as in the tag of a wheel.
 
     Attributes
     ----------
     libc : str
         `GLIBC` or `MUSL`, with the major version.
     minor : int
-        The rest of its version.
+        The minor version of the C library.
     machine : str
         ``x86_64`` or ``aarch64``.
     """
@@ -44,26 +44,26 @@ class Platform:
         return f"{self.libc}_{self.minor}_{self.machine}"
 
     def has(self, needed: Platform) -> bool:
-        """Whether every system of this platform is one of ``needed`` too."""
+        """Return whether every system of this platform also belongs to ``needed``."""
         kinds = (self.libc, self.machine), (needed.libc, needed.machine)
         return kinds[0] == kinds[1] and self.minor >= needed.minor
 
 
 def compile_library(asked: str, output: Path, compiler: str | None = None) -> Platform:
-    """Compile the runtime's library and return the platform it is for.
+    """Compile the runtime's library and return the platform that it runs on.
 
     Parameters
     ----------
     asked : str
-        A platform, ``musllinux_1_2_aarch64``, which takes `zig` or such a ``compiler``; or a
-        machine, for which the system's compiler will do, and the C library is what that one needs.
+        A platform such as ``musllinux_1_2_aarch64``, which needs `zig` or a suitable ``compiler``;
+        or a machine, for the system's compiler and the C library that its output needs.
     compiler : str, optional
         The command of a C compiler for it.
 
     Raises
     ------
     SystemExit
-        If there is no compiler, it fails, or what it makes is for another platform.
+        There is no compiler, it fails, or its output is for another platform.
     """
     if (match := _ASKED.fullmatch(asked)) is None:
         raise SystemExit(
@@ -83,7 +83,7 @@ def compile_library(asked: str, output: Path, compiler: str | None = None) -> Pl
 def needs_of(library: Path) -> Platform:
     """Return the platform of a library of ours: its machine, and the oldest C library it runs on.
 
-    The versions of glibc's symbols are among its strings. musl's have none.
+    The versions of glibc's symbols are among its strings. musl's symbols have none.
     """
     data = library.read_bytes()
     versions = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", data)]
@@ -93,7 +93,7 @@ def needs_of(library: Path) -> Platform:
 
 
 def _find_compiler(libc: str | None, minor: str | None, machine: str) -> tuple[str, ...]:
-    """Return the system's compiler for a machine, or zig's, which alone is for any C library."""
+    """Return the system's compiler for a machine; for a given C library, zig's."""
     gnu = f"{machine}-linux-gnu-gcc"
     if machine == os.uname().machine:
         gnu = os.environ.get("CC") or "cc"

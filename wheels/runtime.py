@@ -1,8 +1,8 @@
 """Build the distribution ``neocpu-runtime``: `python -m wheels.runtime [PLATFORM] [--cc COMMAND]`.
 
-It holds the modules that running, inspecting, serving and bundling compiled models need, as far as
-their imports reach, and the runtime's library for PLATFORM: a machine, by default this one, or a
-tag of wheels such as ``musllinux_1_2_aarch64``. The wheel is written to ``dist``.
+It contains the modules for running, inspecting, serving and bundling compiled models, with
+everything that they import, and the runtime's library for PLATFORM. That is a machine, by default
+this one, or a wheel tag such as ``musllinux_1_2_aarch64``. The wheel is written to ``dist``.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ FOLDERS: Final[Mapping[str, Path]] = {
 }
 
 WHOLE: Final = ("neocpu.runtime", "neocpu.batch", "neocpu.serving", "neocpu.runtime.bundle")
-"""Packages of which every module is shipped."""
+"""Packages that are shipped with all their modules."""
 COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor", "completion")
 """Commands of ``neocpu`` that need no compiler."""
 BY_NAME: Final = ("neocpu.__main__", "neocpu.cli.checks.runtime_health")
-"""Modules that nothing imports by a statement."""
+"""Modules that no statement imports."""
 CLI: Final = ("click", "rich")
-"""What the command line needs, an extra here."""
+"""The packages of the command line, an extra of this distribution."""
 
 
 def shipped() -> Closure:
@@ -66,7 +66,7 @@ def _modules(package: str) -> Iterator[str]:
 
 
 def requirements() -> Mapping[str, list[str]]:
-    """Return neocpu's own lines for what is needed always, ``dependencies``, and for each extra."""
+    """Return neocpu's requirements: ``dependencies``, and those of each extra."""
     project = PROJECT["project"]
     lines = {re.split(r"[^\w-]", line)[0]: line for line in project["dependencies"]}
     extras = project["optional-dependencies"]
@@ -87,9 +87,9 @@ def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -
     Parameters
     ----------
     platform, compiler : str
-        See `compile_library`.
+        The arguments of `compile_library`.
     stage : Path
-        A folder for what goes into it; emptied first.
+        A folder for the wheel's contents, which is emptied first.
     """
     shutil.rmtree(stage, ignore_errors=True)
     package = stage / "src"
@@ -104,7 +104,7 @@ def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -
         shutil.copy(path, stage)
     (stage / "pyproject.toml").write_text(_project_file(package))
     dist.mkdir(exist_ok=True)
-    # Not isolated, so that nothing is downloaded: this environment has setuptools.
+    # The build is not isolated, so nothing is downloaded: this environment has setuptools.
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
@@ -118,7 +118,7 @@ def build(platform: str, dist: Path, stage: Path, compiler: str | None = None) -
 
 
 def _pack(sources: Mapping[str, bytes], archive: Path) -> None:
-    """Write files into an archive, the same bytes whenever that is done."""
+    """Write files into an archive that is reproducible byte by byte."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as file:
@@ -130,13 +130,13 @@ def _pack(sources: Mapping[str, bytes], archive: Path) -> None:
 
 
 def _place(name: str, path: Path) -> Path:
-    """Return where a module lies in an installation."""
+    """Return the path of a module in an installation."""
     inner = Path(*name.split("."))
     return inner / "__init__.py" if path.name == "__init__.py" else inner.with_suffix(".py")
 
 
 def _data(found: Closure) -> Iterator[tuple[Path, Path]]:
-    """Yield data files of the shipped packages, but for the C sources, and where they go."""
+    """Yield data files of the shipped packages, without C sources, and their destinations."""
     for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items():
         if package in found.modules and package != core.__name__:
             folder = found.modules[package].parent
@@ -146,7 +146,7 @@ def _data(found: Closure) -> Iterator[tuple[Path, Path]]:
 
 
 def _project_file(package: Path) -> str:
-    """Return ``pyproject.toml``; a JSON list of strings is one of TOML too."""
+    """Return the text of ``pyproject.toml``; a JSON list of strings is valid TOML."""
     folders = {path.parent.relative_to(package) for path in package.rglob("__init__.py")}
     lists = {"packages": sorted(".".join(folder.parts) for folder in folders), **requirements()}
     return string.Template((HERE / "runtime.toml").read_text()).substitute(
@@ -174,7 +174,7 @@ def _describe(wheel: Path) -> str:
 
 
 def main() -> None:
-    """Build the wheel and say how large it is."""
+    """Build the wheel and print its size."""
     parser = argparse.ArgumentParser(prog="python -m wheels.runtime")
     parser.add_argument("platform", nargs="?", default=os.uname().machine)
     parser.add_argument("--cc", help="a C compiler for the platform, with its options")

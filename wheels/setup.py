@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel with libraries of C, but for any version of Python."""
+"""Build settings that pyproject.toml cannot express: a C library, for any version of Python."""
 
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel

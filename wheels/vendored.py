@@ -1,8 +1,8 @@
-"""Fetch the libraries that pages of reports carry: `python -m wheels.vendored`.
+"""Fetch the libraries in pages of reports: `python -m wheels.vendored`.
 
-They are kept in the repository, minified as their authors publish them, with their licences: no
-build and no page needs the network. This writes them anew; to take another version, change it here,
-with its integrity as ``npm view NAME@VERSION dist.integrity`` has it.
+They are kept in the repository, minified as their authors publish them, with their licences, so no
+build and no page needs the network. This script writes them again. To take another version, change
+it here, together with the integrity that ``npm view NAME@VERSION dist.integrity`` prints.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Library:
     ----------
     address : str
     sha512 : str
-        Of the archive, in base 64.
+        The digest of the archive, in base 64.
     files : mapping of str to str
         The name of each file that is kept, by its path in the archive.
     """
@@ -63,7 +63,7 @@ def fetch(library: Library) -> dict[str, bytes]:
     Raises
     ------
     ValueError
-        If the archive is another than the one that is named here.
+        The archive differs from the one that is named here.
     """
     with urllib.request.urlopen(library.address, timeout=60) as answer:
         archive = answer.read()
@@ -80,7 +80,7 @@ def fetch(library: Library) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all libraries."""
     FOLDER.mkdir(exist_ok=True)
     for library in LIBRARIES:
         for name, content in fetch(library).items():

@@ -17,15 +17,15 @@ from neocpu.foundation.errors import NeoCPUError
 
 
 def place(path: str) -> str:
-    """Return a folder's absolute path, for workers are in other folders; a bucket's address."""
+    """Return a folder's absolute path, because workers run elsewhere, or a bucket's address."""
     return path if "://" in path else os.path.abspath(path)
 
 
 def count_workers(asked: int | None, streams: int, cpus: int) -> int:
-    """Return how many workers to start on a cluster of so many CPUs.
+    """Return the number of workers to start on a cluster with ``cpus`` CPUs.
 
-    By default two, or fewer where they would leave none of the CPUs: what reads and writes needs
-    one, and Ray waits for it for ever.
+    The default is two, or fewer if these would take all CPUs: reading and writing need one, and Ray
+    would wait for it forever.
     """
     most = max(1, (cpus - 1) // streams)
     workers = min(2, most) if asked is None else asked
@@ -47,19 +47,19 @@ def main() -> int:
     parser.add_argument("--workers", type=int, help="2, or what leaves a CPU for reading")
     parser.add_argument("--streams", type=int, default=1, help="calls at once in each worker")
     asked = parser.parse_args()
-    # Each worker has the CPUs that Ray gives it, and no other.
+    # Each worker uses the CPUs that Ray gives it, and no others.
     settings = {
         "path": os.path.abspath(asked.model),
         "streams": asked.streams,
         "errors": "error",
     }
     try:
-        with neocpu.load(asked.model) as module:  # says here what is wrong with it
+        with neocpu.load(asked.model) as module:  # reports errors in the model here
             settings["columns"] = {module.inputs[0].name: "bytes"}
     except NeoCPUError as error:
         print(f"score.py: {error}", file=sys.stderr)
         return error.exit_code
-    ray.init()  # the cluster this machine is part of, or one of this machine alone
+    ray.init()  # joins this machine's cluster, or starts one on it alone
     cpus = int(ray.cluster_resources().get("CPU", 0))
     workers = count_workers(asked.workers, asked.streams, cpus)
     (

@@ -1,4 +1,4 @@
-"""A model behind the Open Inference Protocol v2, in an application of your own: see README.md."""
+"""A model behind the Open Inference Protocol v2 in your own application: see README.md."""
 
 import os
 from pathlib import Path
@@ -14,5 +14,5 @@ app = create_app(server)
 
 @app.get("/")
 async def about() -> dict[str, bool | str]:
-    """Show that it is an application like any other: add what your service needs."""
+    """Return facts about the application; add what your service needs."""
     return {"model": path.stem, "ready": server.ready}

@@ -274,7 +274,20 @@ def _loops_of(
     except Exception as error:  # a prediction is no reason to be without the code
         size = float(sum(buffer_bytes(parameter.ty) for parameter in function.params))
         tasks, cycles = float(max(1, *launches, 1)), (0.0,) * len(CLASSES)
-        return (LoopWork(tasks, len(launches), cycles, size, size, 0.0),), (), describe(error)
+        return (
+            (
+                LoopWork(
+                    tasks=tasks,
+                    forks=len(launches),
+                    cycles=cycles,
+                    size=size,
+                    from_l2=size,
+                    again=0.0,
+                ),
+            ),
+            (),
+            describe(error),
+        )
 
 
 def _plainly(job: _Job, reason: str, target: CpuTarget) -> _Job:

@@ -53,12 +53,12 @@ def command(
 ) -> int:
     """Compare ARTIFACT with the model it was compiled from, or with another artifact of it.
 
-    Every tensor of the model that is in the artifact is compared: as it comes out of a run, which
-    tells how errors grow, and with all tensors before it exact, which tells what its operator does
-    itself. Named is the first operator that errs more than its way to compute may; the exit code is
-    6 then. Of many tensors those are listed where errors have grown, or are too large: -v lists
-    all. Shapes are the artifact's: --shape is for inputs that compile made constants, and says
-    which of a set of shapes it is.
+    Every tensor that the model and the artifact have in common is compared twice: as a run computes
+    it, which shows how errors grow, and from exact inputs, which shows the error of its own
+    operator. If an operator errs more than its algorithm may, the first such operator is named and
+    the exit code is 6. Long lists show only the tensors at which errors grow or are too large; -v
+    lists all. Shapes are taken from the artifact; --shape chooses one of a set of shapes, and gives
+    the values of inputs that compile made constants.
     """
     collect_rarely()
     check_page_file(html, (model, artifact, inputs))

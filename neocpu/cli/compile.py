@@ -77,9 +77,9 @@ Examples:
     "--fat",
     type=options.Names(),
     metavar="CPU,CPU,…",
-    help="Compile for several CPUs into one file, of which each host loads the part it runs best: "
-    "instruction sets (sse, avx2, avx512, avx512-vnni, amx, neon) and names of CPUs or boards, of "
-    "any machine; each perhaps with a --precision of its own, as in avx2:int8.",
+    help="Compile for several CPUs into one file, in which each host loads the part that runs best "
+    "there. CPUs are instruction sets (sse, avx2, avx512, avx512-vnni, amx, neon) or names of CPUs "
+    "and boards, of any architecture; each may have a --precision of its own, as in avx2:int8.",
 )
 @shape_options.shape_set
 @operators
@@ -89,8 +89,9 @@ Examples:
     type=options.OneOf(GOALS),
     default="latency",
     show_default=True,
-    help="The least time of a call on all threads; or the most calls a second: as many at once as "
-    "there are threads, each on one, as neocpu.load makes them with streams='auto'.",
+    help="Optimise the time of a single call on all threads, or the number of calls a second: as "
+    "many calls at once as there are threads, each on one, as neocpu.load makes them with "
+    "streams='auto'.",
 )
 @options.threads
 @options.databases
@@ -101,22 +102,22 @@ Examples:
     default="0",
     show_default=True,
     metavar="TIME",
-    help="Time to spend on measuring what no tuning database knows: 90, 60s, 10m, 1h.",
+    help="Time to spend on measuring workloads that no tuning database has: 90, 60s, 10m, 1h.",
 )
 @click.option(
     "--opt",
     type=options.OneOf(OPT_LEVELS),
     default="global",
     show_default=True,
-    help="How far layouts are optimised: nchw; each convolution by itself; one block size for "
-    "the whole network; or a global search.",
+    help="How far layouts are optimised: not at all (nchw); for each convolution alone "
+    "(conv-layout); one block size for the whole network (uniform); or by a global search.",
 )
 @click.option(
     "--algorithms",
     type=options.Names(),
     metavar="A,B,…",
-    help="Restrict the convolution algorithms, as in direct,depthwise. Winograd's and Strassen's "
-    "make NaN of an infinity in the image, and of what lies near it; others keep both in place.",
+    help="Use only these convolution algorithms, as in direct,depthwise. Winograd and Strassen "
+    "turn an infinity in the image, and values near it, into NaN; the others keep it in place.",
 )
 @accuracy
 @click.option(
@@ -124,15 +125,16 @@ Examples:
     type=options.OneOf(PRECISIONS),
     default="auto",
     show_default=True,
-    help="Of a quantised model, or with --calibrate of any: compute in 8-bit integers where that "
-    "is faster in the network (auto; int8, which refuses other models) or nowhere (fp32). Of any "
-    "model: bfloat16 in convolutions, dense layers and attention where that is faster (bf16), "
-    "which errs more.",
+    help="auto: a quantised model, or any model with --calibrate, computes in 8-bit integers where "
+    "that is faster in the network. int8: the same, but other models are refused. fp32: nothing "
+    "computes in 8 bits. bf16: convolutions, dense layers and attention of any model compute in "
+    "bfloat16 where that is faster, with larger errors.",
 )
 @click.option(
     "--small",
     is_flag=True,
-    help="Compute in the narrowest numbers of --precision wherever the CPU can, faster or not.",
+    help="Compute in the narrowest numbers of --precision wherever the CPU can, whether or not "
+    "that is faster.",
 )
 @processing_options.processing
 @calibration_options.calibrate(required=False)
@@ -142,28 +144,31 @@ Examples:
     "--max-weights",
     type=options.Size(),
     metavar="SIZE",
-    help="The most the packed weights may take, as in 120MB: the fastest plan found within that. "
-    "By default those of a quantised network may take 45 % of what they take in float32.",
+    help="The most bytes that packed weights may take, as in 120MB: the fastest plan within that "
+    "limit is used. By default the weights of a quantised network may take 45 % of their size in "
+    "float32.",
 )
 @click.option(
     "--pack-at-load/--no-pack-at-load",
     default=True,
-    help="Of a set of shapes: store each weight in one packing, and have those that other plans "
-    "need made when the artifact is loaded (default); or store all: larger, loaded at once.",
+    help="For a set of shapes: store each weight in one packing, and make the packings that other "
+    "plans need when the artifact is loaded (default); or store all packings, which makes the file "
+    "larger and loads at once.",
 )
 @click.option(
     "--solver",
     type=options.OneOf(SOLVERS),
     default="auto",
     show_default=True,
-    help="How the layout search is solved: exact within --search-seconds, else the best plan found "
-    "(auto); exact, however long it takes; or by one of the paper's methods.",
+    help="How the layout search is solved: exactly within --search-seconds, or else with the best "
+    "plan found by then (auto); exactly, however long it takes (exact); or by one of the paper's "
+    "methods (dp, pbqp).",
 )
 @click.option(
     "--search-seconds",
     type=click.FloatRange(min=0),
     metavar="S",
-    help="Time for --solver auto or dp; 10 by default.",
+    help="Time limit of the layout search with --solver auto or dp; 10 by default.",
 )
 @rules
 @click.option("--no-verify", is_flag=True, help="Skip the comparison with the reference.")

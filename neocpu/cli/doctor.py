@@ -43,8 +43,8 @@ Environment:
 @click.option(
     "--report",
     is_flag=True,
-    help="One text for a report of a bug: also of versions, CPU, limits, memory and compilers, and "
-    "without names, folders and values of variables.",
+    help="Print a text to paste into a bug report: also versions, CPU, limits, memory and "
+    "compilers, without names, folders and values of variables.",
 )
 @options.common
 def command(terminal: Terminal, selftest: bool, report: bool) -> int:

@@ -38,34 +38,37 @@ Examples:
 @click.option(
     "--variant",
     metavar="NAME",
-    help="Which part of a file for several CPUs; by default the one this host would load, or the "
-    "first if it can run none.",
+    help="The part of a fat file to explain; by default the one this host would load, or the first "
+    "if it can run none.",
 )
-@click.option("--sort", is_flag=True, help="Show first what takes longest.")
+@click.option("--sort", is_flag=True, help="Show the slowest operators first.")
 @click.option("--transforms", is_flag=True, help="List the layout transforms too.")
 @click.option(
     "--html",
     type=options.PATH,
     metavar="FILE",
-    help="Write a page for a browser instead: the network, where the time goes, the memory, the "
-    "search. It is one file and loads nothing.",
+    help="Write a page for a browser instead: the network, the time, the memory and the search. It "
+    "is one file that loads nothing else.",
 )
 @click.option(
     "--profile",
     is_flag=True,
-    help="With --html or OTHER.so: run here what is explained, and show what each operator takes.",
+    help="With --html or OTHER.so: run the artifacts here, and show the measured time of each "
+    "operator.",
 )
 @click.option(
     "--measured",
     type=options.PATH,
     metavar="FILE.json",
-    help="With --html: show what neocpu bench profile ARTIFACT --json measured, here or elsewhere.",
+    help="With --html: show the times that neocpu bench profile ARTIFACT --json measured, here or "
+    "elsewhere.",
 )
 @click.option(
     "--trace",
     type=options.PATH,
     metavar="FILE.json",
-    help="With --html: show a run in time, thread by thread, as neocpu run --trace wrote it.",
+    help="With --html: show the time line of a run, thread by thread, that neocpu run --trace "
+    "wrote.",
 )
 @options.one_shape()
 @options.common
@@ -82,11 +85,11 @@ def command(
     measured: Path | None,
     trace: Path | None,
 ) -> None:
-    """Show the plan of ARTIFACT: schemes and layouts per operator, what each takes, the search.
+    """Show the plan of ARTIFACT: each operator's scheme, layout and time, and the search.
 
-    With OTHER.so, of the same model: what was decided otherwise in that, operator by operator, and
-    what it bought. Plans are read from the files; but with --profile nothing in them is run, so
-    they may be for another CPU.
+    With OTHER.so, compiled from the same model, show which decisions differ, operator by operator,
+    and how much time they save. Plans are read from the files. Only --profile runs them, so without
+    it they may be for another CPU.
     """
     from neocpu.runtime.artifact import read_header
 

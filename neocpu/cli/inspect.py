@@ -41,10 +41,10 @@ Examples:
 @click.option("--verify", is_flag=True, help="Check the weights against their digest too.")
 @options.common
 def command(terminal: Terminal, artifact: Path, verify: bool) -> None:
-    """Show what ARTIFACT is: versions, target, inputs and outputs, sizes, whether it runs here.
+    """Show versions, target, inputs, outputs and sizes of ARTIFACT, and whether it runs here.
 
-    Nothing of it is loaded or run, so it may be for another machine. Code and header are always
-    checked against their digest; a damaged file ends this command with exit code 8.
+    The file is neither loaded nor run, so it may be for another machine. Its code and header are
+    always checked against their digest; a damaged file ends this command with exit code 8.
     """
     from neocpu.runtime.artifact import ArtifactFile
 

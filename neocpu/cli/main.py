@@ -33,10 +33,10 @@ BROKEN_PIPE: Final = 141
 """What a shell reports of a program whose reader went away: 128 + SIGPIPE."""
 
 EPILOG: Final = """\b
-Exit codes: 0 done, 2 usage, 3 bad model, 4 unsupported operator or shape,
-5 target or instruction set, 6 accuracy check, 7 tuning database, 8 bad
-artifact, 129 hung up, 130 interrupted, 141 its reader went away,
-143 terminated, 1 a bug in neocpu.
+Exit codes: 0 success, 1 a bug in neocpu, 2 usage, 3 bad model,
+4 unsupported operator or shape, 5 target or instruction set, 6 accuracy
+check, 7 tuning database, 8 bad artifact, 129 hangup, 130 interrupt,
+141 closed pipe, 143 termination.
 
 \b
   neocpu compile model.onnx -o model.so --tune-budget 60s

@@ -17,7 +17,7 @@ from neocpu.frontend.shapes.input_shapes import Given, parse_given
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PATH: Final = click.Path(path_type=Path, readable=False)
-"""Of whatever there is: who opens it knows what to say if that is not allowed."""
+"""A path that need not be readable: the code that opens it reports why it cannot."""
 FILE_NAME: Final = click.Path(readable=False)
 """The same as text, for what need not be a file."""
 
@@ -118,10 +118,10 @@ target = click.option(
     default="host",
     show_default=True,
     metavar="TARGET",
-    help="The CPU to generate code for: host; a CPU or a board by name, such as neoverse-n1, rpi4, "
-    "rpi5, graviton3 or apple-m1; or llvm -mcpu=NAME [-mattr=+x,-y] "
-    "[-mtriple=aarch64-linux-gnu], quoted or not; or a JSON object. Another machine's needs a "
-    "cross compiler, or neocpu[cross].",
+    help="The CPU to generate code for: host; the name of a CPU or a board, such as neoverse-n1, "
+    "rpi4, rpi5, graviton3 or apple-m1; llvm -mcpu=NAME [-mattr=+x,-y] "
+    "[-mtriple=aarch64-linux-gnu], quoted or not; or a JSON object. Code for another architecture "
+    "needs a cross compiler, or neocpu[cross].",
 )
 
 
@@ -138,28 +138,28 @@ def _shape(text: str) -> Callable[[Command], Command]:
 
 
 shape = _shape(
-    "The whole shape of an input with dynamic dimensions; or NAME=16000: its value, which is "
-    "constant from then on. Repeatable."
+    "The whole shape of an input with dynamic dimensions; or its value, as in NAME=16000, which "
+    "makes the input a constant. Repeatable."
 )
 batch = click.option(
     "--batch",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Images per call: the first dimension of all inputs but those of --shape. A model of one "
-    "image is changed to take N.",
+    help="Images per call: the first dimension of every input that --shape does not name. A model "
+    "of one image is changed to take N.",
 )
 threads = click.option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Threads to use; by default the CPUs this process may use.",
+    help="Number of threads; by default the CPUs this process may use.",
 )
 run_threads = click.option(
     "--threads",
     type=Threads(),
     metavar="N|performance",
-    help="Threads to use; by default the CPUs this process may use, or of these those of "
-    "performance cores.",
+    help="Number of threads; by default the CPUs this process may use. performance takes those on "
+    "performance cores alone.",
 )
 inputs = click.option(
     "--inputs",
@@ -181,26 +181,30 @@ databases = click.option(
     type=PATH,
     multiple=True,
     metavar="FILE",
-    help="A tuning database besides the shipped one and your own. Repeatable; measurements are "
-    "written to the last one.",
+    help="A tuning database to read besides the shipped one and your own. Repeatable; new "
+    "measurements are written to the last one.",
 )
 
 only_db = click.option(
     "--only-db",
     is_flag=True,
-    help="Use the records of --db alone, neither the shipped ones nor your own; none without --db.",
+    help="Read no records but those of --db: neither the shipped ones nor your own. Without --db "
+    "there are none.",
 )
 page = click.option(
     "--html",
     type=PATH,
     metavar="FILE",
-    help="Write a page for a browser too: one file, which loads nothing.",
+    help="Also write a page for a browser: one file that loads nothing else.",
 )
 
 
 def one_shape(also: str = "") -> Callable[[Command], Command]:
     """Return the option for one of an artifact's shapes; ``also`` ends its help."""
-    which = "Which of the shapes it is compiled for, by that of an input; by default the first."
+    which = (
+        "The shape to use, of those that the artifact is compiled for, as the shape of one input; "
+        "by default the first."
+    )
     return _shape(which + also)
 
 
@@ -221,7 +225,7 @@ _COMMON: Final = (
         "--quiet",
         "-q",
         is_flag=True,
-        help="Show no progress, notes or warnings, and one line of a file that was written.",
+        help="Show no progress, notes or warnings, and one line for each file written.",
     ),
     _flag("--json", is_flag=True, help="Print one JSON document to standard output."),
 )

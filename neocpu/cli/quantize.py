@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.calibration import calibration_options
+from neocpu.cli.calibration import calibration_options, rounding_options
 from neocpu.cli.databases import own_and_named
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.import_tvm import import_tvm
-from neocpu.foundation.option_words import CORRECTIONS, METHODS
 from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import plural, size
 
@@ -32,71 +31,24 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("model", type=ModelName())
 @calibration_options.calibrate(required=True)
-@click.option("-o", "output", type=options.PATH, metavar="FILE", help="By default MODEL.int8.onnx.")
+@click.option(
+    "-o",
+    "output",
+    type=options.PATH,
+    metavar="FILE",
+    help="The file to write; by default MODEL.int8.onnx.",
+)
 @options.shape
 @operators
 @options.batch
 @options.threads
 @calibration_options.data
-@click.option(
-    "--method",
-    type=options.OneOf(METHODS),
-    default="percentile",
-    show_default=True,
-    help="How the range of a tensor is found: all that was seen; averages; all but outliers; what "
-    "changes its distribution least, by the divergence of Kullback and Leibler, the same both "
-    "ways, Jensen's and Shannon's, or the mean squared error; or whichever of these changes the "
-    "outputs least, measured tensor by tensor.",
-)
-@click.option(
-    "--percentile",
-    type=float,
-    default=99.99,
-    show_default=True,
-    metavar="P",
-    help="Of --method percentile.",
-)
-@click.option("--symmetric", is_flag=True, help="Zero in the middle, of tensors with both signs.")
-@click.option(
-    "--per",
-    type=options.OneOf(("channel", "layer")),
-    default="channel",
-    show_default=True,
-    help="What has a scale of its own: each output channel of weights, or all of a layer's.",
-)
-@click.option(
-    "--int16-sums",
-    type=options.OneOf(("0", "2", "4", "8")),
-    default="4",
-    show_default=True,
-    help="Weights so small that so many products fit 16 bits. CPUs without VNNI are fast by that, "
-    "and sums that do not fit saturate in other engines there; 8 costs some accuracy. 0 takes all "
-    "8 bits.",
-)
-@click.option(
-    "--correct-bias",
-    "correction",
-    type=options.OneOf(CORRECTIONS),
-    default="weights",
-    show_default=True,
-    help="What makes up for rounded weights: nothing; what they lost, by the mean of their inputs; "
-    "their mean and variance kept; or also what the layers' outputs still differ by on average.",
-)
-@click.option(
-    "--equalise", is_flag=True, help="Bring channels of neighbouring layers to alike ranges."
-)
-@click.option(
-    "--exclude",
-    multiple=True,
-    metavar="NODE",
-    help="A node, or a type of operators, that stays in float32. Repeatable.",
-)
-@click.option("--wide", multiple=True, metavar="TENSOR", help="A tensor of 16 bits. Repeatable.")
+@rounding_options.rounding
 @click.option(
     "--histograms",
     type=options.PATH,
     metavar="FILE",
-    help="Draw what was seen of each tensor, and its range, as .svg, .png or .pdf. Needs "
+    help="Draw the distribution and the range of each tensor as .svg, .png or .pdf. Needs "
     "matplotlib, of neocpu[quantize].",
 )
 @options.common
@@ -120,8 +72,9 @@ def command(
     """Quantise MODEL, an .onnx file or the name of a built-in network, to 8 bits.
 
     The result is standard ONNX in QDQ form, for any engine. Convolutions, dense layers and sums of
-    feature maps compute in integers; what these stand for is found by running the model in float32
-    on calibration data, some hundred samples of what it will see. Nothing leaves this machine.
+    feature maps compute in integers. Their scales are found by running the model in float32 on
+    calibration data: about a hundred samples like those the model will see. Nothing leaves this
+    machine.
     """
     import neocpu
     from neocpu.foundation.files import check_destination

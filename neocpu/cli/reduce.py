@@ -34,17 +34,17 @@ Examples:
     "check",
     required=True,
     metavar="CHECK",
-    help="What fails: does-not-compile; differs (from the reference); slower (than ONNX Runtime, "
-    "of neocpu[bench]); or a command for the shell, which fails as long as it exits as it does of "
-    "the whole model, and not with 0. {model} and {inputs} in it are paths of an .onnx and of an "
-    ".npz.",
+    help="The failure to keep: does-not-compile; differs (from the reference); slower (than ONNX "
+    "Runtime, of neocpu[bench]); or a shell command, which counts as failing when its exit code is "
+    "not 0 and is the one it gave for the whole model. {model} and {inputs} in the command become "
+    "the paths of an .onnx and an .npz file.",
 )
 @click.option(
     "-o",
     "--output",
     type=options.PATH,
     metavar="FILE.onnx",
-    help="The file to write, and its inputs beside it as .npz; by default the model's name with "
+    help="The file to write, with its inputs beside it as .npz; by default the model's name with "
     ".reduced.onnx, in this folder.",
 )
 @click.option(
@@ -52,13 +52,13 @@ Examples:
     "archive",
     type=options.PATH,
     metavar="FILE.npz",
-    help="The model's inputs, by name or in order; random by default. Parts get what their inputs "
-    "are in a run of the model.",
+    help="The model's inputs, by name or in order; random by default. Parts of the model get the "
+    "values that these inputs lead to.",
 )
 @click.option(
     "--no-weights",
     is_flag=True,
-    help="Replace the weights by random ones of the same shapes first, for a file that can be "
+    help="First replace the weights by random ones of the same shapes, for a file that may be "
     "shown to others. The model has to fail with these too.",
 )
 @click.option(
@@ -67,7 +67,8 @@ Examples:
     default="10m",
     show_default=True,
     metavar="TIME",
-    help="Time after which the smallest part so far is written: 90, 60s, 10m, 1h.",
+    help="The time after which the smallest failing part found so far is written: 90, 60s, 10m, "
+    "1h.",
 )
 @options.shape
 @operators

@@ -39,7 +39,7 @@ Examples:
     "named",
     multiple=True,
     metavar="[NAME=]FILE.npy",
-    help="One input; a model's only one needs no name. Repeatable.",
+    help="One input; the name may be left out if the model has only one. Repeatable.",
 )
 @click.option(
     "-o",
@@ -53,16 +53,16 @@ Examples:
     "--repeat",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Then run N times more, and print the latency.",
+    help="After the first run, run N times more and print the latency.",
 )
 @click.option(
     "--trace",
     type=options.PATH,
     metavar="FILE.json",
-    help="Write when every kernel and each thread's tasks took place in the runs that are measured "
-    "(without --repeat: in the only one), for ui.perfetto.dev. They take a little longer.",
+    help="Write the times of every kernel and of each thread's tasks in the measured runs (without "
+    "--repeat in the only one), for ui.perfetto.dev. Tracing slows runs a little.",
 )
-@options.one_shape(" Of a set that differs in the batch, any other batch too.")
+@options.one_shape(" A set of shapes that differ in the batch takes any other batch too.")
 @options.run_threads
 @options.common
 def command(

@@ -42,14 +42,14 @@ that were replaced (mv new.so net.so), without a request lost."""
     "names",
     multiple=True,
     metavar="NAME[:VERSION]",
-    help="What the model is called, by default like its file; once for each file, in order.",
+    help="The name of a model, by default that of its file; given once for each file, in order.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="The address to listen on; 0.0.0.0 is all of the machine's.",
+    help="The address to listen on; 0.0.0.0 stands for all addresses of the machine.",
 )
 @click.option(
     "--port",
@@ -57,14 +57,14 @@ that were replaced (mv new.so net.so), without a request lost."""
     default=8080,
     show_default=True,
     metavar="N",
-    help="The port to listen on; 0 is any free one.",
+    help="The port to listen on; 0 chooses a free one.",
 )
 @click.option(
     "--threads",
     type=options.Threads(),
     metavar="N|performance",
-    help="Threads of each call; by default the CPUs this process may use, over the instances; or "
-    "those of performance cores, of one instance.",
+    help="Number of threads of each call; by default the CPUs this process may use, divided by "
+    "--instances. performance takes those of performance cores, for one instance.",
 )
 @click.option(
     "--instances",
@@ -72,7 +72,7 @@ that were replaced (mv new.so net.so), without a request lost."""
     default=1,
     show_default=True,
     metavar="N",
-    help="Calls that run at the same time, of whichever models.",
+    help="The number of calls that may run at the same time, over all models.",
 )
 @click.option(
     "--queue",
@@ -80,41 +80,41 @@ that were replaced (mv new.so net.so), without a request lost."""
     default=64,
     show_default=True,
     metavar="N",
-    help="Requests of a model that may wait; more are refused with 429.",
+    help="The number of requests of a model that may wait; more are refused with 429.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Compute requests together, N rows of the first axis at most, if an artifact is compiled "
-    "for more than one; each request then has from 1 to N of them.",
+    help="Compute several requests in one call, with at most N rows along the first axis, if the "
+    "artifact is compiled for more than one row. Each request may then have from 1 to N rows.",
 )
 @click.option(
     "--max-delay",
     type=options.Duration(),
     metavar="TIME",
-    help="How long a request waits at most for others while nothing is computed, by default 2ms; "
-    "10s at most.",
+    help="The longest time that a request waits for others while nothing is computed: 2ms by "
+    "default, at most 10s.",
 )
 @click.option(
     "--max-request-bytes",
     type=options.Size(),
     metavar="SIZE",
-    help="The largest request, by default what a model's inputs can take as JSON; larger ones are "
-    "refused with 413, unread.",
+    help="The size of the largest request, by default the most that a model's inputs can take as "
+    "JSON; larger requests are refused with 413 before they are read.",
 )
 @click.option(
     "--max-bytes-in-flight",
     type=options.Size(),
     metavar="SIZE",
-    help="Bytes of all requests under way and of answers that clients have not read yet, by "
-    "default a quarter of the memory; beyond it requests are refused with 429.",
+    help="The most bytes that requests in progress and unread answers may take, by default a "
+    "quarter of the memory; further requests are refused with 429.",
 )
 @click.option(
     "--model-control",
     is_flag=True,
-    help="Let clients load the models' files anew and unload models, by the protocol's repository "
-    "extension; without it SIGHUP alone reloads files.",
+    help="Let clients load and unload models, by the protocol's repository extension; without "
+    "this, only SIGHUP loads the files again.",
 )
 @click.option(
     "--drain-seconds",
@@ -122,7 +122,7 @@ that were replaced (mv new.so net.so), without a request lost."""
     default="30s",
     show_default=True,
     metavar="TIME",
-    help="How long a shutdown waits for accepted requests.",
+    help="How long a shutdown waits for accepted requests to finish.",
 )
 @options.common
 def command(
@@ -141,10 +141,10 @@ def command(
     model_control: bool,
     drain_seconds: float,
 ) -> int:
-    """Serve OUT.so, files that neocpu compile wrote, over HTTP.
+    """Serve compiled models, OUT.so, over HTTP.
 
-    The models are loaded, checked and warmed up before the first request is accepted; then one
-    line says where they are. It needs neocpu[serve], and for pictures neocpu[images].
+    All models are loaded, checked and warmed up before the first request is accepted; then one
+    line prints their addresses. The server needs neocpu[serve], and neocpu[images] for pictures.
     """
     from neocpu.serving.repository import entries
 
@@ -204,12 +204,12 @@ def _check_installed() -> None:
 
 
 def _tell_of_batches(terminal: Terminal, server: InferenceServer, most: int) -> None:
-    """Say which models have no plan for what is to be computed together."""
+    """Print which models have no plan for more than one row."""
     for model in server.models.all():
         if most > 1 and model.rows_together == 1:
             terminal.note(
-                f"--max-batch {most}: requests for {model.entry.path} are not computed together, "
-                "for it is compiled for one row: compile it with --batch, or for a set of batches"
+                f"--max-batch {most}: requests for {model.entry.path} are computed one by one, "
+                "because it is compiled for one row; compile it with --batch or for several batches"
             )
 
 

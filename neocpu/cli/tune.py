@@ -43,7 +43,7 @@ Examples:
 @click.option(
     "--suite",
     metavar="NAME",
-    help="Tune all networks of a suite together: paper, deployed or all.",
+    help="Tune all networks of a suite: paper, deployed or all.",
 )
 @options.target
 @options.shape
@@ -63,9 +63,10 @@ Examples:
     default="xgb",
     show_default=True,
     metavar="NAME",
-    help="What to measure next: xgb (what a cost model, trained on all records, expects most of; "
-    "ends when little is left to gain), grid (all, best estimates first), random, or analytic "
-    "(nothing: shows the best estimates, for any --target).",
+    help="How the next scheme to measure is chosen: xgb (by the largest gain that a cost model "
+    "trained on all records expects; ends when little is left to gain), grid (all schemes, best "
+    "estimates first), random, or analytic (measures nothing: shows the best estimates, for any "
+    "--target).",
 )
 @click.option(
     "--seed",
@@ -73,19 +74,19 @@ Examples:
     default=0,
     show_default=True,
     metavar="N",
-    help="Of xgb and random: equal seeds and measurements give equal searches.",
+    help="The seed of strategies xgb and random: equal seeds and measurements give equal searches.",
 )
 @click.option(
     "--budget",
     type=options.Duration(),
     metavar="TIME",
-    help="Stop after 90, 60s, 10m, 1h; by default when the strategy is done.",
+    help="Stop after this time: 90, 60s, 10m, 1h. By default tuning ends when the strategy does.",
 )
 @click.option(
     "--trials",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Stop after N measurements; comparing winners again does not count.",
+    help="Stop after N measurements, without the repeated ones that compare the winners.",
 )
 @accuracy
 @click.option(
@@ -94,12 +95,12 @@ Examples:
     help="Measure on the servers of a TVM RPC tracker instead of on this machine; needs --key, "
     "--target and --threads. See docs/fleet.md.",
 )
-@click.option("--key", metavar="KEY", help="What the servers are registered under.")
+@click.option("--key", metavar="KEY", help="The name under which the servers are registered.")
 @click.option(
     "--parallel",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Servers to use at once; by default all of the key.",
+    help="The number of servers to use at once; by default all that are registered under the key.",
 )
 @options.page
 @options.common
@@ -123,13 +124,14 @@ def command(
     parallel: int | None,
     html: Path | None,
 ) -> None:
-    """Measure what no tuning database knows yet of each MODEL's convolutions and layout transforms.
+    """Measure the convolutions and layout transforms of each MODEL that no tuning database has.
 
-    All models are tuned together, each to near its own optimum: what they share is measured once,
-    and --budget is for all. Each measurement is kept as it is made: Ctrl-C loses nothing, still
-    writes the page, and no scheme is tried twice. In the end winners too close to call are timed
-    again in turns, and each convolution's winner is checked. A few lines say what that bought; -v
-    has a row of each workload.
+    One --budget serves all models. A workload that several of them have is measured once, and each
+    model is tuned to near its own optimum. Every measurement is written at once: Ctrl-C loses
+    nothing and still writes the page, and no scheme is measured twice. At the end, schemes whose
+    times are too close to tell apart are timed again in turns, and the fastest scheme of each
+    convolution is checked. A summary shows how much time tuning saves; -v adds a row for each
+    workload.
     """
     collect_rarely()
     networks = with_suite(models, suite)

@@ -108,17 +108,17 @@ def frame_workload(call: Call) -> Conv2dWorkload:
     frames = Frames(int(attrs["depth"]), kernel[2], strides[0], dilation[0], (front, back))
     images, channels, height, width = data
     return Conv2dWorkload(
-        images // frames.depth * frames.out_depth,
-        channels * frames.kernel,
-        height,
-        width,
-        kernel[0],
-        (kernel[3], kernel[4]),
-        (strides[1], strides[2]),
-        (top, left, bottom, right),
-        (dilation[1], dilation[2]),
-        int(attrs["groups"]),
-        Numerics.uniform(dtype_of(call.args[0])),
+        batch=images // frames.depth * frames.out_depth,
+        in_channels=channels * frames.kernel,
+        height=height,
+        width=width,
+        out_channels=kernel[0],
+        kernel=(kernel[3], kernel[4]),
+        stride=(strides[1], strides[2]),
+        padding=(top, left, bottom, right),
+        dilation=(dilation[1], dilation[2]),
+        groups=int(attrs["groups"]),
+        numerics=Numerics.uniform(dtype_of(call.args[0])),
         frames=frames,
     )
 

@@ -69,12 +69,12 @@ def workload_of(
 ) -> RecurrentWorkload:
     """Return a layer of one direction with its cell's usual activations."""
     return RecurrentWorkload(
-        cell,
-        steps,
-        batch,
-        hidden,
-        (reverse,),
-        (tuple(activations_named(_ACTIVATIONS[cell], (), ())),),
+        cell=cell,
+        steps=steps,
+        batch=batch,
+        hidden=hidden,
+        reverse=(reverse,),
+        activations=(tuple(activations_named(_ACTIVATIONS[cell], (), ())),),
         reset_after=reset_after,
         batch_first=batch_first,
         given=tuple(given),
@@ -148,7 +148,7 @@ class _Packing:
         apart = self.units(weights, GATES[w.cell], w.hidden)
         packed = []
         for product in w.products:
-            gates, together = product.gates, product.together
+            gates, together = product.gates, product.panel_gates
             every, blocks, panels, depth, columns = w.packed_shape(product)
             width = columns // together
             own = self._gates(apart, product.first, product.first + gates)

@@ -66,7 +66,16 @@ def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle |
     if rows * columns < 2:
         return None
     frames = fine[0] // coarse[0] if spreads else 1
-    workload = ShuffleWorkload(coarse, rows, columns, spreads, 0, 0, fine[2:], frames)
+    workload = ShuffleWorkload(
+        coarse=coarse,
+        rows=rows,
+        columns=columns,
+        spreads=spreads,
+        top=0,
+        left=0,
+        size=fine[2:],
+        frames=frames,
+    )
     if not 0 < workload.parts <= MAX_PARTS or workload.fine != fine or workload.is_cropped:
         return None
     for by_channel in (False, True):

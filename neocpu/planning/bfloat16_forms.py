@@ -31,7 +31,11 @@ def bfloat16_forms(
     kinds += ["float32"] * (workload.groups > 1)  # of data that are widened first
     return tuple(
         ConvForm(
-            replace(workload, numerics=Numerics(NAME, kind, "float32", output)), weights, operands
+            replace(
+                workload, numerics=Numerics(data=NAME, weights=kind, sum="float32", output=output)
+            ),
+            weights,
+            operands,
         )
         for kind in kinds
         for output in (NAME, "float32")

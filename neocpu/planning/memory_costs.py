@@ -207,13 +207,38 @@ def canonical_workload(kind: MemoryClass, dtype: str, side: int, target: CpuTarg
         MemoryClass.NARROW: (most, lanes),
     }
     if kind in blocks:
-        return TransformWorkload(1, CHANNELS, side, side, *blocks[kind], dtype)
+        in_block, out_block = blocks[kind]
+        return TransformWorkload(
+            batch=1,
+            channels=CHANNELS,
+            height=side,
+            width=side,
+            in_block=in_block,
+            out_block=out_block,
+            dtype=dtype,
+        )
     if kind is MemoryClass.ELEMENTWISE:
-        return JoinWorkload("elementwise", 1, (CHANNELS, CHANNELS), side, side, 2 * lanes, dtype)
+        return JoinWorkload(
+            operator="elementwise",
+            batch=1,
+            channels=(CHANNELS, CHANNELS),
+            height=side,
+            width=side,
+            block=2 * lanes,
+            dtype=dtype,
+        )
     shift = min(lanes, CHANNELS // 4) if kind is MemoryClass.SHIFTED_CONCAT else 0
     half = CHANNELS // 2 + shift
     block = min(2 * lanes, CHANNELS // 2)
-    return JoinWorkload("concat", 1, (half, CHANNELS - half), side, side, block, dtype)
+    return JoinWorkload(
+        operator="concat",
+        batch=1,
+        channels=(half, CHANNELS - half),
+        height=side,
+        width=side,
+        block=block,
+        dtype=dtype,
+    )
 
 
 def nearest(value: float, points: tuple[float, ...]) -> int:

@@ -1,1 +1,1 @@
-"""The convolution templates, and what they are made of."""
+"""The convolution templates and their parts."""

@@ -1,4 +1,4 @@
-"""Weights of float32 in bfloat16."""
+"""Conversion of float32 weights to bfloat16."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from neocpu.foundation.bfloat16 import BITS, NAME, array_dtype, from_bits, round_to_bits
 
 _FARTHEST: Final = 0.7
-"""How far a weight may move, in steps of bfloat16; to the nearest is half a step at most."""
+"""The most that rounding may move a weight, in steps of bfloat16; rounding to nearest moves it by
+half a step at most."""
 _AT_ONCE: Final = 1 << 20
-"""Weights that are rounded at a time."""
+"""The number of weights rounded at a time."""
 _MOST: Final = 64
-"""Weights of an output channel that are moved. Of n, errors add up to about 0.3 sqrt(n) steps."""
+"""The most weights of an output channel that are rounded the other way. The errors of n weights add
+up to about 0.3 sqrt(n) steps."""
 
 
 def rounded_weights(weights: NDArray[Any]) -> NDArray[Any]:
@@ -23,12 +25,12 @@ def rounded_weights(weights: NDArray[Any]) -> NDArray[Any]:
 
 
 def evenly_rounded(weights: NDArray[Any]) -> NDArray[Any]:
-    """Return a convolution's weights, OIHW, in bfloat16 such that errors cancel.
+    """Return a convolution's OIHW weights in bfloat16 with rounding errors that cancel.
 
-    Data are mostly positive: what the weights of an output channel err together moves all of its
-    values. So those that lie nearly between two numbers are rounded the other way, cheapest first,
-    as long as that makes the channel's sum of errors smaller. It needs no data (SQuant, Guo et al.,
-    ICLR 2022, section 3.3, for numbers whose steps differ).
+    Data are mostly positive, so the sum of an output channel's rounding errors shifts all its
+    values. Weights that lie nearly between two numbers are therefore rounded the other way,
+    cheapest first, as long as this reduces the channel's sum of errors. No data are needed (SQuant,
+    Guo et al., ICLR 2022, section 3.3, for numbers with different steps).
     """
     rows = np.ascontiguousarray(weights, np.float32).reshape(len(weights), -1)
     blocks = range(0, len(rows), max(1, _AT_ONCE // rows.shape[1]))
@@ -39,7 +41,7 @@ def evenly_rounded(weights: NDArray[Any]) -> NDArray[Any]:
 def _evenly_rounded_rows(rows: NDArray[np.float32]) -> NDArray[np.uint16]:
     nearest, below = round_to_bits(rows), (rows.view(np.uint32) >> 16).astype(BITS)
     other = np.where(nearest == below, below + BITS.type(1), below)
-    with np.errstate(invalid="ignore", over="ignore"):  # of infinities, which stay as they are
+    with np.errstate(invalid="ignore", over="ignore"):  # for infinities, which are unchanged
         error = from_bits(nearest) - rows
         moved = from_bits(other) - rows
         steps = moved - error
@@ -57,7 +59,7 @@ def _evenly_rounded_rows(rows: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def _smallest(costs: NDArray[Any]) -> NDArray[Any]:
-    """Return where in each row its smallest elements are, in ascending order."""
+    """Return the positions of each row's smallest elements, in ascending order."""
     count = min(_MOST, costs.shape[1])
     some = np.argpartition(costs, count - 1, axis=1)[:, :count]
     order = np.argsort(np.take_along_axis(costs, some, axis=1), axis=1)

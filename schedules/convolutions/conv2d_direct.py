@@ -1,9 +1,9 @@
 """Direct convolution in NCHW[x]c: the paper's Algorithm 1 with a two-dimensional register tile.
 
-The kernel keeps ``reg_oh * reg_n * oc_bn`` sums in vector registers, and for each input channel
-and kernel tap loads ``oc_bn`` weights once and multiplies them with ``reg_oh * reg_n`` broadcast
-pixels. Beyond the paper: several output rows and several vectors per tile, block factors and tile
-widths that need not divide, groups, and padding that costs no pass over memory.
+The kernel keeps ``reg_oh * reg_n * oc_bn`` sums in vector registers. For each input channel and
+kernel tap it loads ``oc_bn`` weights once and multiplies them with ``reg_oh * reg_n`` broadcast
+pixels. It goes beyond the paper with several output rows and several vectors per tile, block
+factors and tile widths that need not divide, groups, and padding without a pass over memory.
 """
 
 from __future__ import annotations
@@ -46,31 +46,35 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# How much longer direct convolutions of ResNet-50, DenseNet-121 and VGG take between other layouts
-# on a Zen 3: 0.1 % in the median, 3 % at most.
+# The slowdown of direct convolutions of ResNet-50, DenseNet-121 and VGG with other layouts on a Zen
+# 3: 0.1 % in the median, 3 % at most.
 FOLD_PENALTY = 1.02
 
-# Unrolling a window of more taps overflows the instruction cache (7x7 halves the speed).
+# The most taps of a window that are unrolled: more overflow the instruction cache (7x7 halves the
+# speed).
 MAX_UNROLLED_TAPS = 9
-# Beginning a task, and storing a vector of its sums.
+# The cycles of beginning a task, and of storing a vector of its sums.
 TASK_CYCLES, STORE_CYCLES = 300, 1
-# Leaving the loop over a block's channels, which LLVM unrolls as a whole if they are so few.
+# The cycles of leaving the loop over a block's channels, which LLVM unrolls completely for so few.
 LOOP_CYCLES, UNROLLED_CHANNELS = 6.0, 8
-# Copying a vector of pixels to a padded strip, or to a padded image, which L2 does not hold.
+# The cycles of copying a vector of pixels to a padded strip, or to a padded image, which L2 does
+# not hold.
 STRIP_CYCLES, IMAGE_CYCLES = 3.0, 12.0
-# Part of that which a pixel of few channels still takes.
+# The share of these cycles that a pixel of few channels still takes.
 NARROW_COPY = 0.1
-# Waiting for a piece of a row that L2 did not keep; the rest of it is prefetched.
+# The cycles of waiting for a piece of a row that L2 did not keep; the rest of it is prefetched.
 CONFLICT_CYCLES = 4.0
-# Products of a sum's part: 512 channels of 3x3 then err a fifth as much. Shorter ones gain little
-# more. LLVM unrolls a loop over fewer parts, and no longer finds registers for the accumulators.
+# The number of products in a part of a sum: sums over 512 channels of 3x3 then err a fifth as much.
+# Shorter parts gain little more. LLVM would unroll a loop over fewer parts, and then lacks
+# registers for the accumulators.
 PART, MIN_PARTS = 256, 8
-# Tiles tried for a pair of blocks, best estimate first, and for the pairs of the first input block.
+# The number of tiles tried for a pair of blocks, best estimate first, and for the pairs of the
+# first input block.
 TILES_PER_BLOCK, MORE_TILES = 2, 4
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether it computes ``workload``: float32, no prologue, and groups that blocks can follow."""
+    """Return whether it computes ``workload``: float32, no prologue, groups of whole blocks."""
     if not workload.numerics.reads_float32 or workload.prologue:
         return False
     return bool(_block_pairs(workload, target))
@@ -79,7 +83,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ...]:
     """Enumerate the candidate list of paper §3.3.1, pruned to tiles that fit the registers.
 
-    Every pair of input and output block appears, each with its `TILES_PER_BLOCK` best tiles, so
+    Every pair of input and output blocks appears, each with its `TILES_PER_BLOCK` best tiles, so
     that the global search finds a scheme for every pair of layouts.
     """
     schemes: list[DirectScheme] = []
@@ -87,11 +91,12 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ..
     taps = workload.kernel[0] * workload.kernel[1]
     for ic_bn, oc_bn in pairs:
         tiles = [
-            DirectScheme(ic_bn, oc_bn, reg_n, False, reg_oh)
+            DirectScheme(ic_bn, oc_bn, reg_n=reg_n, unroll_ker=False, reg_oh=reg_oh)
             for reg_oh, reg_n in _tiles(workload, oc_bn, target)
         ]
         tiles.sort(key=lambda scheme: estimate(workload, scheme, target))
-        # How good a tile is hardly depends on the input's block: look wider for one of them.
+        # The quality of a tile hardly depends on the input's block: more tiles are tried for one of
+        # them.
         first = ic_bn == pairs[0][0]
         schemes += tiles[: MORE_TILES if first else TILES_PER_BLOCK]
         if first and 1 < taps <= MAX_UNROLLED_TAPS:
@@ -101,7 +106,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DirectScheme, ..
 
 @lru_cache(maxsize=1024)
 def _block_pairs(workload: Conv2dWorkload, target: CpuTarget) -> tuple[tuple[int, int], ...]:
-    """Return the legal ``(ic_bn, oc_bn)``; with groups a block must not straddle two of them."""
+    """Return the legal ``(ic_bn, oc_bn)``; with groups, a block must lie within one group."""
     lanes = target.dot_unit(workload.numerics).lanes
     group_in = workload.image_channels // workload.groups
     group_out = workload.out_channels // workload.groups
@@ -113,7 +118,7 @@ def _block_pairs(workload: Conv2dWorkload, target: CpuTarget) -> tuple[tuple[int
         half = [b for b in (lanes, lanes // 2, lanes // 4) if b > 0]
         ins = [b for b in sorted({*ins, *half}) if group_in % b == 0]
         outs = [b for b in sorted({*outs, *half}) if group_out % b == 0]
-    # One output channel leaves no lanes to fill: the NCHW template computes along the row instead.
+    # One output channel cannot fill the lanes: the NCHW template computes along the row instead.
     return tuple((i, o) for i in sorted(set(ins)) for o in outs if o > 1)
 
 
@@ -136,10 +141,10 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> DirectScheme | None:
-    """Return the scheme that stores this one's register tile in another block; None if none does.
+    """Return the scheme that stores the same register tile in another block, or None.
 
     Every vector must fall into one chunk, and the tiles must write every chunk to its end. Loads do
-    not fold: on record, of the tiles that are best for one input block a tenth take at least 16 %
+    not fold: on record, a tenth of the tiles that are best for one input block take at least 16 %
     longer with another (1x1: twice as long).
     """
     oc_bn, out_bn = scheme.oc_bn, out_layout.block
@@ -151,11 +156,11 @@ def fold(
 
 
 def split_sums(workload: Conv2dWorkload, scheme: DirectScheme) -> DirectScheme:
-    """Return the scheme that computes as this one does with its sums in parts, if there are enough.
+    """Return the same scheme with its sums split into parts, if there are enough products.
 
-    The rounding error of a sum grows with the root of its length, that of its parts with the root
-    of theirs (blocked summation: Higham, Accuracy and Stability of Numerical Algorithms, 4.2). A
-    register tile's parts are added once per `PART` of its steps: 0 to 3 % of the time.
+    The rounding error of a sum grows with the root of its length, and that of its parts with the
+    root of theirs (blocked summation: Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+    A register tile's parts are added once per `PART` steps, which takes 0 to 3 % of the time.
     """
     _, chunks, kernel_h, kernel_w, ic_bn, _ = scheme.kernel_layout.shape(workload.kernel_shape)
     legal = [n for n in range(1, chunks // MIN_PARTS + 1) if chunks % n == 0]
@@ -164,7 +169,7 @@ def split_sums(workload: Conv2dWorkload, scheme: DirectScheme) -> DirectScheme:
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: DirectScheme) -> KernelLayout:
-    """``OIHW[ic_bn]i[oc_bn]o``."""
+    """Return the weight layout, ``OIHW[ic_bn]i[oc_bn]o``."""
     return scheme.kernel_layout
 
 
@@ -178,7 +183,7 @@ def pack_weights(
 def argument_shapes(
     workload: Conv2dWorkload, scheme: DirectScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     weights = scheme.kernel_layout.shape(workload.kernel_shape)
     return convolution_arguments(workload, scheme, weights)
 
@@ -188,7 +193,7 @@ def lower(
 ) -> tirx.PrimFunc:
     """Return the scheduled kernel; its arguments are those of `argument_shapes`.
 
-    The loop nest, with one task per output row tile and channel chunk (`rows_first` swaps them)::
+    The loop nest has one task per output row tile and channel chunk (`rows_first` swaps the two)::
 
         for n, oc_chunk, oh in parallel(batch, O/oc_bn, OH/reg_oh):
             pad[…] = the input rows this task reads            # only if padded; stays in L2
@@ -199,8 +204,8 @@ def lower(
                         acc[r, j, v] += broadcast(pixel) * kernel[…, v : v + lanes]
                 output[…] = epilogue(acc)
 
-    With ``sum_chunks`` the sums are partial ones, of that many input chunks each: a loop over the
-    parts goes around them, after which they are added to the tile's own.
+    With ``sum_chunks`` a loop over parts of that many input chunks goes around these loops. Each
+    part's partial sums are then added to the tile's sums.
     """
     return build(workload, scheme, target)
 
@@ -208,7 +213,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's tiles, and its weights' and pixels' way to it.
+    """Return analytic seconds: the busiest thread's tiles, and transfers of weights and pixels.
 
     Each of a tile's ``I * KH * KW`` steps takes as long as `step_cycles` says.
     """
@@ -233,11 +238,11 @@ def estimate(
     each = ceil_div(tasks, threads)
     busy = each * (across.tiles * tile + TASK_CYCLES)
     busy += _pad_cycles(workload, scheme, target, threads, each / tasks)
-    # Consecutive tasks: of each chunk's one row, or of one chunk all rows.
+    # Consecutive tasks are one row of each chunk, or all rows of one chunk.
     by_rows = rows_first(workload, scheme, target)
     read = min(each, chunks) if by_rows else ceil_div(each, down.tiles)
     times = workload.batch * (down.tiles if by_rows else 1)
-    # Each chunk reads the image again, and L2 has lost what it does not hold.
+    # Each chunk reads the image again, and L2 has lost the part that it cannot hold.
     image = _image_bytes(workload, down)
     beyond = chunks * image if image > target.l2 * threads else 0
     fetched = read * block_bytes + beyond / threads
@@ -248,9 +253,9 @@ def estimate(
 
 
 def _image_bytes(workload: Conv2dWorkload, down: TapAxis) -> int:
-    """Bytes of the image that tiles read; of a dilated kernel, of the copy that is padded for it.
+    """Return the bytes of the image that tiles read, for dilated kernels of its padded copy.
 
-    Its rows of taps lie so far apart that each brings the copy again.
+    The rows of a dilated kernel's taps lie so far apart that each row reads the copy again.
     """
     element = bytes_of(workload.numerics.data)
     image = element * math.prod(workload.input_shape)
@@ -261,9 +266,9 @@ def _image_bytes(workload: Conv2dWorkload, down: TapAxis) -> int:
 
 
 def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
-    """Loads of a step's pixels: one each, or vectors of which several steps use the lanes.
+    """Return the loads of a step's pixels: one each, or a vector of lanes for several steps.
 
-    Each row of the tile then also has an address to be computed, as much as a load.
+    Each row of the tile also needs an address, which costs as much as a load.
     """
     pixels, unit = scheme.reg_oh * scheme.reg_n, target.dot_unit(workload.numerics)
     if not unit.by_lane:
@@ -277,11 +282,12 @@ def _pixel_loads(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarg
 
 
 def _conflict_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> float:
-    """Cycles a register tile waits for pixels that evict each other from L2.
+    """Return the cycles that a register tile waits for pixels that evict each other from L2.
 
-    It reads a piece of each row of each chunk. Tiles beside it read the next ones, often of the
-    same lines, and other chunks' tasks the same again: L2 keeps them unless chunks and rows lie
-    powers of two apart. Measured on images of 16 to 128 pixels: 2 to 10 cycles a piece.
+    A tile reads a piece of each row of each chunk. Neighbouring tiles read adjacent pieces, often
+    of the same cache lines, and tasks of other chunks read the same pieces again. L2 keeps them
+    unless chunks and rows are powers of two apart. On images of 16 to 128 pixels this costs 2 to 10
+    cycles a piece (measured).
     """
     if _copies_rows(workload, scheme):
         return 0.0
@@ -294,7 +300,7 @@ def _conflict_cycles(workload: Conv2dWorkload, scheme: DirectScheme, target: Cpu
 
 
 def _copies_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:
-    """Whether tiles read a padded copy, for the image's border or for those that overhang it."""
+    """Return whether tiles read a padded copy, because of the border or because they overhang."""
     overhang = workload.out_width % scheme.reg_n or workload.out_height % scheme.reg_oh
     return any(workload.padding) or bool(overhang) or reads_outside(workload)
 
@@ -302,7 +308,7 @@ def _copies_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:
 def _pad_cycles(
     workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget, threads: int, share: float
 ) -> float:
-    """Cycles the busiest thread spends copying padded rows: those of its ``share`` of the tasks."""
+    """Return the cycles for copying padded rows on a thread with ``share`` of the tasks."""
     if not _copies_rows(workload, scheme):
         return 0.0
     chunks = ceil_div(workload.in_channels, scheme.ic_bn)

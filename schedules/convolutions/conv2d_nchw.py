@@ -1,8 +1,8 @@
-"""Convolution in plain NCHW, vectorised along the output row; any number of groups.
+"""Convolution in plain NCHW, vectorised along the output row, with any number of groups.
 
 A register tile holds ``reg_oc`` output channels by ``reg_n`` columns. Each step loads the columns'
 pixels as vectors and broadcasts one weight per channel. Rows whose pixels are not contiguous and
-complete as they lie in memory (padding, stride, a width that is no multiple of the vector) are
+complete in memory (because of padding, a stride, or a width that is no multiple of the vector) are
 first copied into a padded image with one plane per phase of the stride.
 """
 
@@ -40,21 +40,22 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
 MAX_UNROLLED_KW = 7
-# Columns of a register tile, in vectors, and tiles tried, best estimate first.
+# The columns of a register tile, in vectors, and the number of tiles tried, best estimate first.
 MAX_VECTORS, MAX_SCHEMES = 6, 4
-# Tasks of each thread: so many keep all busy, and no more are tried.
+# The number of tasks per thread that keeps all threads busy; larger numbers are not tried.
 TASKS, MOST_ROWS = 2, 32
-# Storing a vector of sums, and copying one to the padded image; of a stride, one element.
+# The cycles of storing a vector of sums, and of copying one to the padded image; with a stride, of
+# one element.
 STORE_CYCLES, PAD_CYCLES, PHASE_CYCLES = 3, 3, 1
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the template computes ``workload``: every float32 convolution without a prologue."""
+    """Return whether the template computes ``workload``: any in float32 without a prologue."""
     return workload.numerics.reads_float32 and not workload.prologue
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[NchwScheme, ...]:
-    """Tiles of one to six vectors by the most channels that the registers hold, or about half."""
+    """Return tiles of one to six vectors by as many channels as registers allow, or about half."""
     vector, unit = _vector(workload, target), target.dot_unit(workload.numerics)
     group_out = workload.out_channels // workload.groups
     width = ceil_div(_flat(workload).out_width, vector)
@@ -76,16 +77,16 @@ def _is_pointwise(workload: Conv2dWorkload) -> bool:
 
 
 def _flat(workload: Conv2dWorkload) -> Conv2dWorkload:
-    """Return the same bytes as one long row, where a pixel meets no neighbours."""
+    """Return the same bytes as one long row, for kernels in which pixels have no neighbours."""
     if not _is_pointwise(workload):
         return workload
     return replace(workload, height=1, width=workload.height * workload.width)
 
 
 def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dWorkload:
-    """Return `_flat` in the fewest equal rows that make enough tasks, if there are such.
+    """Return `_flat` in the fewest equal rows that make enough tasks, if possible.
 
-    Where the one row is whole register tiles, these are too.
+    If the one row consists of whole register tiles, these rows do too.
     """
     flat = _flat(workload)
     if flat is workload or threads == 1:
@@ -100,13 +101,13 @@ def _rows(workload: Conv2dWorkload, scheme: NchwScheme, threads: int) -> Conv2dW
 
 
 def _vector(workload: Conv2dWorkload, target: CpuTarget) -> int:
-    """Lanes per vector: fewer than the machine has where a row is shorter."""
+    """Return the lanes per vector: fewer than the machine has if a row is shorter."""
     width = _flat(workload).out_width
     return min(target.dot_unit(workload.numerics).lanes, 1 << (width - 1).bit_length())
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: NchwScheme) -> KernelLayout:
-    """``OIHW1i[reg_oc]o``."""
+    """Return the weight layout, ``OIHW1i[reg_oc]o``."""
     return KernelLayout(1, scheme.reg_oc)
 
 
@@ -121,7 +122,7 @@ def pack_weights(
 def argument_shapes(
     workload: Conv2dWorkload, scheme: NchwScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     o, i, kh, kw = workload.kernel_shape
     weights = (ceil_div(o, scheme.reg_oc), i, kh, kw, scheme.reg_oc)
     return convolution_arguments(workload, scheme, weights)
@@ -163,8 +164,8 @@ def compute(workload: Conv2dWorkload, scheme: NchwScheme) -> list[te.Tensor]:
 def _phases(data: te.Tensor, workload: Conv2dWorkload, columns: int) -> Any:
     """Return ``data`` padded for ``columns`` of output: ``(N, C, rows[, phase], columns)``.
 
-    Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so the pixels that one
-    tap needs for neighbouring outputs are neighbours in memory. ``data`` itself if it serves.
+    Column ``x`` of the padded image lies at ``[x % stride, x // stride]``, so that one tap reads
+    adjacent pixels for adjacent outputs. If ``data`` already have this form, they are returned.
     """
     stride_w = workload.stride[1]
     rows, phases, per_phase = _padded_extents(workload, columns)
@@ -207,7 +208,7 @@ def lower(
                         acc[o, v] += pad[..., v : v + lanes] * broadcast(kernel[..., o])
                 output[...] = epilogue(acc)
 
-    A pointwise convolution takes the image as one long row, or of few channels as several.
+    A pointwise convolution treats the image as one long row; with few channels, as several rows.
     """
     flat = _rows(workload, scheme, threads)
     vector_lanes = _vector(workload, target)
@@ -237,7 +238,7 @@ def lower(
 
 
 def _unflatten(sch: Schedule, workload: Conv2dWorkload, row: int) -> None:
-    """Give the arguments their four dimensions back: rows of ``row`` pixels are height by width."""
+    """Restore the arguments' four dimensions: rows of ``row`` pixels become height by width."""
     width = workload.width
 
     def split_row(n: Any, c: Any, h: Any, w: Any) -> tuple[Any, ...]:
@@ -255,7 +256,7 @@ def _unflatten(sch: Schedule, workload: Conv2dWorkload, row: int) -> None:
 
 
 def _schedule_pad(sch: Schedule) -> None:
-    """Pad rows in parallel; the padded columns are peeled off, the rest is a copy."""
+    """Pad rows in parallel; loops over padded columns are split off, and the rest is a copy."""
     pad = sch.get_sblock("pad")
     n, c, h, *row = sch.get_loops(pad)
     sch.annotate(row[-1], "pragma_loop_partition_hint", 1)
@@ -266,10 +267,11 @@ def _schedule_pad(sch: Schedule) -> None:
 def estimate(
     workload: Conv2dWorkload, scheme: NchwScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the tile's steps, the padded copy, and the weights' way.
+    """Return analytic seconds: the tile's steps, the padded copy, and transfers of weights.
 
-    Every ``reg_oc`` channels read their image again, the columns of a window at once; from memory,
-    where the last-level cache does not hold it, and each row of a dilated window by itself.
+    Each ``reg_oc`` channels read their image again, all columns of a window at once. The image
+    comes from memory if the last-level cache does not hold it; each row of a dilated window is then
+    read separately.
     """
     flat = _rows(workload, scheme, threads)
     lanes = _vector(workload, target)

@@ -1,11 +1,11 @@
-"""1x1 convolution as a blocked matrix product in NCHW[x]c, with elementwise steps in front of it.
+"""1x1 convolution as a blocked matrix product in NCHW[x]c, with elementwise steps before it.
 
-Pixels are one sequence, so that a 7x7 image is 49 of them and not 7 times 7: register tiles
-hardly overhang. Input channels are taken in passes: the weights of one register tile of output
-channels and one pass stay in L1 while all of a task's pixels are multiplied with them, and are read
-from memory once; the sums wait in L2. Where pixels do not lie side by side (strides, padding,
-several images) each task packs those of its strip first; which is when a prologue is applied, such
-as the batch normalisation and ReLU in front of DenseNet's convolutions.
+All pixels form one sequence, so a 7x7 image has 49 pixels and not 7 times 7: register tiles hardly
+overhang. Input channels are processed in passes. The weights of one register tile of output
+channels and one pass stay in L1 while all pixels of a task are multiplied with them; they are read
+from memory once, and the sums wait in L2. Where pixels do not lie side by side (strides, padding,
+several images), each task first packs the pixels of its strip. Packing also applies a prologue,
+such as the batch normalisation and ReLU before DenseNet's convolutions.
 """
 
 from __future__ import annotations
@@ -38,25 +38,26 @@ from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Nothing in the median between other layouts, 4 % longer with the longest blocks of small images.
+# Other layouts cost nothing in the median, and 4 % with the longest blocks of small images.
 FOLD_PENALTY = 1.03
 
 MAX_VECTORS = 6
-# Padded output channels that a scheme may compute in vain, relative.
+# The largest share of padded output channels that a scheme may compute.
 MAX_OVERHANG = 0.1
-# Register tiles tried, best estimate first: of each width in channels, and in all. None has more
-# pixels than `MAX_PIXELS`, or `MOST_PIXELS` where multiply-adds broadcast them from memory.
+# The number of register tiles tried, best estimate first: of each width in channels, and in all.
+# They have at most `MAX_PIXELS`, or `MOST_PIXELS` where multiply-adds broadcast pixels from memory.
 TILES_PER_WIDTH, TILES, MAX_PIXELS, MOST_PIXELS = 3, 6, 12, 14
-# Threads the candidates are chosen for; what is best hardly depends on it.
+# The number of threads for which candidates are chosen, which hardly changes the best one.
 NOMINAL_THREADS = 4
-# Of L2, what the pixels of a strip may take of it in one pass, beside weights and sums.
+# The share of L2 for the pixels of a strip in one pass, beside weights and sums.
 STRIP_L2 = 0.4
-# Storing a vector of sums, keeping it from one pass to the next, and packing a vector of pixels.
+# The cycles of storing a vector of sums, of keeping it from one pass to the next, and of packing a
+# vector of pixels.
 STORE_CYCLES, KEEP_CYCLES, PACK_CYCLES = 1.0, 2.0, 3.0
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the template computes ``workload``: dense float32 1x1, with vectors of channels."""
+    """Return whether the template computes ``workload``: dense float32 1x1, channels in vectors."""
     return (
         workload.numerics.reads_float32
         and workload.kernel == (1, 1)
@@ -74,7 +75,7 @@ def space(
 
 
 def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[PointwiseScheme]:
-    """Vary all but the layouts, which are of one vector."""
+    """Yield schemes that differ in everything but the layouts, which have blocks of one vector."""
     lanes = target.dot_unit(workload.numerics).lanes
     channels = ceil_div(workload.in_channels, lanes) * lanes
     tiles = []
@@ -82,7 +83,15 @@ def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[Pointwise
         if _overhang(workload, vectors * lanes, lanes) > MAX_OVERHANG:
             continue
         same_width = [
-            PointwiseScheme(lanes, lanes, reg_n, vectors * lanes, channels, 1 << 20, False)
+            PointwiseScheme(
+                lanes,
+                lanes,
+                reg_n=reg_n,
+                reg_oc=vectors * lanes,
+                ic_block=channels,
+                strip=1 << 20,
+                oc_split=False,
+            )
             for reg_n in range(1, _pixel_limit(workload, vectors, target) + 1)
         ]
         same_width.sort(key=lambda scheme: estimate(workload, scheme, target))
@@ -101,7 +110,7 @@ def _overhang(workload: Conv2dWorkload, reg_oc: int, lanes: int) -> float:
 
 
 def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> int:
-    """Return the most pixels of a register tile: what fits the registers, and the image."""
+    """Return the most pixels of a register tile that fit the registers and the image."""
     limit = unrolled_limit if vectors == 1 else broadcast_limit
     pixels = workload.batch * workload.out_height * workload.out_width
     unit = target.dot_unit(workload.numerics)
@@ -112,9 +121,10 @@ def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> i
 def _ic_blocks(
     workload: Conv2dWorkload, tile: PointwiseScheme, channels: int, target: CpuTarget
 ) -> Iterator[int]:
-    """Yield the input channels whose weights, for one register tile, fill L1 or half of it.
+    """Yield numbers of input channels whose weights, for one register tile, fill L1 or half of it.
 
-    And all, of tiles of so many pixels that a step takes as long as its weights from L2.
+    All input channels are yielded too, if a tile has so many pixels that a step takes as long as
+    its weights from L2.
     """
     each = tile.reg_oc * bytes_of(workload.numerics.weights)
     whole = target.l1d // each // tile.ic_bn * tile.ic_bn
@@ -136,7 +146,7 @@ def _strip(workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget)
 def argument_shapes(
     workload: Conv2dWorkload, scheme: PointwiseScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, operands of both kinds, and output.
+    """Return physical ``(shape, dtype)`` of data, weights, operands of both kinds and output.
 
     The weights are ``(O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
     """
@@ -146,14 +156,14 @@ def argument_shapes(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: PointwiseScheme) -> KernelLayout:
-    """``OIHW[ic_bn]i[reg_oc]o``, for there is one tap."""
+    """Return the weight layout, ``OIHW[ic_bn]i[reg_oc]o`` with a single tap."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc)
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: PointwiseScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, 1, 1)`` weights as `argument_shapes` says, zeros where padded."""
+    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, padded with zeros."""
     (blocks, ins, reg_oc), _ = argument_shapes(workload, scheme)[1]
     outs, channels = weights.shape[:2]
     padded = np.pad(weights[:, :, 0, 0], ((0, blocks * reg_oc - outs), (0, ins - channels)))
@@ -188,7 +198,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: PointwiseScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's products and packing, and the weights' way."""
+    """Return analytic seconds: the busiest thread's products and packing, and weight transfers."""
     tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     busy = tiling.busiest_share * tiling.blocks * tiling.oc_blocks * _tile_cycles(tiling, target)
     if tiling.packs:
@@ -204,9 +214,9 @@ def estimate(
 
 
 def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
-    """Cycles of one register tile, over all passes."""
+    """Return the cycles of one register tile, over all passes."""
     scheme, steps = tiling.scheme, tiling.workload.in_channels
-    # Half the weights of a pass: nothing else stays, so they may have all of L1.
+    # Half of a pass's weights: nothing else stays in L1, so they may use all of it.
     numerics = tiling.workload.numerics
     unit, size = target.dot_unit(numerics), bytes_of(numerics.weights)
     size *= tiling.pass_chunks * tiling.lanes * scheme.reg_oc // 2
@@ -214,21 +224,22 @@ def _tile_cycles(tiling: Tiling, target: CpuTarget) -> float:
     each_sum = STORE_CYCLES + steps_cycles(tiling.workload.epilogue)
     each_sum += KEEP_CYCLES * (tiling.passes - 1)
     sums = tiling.vectors * scheme.reg_n
-    # A tile of no more sums than the multiply-adds in flight waits for these, not for the ports:
-    # the next one's begin meanwhile. (Measured on a Zen 3: 0 cycles, and 15 to 24 of larger tiles.
-    # AVX-512 and NEON have the registers for larger ones, which are 1.2 times as fast on a Zen 5.)
+    # A tile with no more sums than multiply-adds in flight waits for their latency and not for the
+    # ports; the next tile's begin meanwhile. (Measured on a Zen 3: 0 cycles, and 15 to 24 for
+    # larger tiles. AVX-512 and NEON have registers for larger tiles, which are 1.2 times as fast on
+    # a Zen 5.)
     few = sums <= unit.latency * unit.per_cycle and not unit.broadcasts
     between = 0 if few else TILE_CYCLES
     return steps * step + sums * each_sum + between * tiling.passes
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Bytes that a thread's tasks read from beyond its L2: weights, pixels and kept sums."""
+    """Return the bytes from beyond its L2 that a thread reads: weights, pixels and kept sums."""
     tasks, half = tiling.tasks_per_thread, target.l2 // 2
     group = tiling.weight_bytes / tiling.groups
     weights = group * (tasks if group > half else ceil_div(tasks, tiling.strips))
     pixels = tiling.panel_bytes * tiling.passes
-    if tiling.panel_bytes > half:  # L2 has lost them when the next channels need them
+    if tiling.panel_bytes > half:  # L2 has lost them before the next channels need them
         pixels *= tiling.group_blocks
     sums = 2 * tiling.sum_bytes * (tiling.passes - 1) if tiling.sum_bytes > half else 0
     return weights + tasks * (pixels + sums)
@@ -247,5 +258,5 @@ TEMPLATE = ConvTemplate(
     fold=fold,
     fold_penalty=FOLD_PENALTY,
     prologues=True,
-    spread=space,
+    wider_space=space,
 )

@@ -1,7 +1,7 @@
-"""What a convolution and its epilogue must compute, written from the definition in numpy.
+"""A reference for convolutions with their epilogues, in numpy, written from the definition.
 
-Independent of TVM, of layouts and of every template, so that a kernel's answer can be checked. One
-matrix product per kernel tap, so that a ResNet's layers take milliseconds.
+It is independent of TVM, of layouts and of all templates, so it can check a kernel's answer. It
+computes one matrix product per kernel tap, so that a ResNet's layers take milliseconds.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 Array: TypeAlias = NDArray[Any]
 
-# Largest error, in units of the output's root mean square, that float32 rounding explains: sums in
-# another order, and for Winograd the size of its transforms' coefficients too.
+# The largest error that float32 rounding explains, in units of the output's root mean square: sums
+# in another order, and for Winograd also the size of its transforms' coefficients.
 TOLERANCE, WINOGRAD_TOLERANCE = 1e-4, 1e-3
-# That of Winograd's convolution of bfloat16, whose integers have 9 bits and more.
+# The same for Winograd's convolution of bfloat16, whose integers have 9 bits and more.
 SCALED_TOLERANCE = 3e-2
-# Integers of sums that were rounded before that may be off by a step, of all.
+# The share of integers that may be off by a step because their sums were rounded before.
 ROUNDED = 0.01
-# What storing a number in bfloat16 changes it by at most, as a part of it.
+# The largest relative change of a number that is stored in bfloat16.
 BFLOAT16_ROUNDING = 2.0**-8
 GARBAGE = np.float32(7.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What a convolution reads, in plain layouts.
+    """The inputs of a convolution, in plain layouts.
 
     Attributes
     ----------
@@ -46,11 +46,12 @@ class Operands:
     weights : array
         ``(O, I / groups, KH, KW)``.
     epilogue : tuple of array
-        Of each step that reads one, in order: ``(O,)`` per channel, or of the output's shape.
+        The operand of each step that reads one, in order: ``(O,)`` per channel, or of the output's
+        shape.
     prologue : tuple of array
-        The same for the steps in front: ``(C,)`` per channel, or ``(N, C, 1, 1)`` of a gate.
+        The same for the prologue: ``(C,)`` per channel, or ``(N, C, 1, 1)`` for a gate.
     border : int
-        What lies around the image: the zero point of the data's integers.
+        The value around the image: the zero point of the data's integers.
     """
 
     data: Array
@@ -61,10 +62,10 @@ class Operands:
 
 
 def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
-    """Return random operands, scaled so that what is stored is neither saturated nor infinite.
+    """Return random operands, scaled so that outputs neither saturate nor become infinite.
 
-    Of float32 they are normal, and their sums about normal too, however many channels are summed;
-    integers are of all values that they can have.
+    Operands of float32 are normally distributed, and their sums have about unit variance for any
+    number of channels. Integers cover all their values.
     """
     rng = np.random.default_rng(seed)
     fan_in = math.prod(workload.kernel_shape[1:])
@@ -75,12 +76,12 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
         if DTYPES[dtype].is_float:
             return (rng.standard_normal(shape, np.float32) * scale).astype(array_dtype(dtype))
         span = np.iinfo(dtype)
-        if span.bits > 16:  # a bias, which is to matter beside the sums
+        if span.bits > 16:  # a bias, which must not vanish beside the sums
             return rng.integers(-1 << 16, 1 << 16, shape, dtype)
         return rng.integers(span.min, span.max, shape, dtype, endpoint=True)
 
     def bounded(weights: Array) -> Array:
-        # So many products by 255 at most then add up to what 16 bits hold.
+        # This many products by at most 255 then fit 16 bits.
         if not numerics.int16_sums:
             return weights
         each = 128 // numerics.int16_sums
@@ -89,7 +90,7 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
     def of_step(op: EpilogueOp, shape: tuple[int, ...], dtype: str) -> Array:
         if op.kind != "rescale":
             return values(shape, dtype)
-        # Of uniform integers the sums are then within a few hundred.
+        # The sums of uniform integers are then within a few hundred.
         spread = rng.random(shape, np.float32) + np.float32(0.5)
         return spread / np.float32(200 * math.sqrt(fan_in))
 
@@ -116,9 +117,10 @@ def random_operands(workload: Conv2dWorkload, seed: int) -> Operands:
 def kernel_arguments(
     workload: Conv2dWorkload, scheme: Scheme, operands: Operands, packed_weights: Array
 ) -> list[Array]:
-    """Return what a kernel of ``scheme`` reads: ``operands`` in its layouts.
+    """Return the arguments of a kernel of ``scheme``: ``operands`` in its layouts.
 
-    The padded lanes of the data hold garbage, for they are unspecified: no answer may depend on it.
+    Padded channels of the data hold garbage: their values are unspecified, and no answer may depend
+    on them.
     """
     data = scheme.in_layout.pack(operands.data)
     if scheme.in_layout.block > 1:
@@ -139,10 +141,10 @@ def kernel_arguments(
 
 
 def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
-    """Return the convolution with all that is fused, ``(N, O, OH, OW)``.
+    """Return the convolution with all fused steps, ``(N, O, OH, OW)``.
 
-    Floats are of the data's type, so that float64 makes it exact, but float32 where that is
-    bfloat16; integers are of the output's.
+    Floats have the data's type, so float64 makes the result exact; bfloat16 is computed in float32.
+    Integers have the output's type.
     """
     data = _steps(_real(operands.data), workload.prologue, operands.prologue)
     numerics = workload.numerics
@@ -150,7 +152,7 @@ def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
         value = convolve(workload, data, _real(operands.weights))
         value = _steps(value, workload.epilogue, [_real(each) for each in operands.epilogue])
         return value.astype(numerics.output) if DTYPES[numerics.output].is_integer else value
-    # In float64 their products are exact, and numpy multiplies matrices of integers slowly.
+    # Products are exact in float64, and numpy multiplies matrices of integers slowly.
     whole, border = data.astype(np.float64), operands.border
     if numerics.computes_in_float32:
         whole, border = whole - border, 0
@@ -160,7 +162,7 @@ def conv2d(workload: Conv2dWorkload, operands: Operands) -> Array:
 
 
 def _real(array: Array) -> Array:
-    """Return bfloat16 as float32, anything else as it is."""
+    """Return bfloat16 as float32, and other types unchanged."""
     return from_bits(array) if array.dtype.name == BFLOAT16 else array
 
 
@@ -200,7 +202,7 @@ def convolve(workload: Conv2dWorkload, data: Array, weights: Array, border: int 
 
 
 def _windows(workload: Conv2dWorkload, data: Array, border: int) -> Array:
-    """Return what the windows of volumes read of their frames, as the channels of images."""
+    """Return the depth slices that the windows of volumes read, as the channels of images."""
     frames = workload.frames
     if frames is None:
         return data
@@ -222,22 +224,22 @@ def wrong_answer(
     reads: str = "float32",
     may_round: bool = False,
 ) -> str | None:
-    """Say by how much a kernel's output is wrong, or None if rounding explains the difference.
+    """Return a description of a kernel's error; None if rounding explains the difference.
 
-    Integers are to be the same, to the last step.
+    Integers must be equal, except for ``may_round``.
 
     Parameters
     ----------
     scheme : Scheme
-        How ``output`` was computed; Winograd rounds more.
+        The scheme that computed ``output``; Winograd rounds more.
     output : array
-        As the kernel wrote it, in the scheme's layout. Its padded lanes may hold anything finite.
+        The kernel's output in the scheme's layout. Its padded channels may hold any finite value.
     expected : array
         ``(N, O, OH, OW)``.
     reads : str
-        The data's element type.
+        The element type of the data.
     may_round : bool
-        Whether integers are of sums that were rounded already: few are then off by one.
+        Whether integers come from sums that were already rounded: a few may then be off by one.
     """
     if not np.isfinite(output).all():
         return "wrong answer: not finite"

@@ -22,14 +22,16 @@ from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Weights, in L2 caches, up to which a thread takes rows and not channels.
+# The most weights, in L2 caches, with which a thread takes rows and not channels.
 ROWS_FIRST_L2_SHARE = 1.25
-# Taps of a row that are unrolled to read it by vectors: more overflow the instruction cache.
+# The most taps of a row that are unrolled to read it by vectors: more overflow the instruction
+# cache.
 MAX_ROW_TAPS = 7
-# Copies of the image from which on padding it once, in a pass of its own, is cheaper.
+# The number of copies of the image from which on it is cheaper to pad it once, in a pass of its
+# own.
 MAX_COPIES = 8.0
-# Weights of a chunk that are worth prefetching, and tiles over which that is spread: where a chunk
-# is used longer than this, waiting for it once does not matter.
+# The least weights of a chunk that are worth prefetching, and the number of tiles over which
+# prefetches are spread: if a chunk is used for longer, a single wait does not matter.
 PREFETCH_BYTES, PREFETCH_TILES = 64 << 10, 32
 
 
@@ -90,8 +92,8 @@ def build(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> 
 def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list[te.Tensor]:
     """Return the TE tensors: data, weights, epilogue operands, output.
 
-    The stage ``conv`` covers whole register tiles, so it may overhang the output; ``pad`` supplies
-    the zeros around the image and under the overhang, and is left out where neither exists. Its
+    The stage ``conv`` covers whole register tiles, so it may overhang the output. The stage ``pad``
+    supplies zeros around the image and under the overhang; it is left out if there are neither. Its
     rows are a multiple of ``pitch`` pixels apart.
     """
     ic_bn, oc_bn = scheme.ic_bn, scheme.oc_bn
@@ -134,7 +136,7 @@ def _compute(workload: Conv2dWorkload, scheme: DirectScheme, pitch: int) -> list
 def _padded(data: te.Tensor, workload: Conv2dWorkload, rows: int, columns: int, pitch: int) -> Any:
     """Return ``data`` with every pixel that ``rows`` by ``columns`` of output read, zeros outside.
 
-    As a function of the image, its chunk, row, column and lane.
+    The result is indexed by image, chunk, row, column and lane.
     """
     reach = [
         (count - 1) * stride + (kernel - 1) * dilation + 1
@@ -169,10 +171,10 @@ def _sum_in_parts(sch: Schedule, part: object, lanes: int) -> list[object]:
 
 
 def _fold_stores(sch: Schedule, epilogue: object, scheme: DirectScheme) -> None:
-    """Give what the epilogue reads and writes blocks of ``out_bn`` channels.
+    """Change operands and output of the epilogue to blocks of ``out_bn`` channels.
 
-    A register tile's vectors are stored one by one, so each may go to a chunk of its own: where a
-    vector never straddles two of them, only the stores' addresses change.
+    A register tile's vectors are stored one by one, so each may go to a different chunk. If no
+    vector straddles two chunks, only the addresses of the stores change.
     """
     block, other = scheme.oc_bn, scheme.out_bn
 
@@ -183,15 +185,15 @@ def _fold_stores(sch: Schedule, epilogue: object, scheme: DirectScheme) -> None:
 
     sch.transform_layout(epilogue, ("write", 0), place)
     for number, read in enumerate(sch.get(epilogue).reads):
-        if read.source.scope() != "local":  # not the sums
+        if read.source.scope() != "local":  # the sums stay as they are
             sch.transform_layout(epilogue, ("read", number), place)
 
 
 def rows_first(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> bool:
-    """Whether tasks run through a row's chunks before the next row.
+    """Return whether tasks process all chunks of a row before the next row.
 
-    Then each thread owns a band of rows: what it reads is mostly what it wrote one layer before
-    and still has in its own L2. That pays while the weights about fit there too; larger ones are
+    Each thread then owns a band of rows. Most of its input is its own output of the previous layer,
+    which is still in its L2. This pays while the weights nearly fit there too; larger weights are
     read chunk by chunk, each for all rows. ResNet-50 as a whole gains 2 to 3 %.
     """
     size = math.prod(scheme.kernel_layout.shape(workload.kernel_shape))
@@ -207,15 +209,15 @@ def _prefetch_weights(
     each: int,
     target: CpuTarget,
 ) -> tirx.PrimFunc:
-    """Ask for the next channel chunk's weights while this one's are computed with.
+    """Prefetch the next channel chunk's weights while the current chunk's are in use.
 
-    The tiles of a chunk read its weights from L2, all but the first, which waits for memory. One
+    The tiles of a chunk read its weights from L2, except the first, which waits for memory. One
     prefetch a step, spread evenly over the chunk's tiles, hides that traffic behind the
-    multiply-adds. After the last chunk it reaches the next layer's weights: they follow in the
+    multiply-adds. After the last chunk it reaches the next layer's weights, which follow in the
     artifact. On images of 7x7 pixels this is worth 3 to 5 %.
 
-    A step also asks for the next layer's in the same place: a dense layer of 1024x1000 behind a 1x1
-    convolution of 1024 channels takes 28 us instead of 52 to 74.
+    A step also prefetches the next layer's weights at the same position: a dense layer of 1024x1000
+    after a 1x1 convolution of 1024 channels takes 28 us instead of 52 to 74.
     """
     chunks, chunks_in, kernel_h, kernel_w, ic_bn, oc_bn = scheme.kernel_layout.shape(
         workload.kernel_shape
@@ -254,7 +256,7 @@ def _prefetch_weights(
 def _schedule_pad(
     sch: Schedule, task: object, workload: Conv2dWorkload, scheme: DirectScheme
 ) -> None:
-    """Pad each task's own rows, or the image once; the columns of zeros are peeled off the copy."""
+    """Pad each task's own rows, or the image once; loops over columns of zeros are split off."""
     pad = sch.get_sblock("pad")
     if pads_image_once(workload, scheme):
         sch.parallel(sch.fuse(*sch.get_loops(pad)[:3]))
@@ -268,9 +270,9 @@ def _schedule_pad(
 
 
 def reads_rows_by_lane(workload: Conv2dWorkload, scheme: DirectScheme, target: CpuTarget) -> bool:
-    """Whether pixels of planes, such as an image's, are lanes of vectors along their rows.
+    """Return whether pixels of planes are read as lanes of vectors along their rows.
 
-    Then every register tile begins with a vector, and the taps of a row are unrolled.
+    Every register tile then begins with a vector, and the taps of a row are unrolled.
     """
     across = scheme.reg_n * workload.stride[1]
     unit = target.dot_unit(workload.numerics)
@@ -279,18 +281,18 @@ def reads_rows_by_lane(workload: Conv2dWorkload, scheme: DirectScheme, target: C
 
 
 def pads_image_once(workload: Conv2dWorkload, scheme: DirectScheme) -> bool:
-    """Whether the tasks' strips together would copy the image more than `MAX_COPIES` times."""
+    """Return whether the strips of all tasks would copy the image more than `MAX_COPIES` times."""
     return strip_copies(workload, scheme) > MAX_COPIES
 
 
 def strip_copies(workload: Conv2dWorkload, scheme: DirectScheme) -> float:
-    """How often a row is copied when every task pads the rows it reads."""
+    """Return the number of copies of each row if every task pads the rows it reads."""
     row_tiles = ceil_div(workload.out_height, scheme.reg_oh)
     overlap = row_tiles * strip_rows(workload, scheme) / workload.height
     return overlap * ceil_div(workload.out_channels // workload.groups, scheme.oc_bn)
 
 
 def strip_rows(workload: Conv2dWorkload, scheme: DirectScheme) -> int:
-    """Input rows one register tile reads."""
+    """Return the number of input rows that one register tile reads."""
     taps = (workload.kernel[0] - 1) * workload.dilation[0] + 1
     return (scheme.reg_oh - 1) * workload.stride[0] + taps

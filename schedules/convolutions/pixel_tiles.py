@@ -32,7 +32,7 @@ Place: TypeAlias = tuple[Any, Any, Any]  # image, row and column of an output pi
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range along some axis: its number, its first element and how many it has."""
+    """A range along an axis: its number, its first element and its length."""
 
     number: Any
     first: Any
@@ -40,7 +40,7 @@ class Part:
 
 
 def part(number: Any, total: int, parts: int) -> Part:
-    """Return the part of that number, of ``parts`` about equal ones."""
+    """Return part ``number`` of ``parts`` nearly equal ones."""
     if total % parts == 0:
         return Part(number, T.Bind(number * (total // parts)), total // parts)
     first = T.Bind(part_start(number, total, parts))
@@ -48,21 +48,21 @@ def part(number: Any, total: int, parts: int) -> Part:
 
 
 def first_pixel(tiling: Tiling, block: Any) -> Any:
-    """Return a tile's first pixel; the last tile moves back where it would overhang."""
+    """Return a tile's first pixel; the last tile moves back if it would overhang."""
     size, pixels = tiling.scheme.reg_n, tiling.pixels
     first = block * size
     return T.Bind(T.min(first, pixels - size) if pixels % size else first)
 
 
 class TileEmitter:
-    """Emits what register tiles do: begin, multiply, store.
+    """An emitter of the parts of register tiles: initialise, multiply, store.
 
     Parameters
     ----------
     weights : tvm.tirx.Buffer
         ``(blocks, rows, reg_oc)``.
     rest : sequence of tvm.tirx.Buffer
-        What the steps of the prologue and of the epilogue read, and the output.
+        The operands of the prologue and of the epilogue, and the output.
     """
 
     def __init__(
@@ -92,18 +92,18 @@ class TileEmitter:
         self._every = span(0, self.lanes)
 
     def _chunk_of(self, channel: Any, block: int) -> tuple[Any, Any]:
-        """Chunk and lane, in a layout of that block, of the first channel of a vector."""
+        """Return chunk and lane of a vector's first channel in a layout of ``block``."""
         return T.Bind(tirx.floordiv(channel, block)), T.Bind(tirx.floormod(channel, block))
 
     def _stored_pixel(self, image: Any, start: Any, chunk: Any) -> Pixel:
-        """Return the reader of an input's own pixels ``start…``."""
+        """Return the reader of the input's stored pixels from ``start`` on."""
         chunk, lane = self._chunk_of(chunk * self.lanes, self.scheme.ic_bn)
         return lambda j, k: self._data[image, chunk, 0, start + j, lane + k]
 
     def _pack_vector(self, panel: Any, target: tuple[Any, ...], source: tuple[Any, ...]) -> None:
-        """Copy a vector of channels of one pixel, with the prologue.
+        """Copy a vector of channels of one pixel, and apply the prologue.
 
-        ``source`` are its image, first channel, row and column.
+        ``source`` has its image, first channel, row and column.
         """
         image, channel, y, x = source
         chunk, lane = self._chunk_of(channel, self.scheme.ic_bn)
@@ -127,10 +127,10 @@ class TileEmitter:
         return splat(tirx.const(0, self.workload.numerics.sum), self.lanes)
 
     def _multiply(self, acc: Any, oc: Any, first: Any, channels: int, pixel: Pixel) -> None:
-        """Add the products of input channels ``first…``, which are of one vector.
+        """Add the products of the input channels from ``first`` on, which form one vector.
 
-        In a loop where a multiply-add may broadcast: of steps that are written out LLVM moves the
-        broadcasts ahead, into registers that it then lacks for sums.
+        They are in a loop where a multiply-add may broadcast: in unrolled steps, LLVM moves the
+        broadcasts ahead into registers that sums then lack.
         """
         lanes = self.lanes
 
@@ -153,9 +153,9 @@ class TileEmitter:
             step(k)
 
     def _fetch_weights(self, row: Any, place: Any, elements: int, turns: int) -> None:
-        """Ask for a block's weights from ``place`` on: one of ``turns`` parts of ``elements``.
+        """Prefetch a block's weights from ``place`` on: one of ``turns`` parts of ``elements``.
 
-        And for those of the next layer, which follow in the artifact.
+        The next layer's weights, which follow in the artifact, are prefetched too.
         """
         each = LINE // bytes_of(self.workload.numerics.weights)
         blocks = int(self._weights.shape[0])
@@ -167,9 +167,9 @@ class TileEmitter:
                 T.evaluate(prefetch_to_l2(self._weights, [row + blocks, 0, column]))
 
     def _store(self, acc: Any, oc: Any, oc_blocks: int, places: Sequence[Place]) -> None:
-        """Store a register tile, but for the vectors that overhang the output's channels.
+        """Store a register tile without the vectors that overhang the output's channels.
 
-        ``oc`` is its number along the output channels, of ``oc_blocks``.
+        ``oc`` is the tile's number along the output channels, which have ``oc_blocks`` tiles.
         """
         oc_bn, reg_oc = self.scheme.oc_bn, self.scheme.reg_oc
         existing = ceil_div(self.workload.out_channels, oc_bn) * oc_bn

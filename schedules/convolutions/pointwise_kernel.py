@@ -27,7 +27,7 @@ def _panel_pixel(panel: Any, at: Any, chunk: Any) -> Pixel:
 
 
 class Emitter(TileEmitter):
-    """Emits the loop nest; created inside the builder's frame."""
+    """An emitter of the loop nest, created inside the builder's frame."""
 
     def __init__(
         self, tiling: Tiling, target: CpuTarget, data: Any, weights: Any, rest: Sequence[Any]
@@ -38,7 +38,7 @@ class Emitter(TileEmitter):
         self._reads_ahead = not tiling.packs and target.isa != "neon"
 
     def emit(self) -> None:
-        """Emit everything; see `neocpu.schedules.convolutions.conv2d_pointwise.lower`."""
+        """Emit the whole kernel; see `neocpu.schedules.convolutions.conv2d_pointwise.lower`."""
         t = self.tiling
         shared = None
         if t.shares_panel:
@@ -48,7 +48,8 @@ class Emitter(TileEmitter):
                 ic = part(tirx.floormod(task, t.passes), t.chunks, t.passes)
                 self._pack(shared, block, block, ic, ic.first)
         with T.parallel(t.tasks) as task:
-            # All strips of a group of output channels: its weights stay in the thread's L2.
+            # All strips of a group of output channels follow each other: its weights stay in the
+            # thread's L2.
             oc = part(tirx.floordiv(task, t.strips), t.oc_blocks, t.groups)
             strip = part(tirx.floormod(task, t.strips), t.blocks, t.strips)
             self._task(oc, strip, shared)
@@ -93,7 +94,7 @@ class Emitter(TileEmitter):
         return T.alloc_buffer(shape, self.workload.numerics.data, layout=None)
 
     def _place_of(self, pixel: Any) -> Place:
-        """Image, row and column of an output pixel."""
+        """Return image, row and column of an output pixel."""
         w = self.workload
         row, x = tirx.floordiv(pixel, w.out_width), tirx.floormod(pixel, w.out_width)
         if w.batch == 1:
@@ -102,10 +103,10 @@ class Emitter(TileEmitter):
         return T.Bind(image), T.Bind(y), T.Bind(x)
 
     def _pack(self, panel: Any, at: Any, block: Any, ic: Part, chunk_at: Any) -> None:
-        """Copy the pixels of a register tile that a pass reads to ``panel[at, chunk_at…]``."""
+        """Copy a register tile's pixels for one pass to ``panel[at, chunk_at…]``."""
         w, start = self.workload, first_pixel(self.tiling, block)
         places = [self._place_of(start + j) for j in range(self.scheme.reg_n)]
-        # One loop for all pixels: LLVM would unroll each of their own.
+        # There is one loop for all pixels, because LLVM would unroll a loop for each.
         with T.serial(ic.count) as i:
             first = (ic.first + i) * self.lanes
             for j, (image, y, x) in enumerate(places):
@@ -125,7 +126,7 @@ class Emitter(TileEmitter):
                         T.buffer_store(panel, zero, [*target, self._every])
 
     def _accumulators(self, sums: Any, at: Any, ic: Part) -> Any:
-        """Allocate a register tile's sums: zeros in the first pass, or those of the one before."""
+        """Allocate a register tile's sums: zeros in the first pass, later those of the last one."""
         acc = self._sums()
         if sums is None:
             self._fill(acc, lambda j, v: self._zero)
@@ -138,7 +139,7 @@ class Emitter(TileEmitter):
         return acc
 
     def _each_chunk(self, ic: Part, multiply: Callable[[Any, int], None]) -> None:
-        """Emit the loop over a pass's vectors of input channels: the very last may be shorter."""
+        """Emit the loop over a pass's vectors of input channels; the last vector may be shorter."""
         rest = self.workload.in_channels % self.lanes
         passes = self.tiling.passes
         last = 1 if passes == 1 else T.Select(ic.number == passes - 1, 1, 0)
@@ -151,13 +152,13 @@ class Emitter(TileEmitter):
                 multiply(ic.count - 1, rest)
 
     def _prefetch(self, oc: Part, o: Any, ic: Part, visit: Any) -> None:
-        """Ask for the weights of the next register tile of output channels, or of the next pass.
+        """Prefetch the weights of the next register tile of output channels, or of the next pass.
 
-        They are as many as those in use, and all the strip's register tiles have time for it, and
-        for those of the next layer, which follow in the artifact.
+        They are as many as those in use, and all register tiles of the strip have time for it. The
+        next layer's weights, which follow in the artifact, are prefetched too.
         """
         t = self.tiling
-        elements = self.lanes * self.scheme.reg_oc  # of a visit
+        elements = self.lanes * self.scheme.reg_oc  # elements of a visit
         row, place = oc.first + o + 1, ic.first * self.lanes * self.scheme.reg_oc
         if t.passes > 1:
             last = o + 1 == oc.count
@@ -167,17 +168,17 @@ class Emitter(TileEmitter):
         self._fetch_weights(row, place, elements, t.strip_blocks)
 
     def _prefetch_pixels(self, start: Any, chunk: Any) -> None:
-        """Ask for a vector of channels of the next register tile's pixels.
+        """Prefetch a vector of channels of the next register tile's pixels.
 
-        The first output channels of a task find none of them in L2 where another thread wrote them,
-        and a piece of a row for each vector of channels is nothing that processors foresee.
+        The first output channels of a task do not find pixels in L2 that another thread wrote, and
+        hardware prefetchers do not predict a piece of a row for each vector of channels.
         """
         chunk, lane = self._chunk_of(chunk * self.lanes, self.scheme.ic_bn)
         for j in range(self.scheme.reg_n):
             T.evaluate(prefetch_to_l2(self._data, [0, chunk, 0, start + j, lane]))
 
     def _leave(self, acc: Any, sums: Any, at: Any, ic: Part, oc: Any, start: Any) -> None:
-        """Store a register tile's sums: to the output with the epilogue after the last pass."""
+        """Store a register tile's sums; after the last pass, to the output with the epilogue."""
         if sums is None:
             self._store_tile(acc, oc, start)
             return
@@ -190,7 +191,7 @@ class Emitter(TileEmitter):
                     T.buffer_store(sums, acc[j, v, self._every], place)
 
     def _store_tile(self, acc: Any, oc: Any, start: Any) -> None:
-        """Store the sums of pixels ``start…``; those of one image count as one row."""
+        """Store the sums of pixels from ``start`` on; the pixels of an image form one row."""
         first = (start + j for j in range(self.scheme.reg_n))
         places = [
             (0, 0, pixel) if self.workload.batch == 1 else self._place_of(pixel) for pixel in first

@@ -1,4 +1,4 @@
-"""How a 1x1 convolution falls into register tiles, strips of pixels and passes over channels."""
+"""The division of a 1x1 convolution into register tiles, strips of pixels and passes."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import BlockScheme, DotScheme, PointwiseScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Sums that a task keeps between its passes, in bytes, where it may take fewer output channels.
+# The most bytes of sums that a task keeps between its passes, if it can take fewer output channels.
 MAX_SUM_BYTES = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a workload falls into register tiles, strips and passes.
+    """The register tiles, strips and passes of a workload.
 
-    The pixels are one sequence: register tiles cross from one row to the next, and the last one
-    moves back so that it ends with the image. Where the pixels are packed, that sequence goes
-    through all images of the batch.
+    The pixels form one sequence: register tiles cross from one row to the next, and the last tile
+    moves back so that it ends with the image. If the pixels are packed, the sequence includes all
+    images of the batch.
 
     Attributes
     ----------
     lanes : int
-        Channels of one vector.
+        The number of channels in one vector.
     threads : int
-        Threads the tasks are shared between.
+        The number of threads that share the tasks.
     by_place : bool
-        Whether a pixel's bits depend on its place in a register tile. Then the last two tiles are
-        of one strip where they overlap: of two tasks either might be the later one.
+        Whether a pixel's bits depend on its place in a register tile. Overlapping last tiles then
+        belong to one strip: of two tasks, either might be the later one.
     strips : int
-        Strips of pixels: as many as ``strip`` asks for, and where a task takes all output channels,
-        for the threads at least.
+        The number of strips of pixels: as many as ``strip`` asks for, and at least one per thread
+        if a task computes all output channels.
     groups : int
-        Groups of output channels, a task each of every strip.
+        The number of groups of output channels; a task computes one group of a strip.
     """
 
     workload: Conv2dWorkload
@@ -44,7 +44,7 @@ class Tiling:
     lanes: int
     threads: int = 1
     by_place: bool = False
-    # Fields, for estimates ask for them dozens of times each.
+    # These are fields because estimates read them dozens of times each.
     strips: int = field(init=False, repr=False, compare=False)
     groups: int = field(init=False, repr=False, compare=False)
 
@@ -68,9 +68,9 @@ class Tiling:
 
     @property
     def packs(self) -> bool:
-        """Whether pixels are copied to a panel first: not all of them lie side by side as stored.
+        """Whether pixels are first copied to a panel, because they do not all lie side by side.
 
-        Which is also where a prologue is applied, once.
+        Packing also applies the prologue, once.
         """
         w = self.workload
         several = w.batch > 1 or w.frames is not None
@@ -78,46 +78,46 @@ class Tiling:
 
     @property
     def pixels(self) -> int:
-        """Pixels of the output, of all images."""
+        """The number of output pixels, over all images."""
         return self.workload.batch * self.workload.out_height * self.workload.out_width
 
     @property
     def vectors(self) -> int:
-        """Vectors of output channels of one register tile."""
+        """The number of vectors of output channels in one register tile."""
         return self.scheme.reg_oc // self.lanes
 
     @property
     def chunks(self) -> int:
-        """Vectors of input channels."""
+        """The number of vectors of input channels."""
         return ceil_div(self.workload.in_channels, self.lanes)
 
     @property
     def passes(self) -> int:
-        """Passes over a task's register tiles, each with its share of the input channels."""
+        """The number of passes over a task's register tiles; each has some input channels."""
         return ceil_div(self.chunks * self.lanes, self.scheme.ic_block)
 
     @property
     def pass_chunks(self) -> int:
-        """Vectors of input channels of the longest pass."""
+        """The number of vectors of input channels in the longest pass."""
         return ceil_div(self.chunks, self.passes)
 
     @property
     def oc_blocks(self) -> int:
-        """Register tiles along the output channels, padded lanes included."""
+        """The number of register tiles along the output channels, padding included."""
         return output_blocks(self.workload, self.scheme)
 
     @property
     def blocks(self) -> int:
-        """Register tiles along the pixels."""
+        """The number of register tiles along the pixels."""
         return ceil_div(self.pixels, self.scheme.reg_n)
 
     @property
     def strip_blocks(self) -> int:
-        """Register tiles of the longest strip."""
+        """The number of register tiles in the longest strip."""
         return ceil_div(self.blocks, self.strips)
 
     def _channel_groups(self, strips: int) -> int:
-        """Return a group for each thread, and more where else a task had too many sums to keep."""
+        """Return one group per thread, or more if a task would have too many sums to keep."""
         groups = min(self.threads, self.oc_blocks)
         if self.passes > 1:
             all_sums = ceil_div(self.blocks, strips) * self.oc_blocks * self._tile_bytes
@@ -127,22 +127,22 @@ class Tiling:
 
     @property
     def group_blocks(self) -> int:
-        """Register tiles along the output channels of the largest group."""
+        """The number of register tiles along the output channels of the largest group."""
         return ceil_div(self.oc_blocks, self.groups)
 
     @property
     def tasks(self) -> int:
-        """Tasks of the loop that multiplies."""
+        """The number of tasks of the loop that multiplies."""
         return self.strips * self.groups
 
     @property
     def tasks_per_thread(self) -> int:
-        """Consecutive tasks a thread gets, the last ones less."""
+        """The number of consecutive tasks of a thread; the last thread may have fewer."""
         return ceil_div(self.tasks, self.threads)
 
     @property
     def busiest_share(self) -> float:
-        """Of all products, what the busiest thread computes: tasks may differ in size."""
+        """The busiest thread's share of all products; tasks may differ in size."""
         return self._busiest(self.strips, self.groups)
 
     def _busiest(self, strips: int, groups: int) -> float:
@@ -159,23 +159,23 @@ class Tiling:
 
     @property
     def shares_panel(self) -> bool:
-        """Whether the whole panel is packed before, for tasks of several groups to read."""
+        """Whether the whole panel is packed first, for tasks of several groups to read."""
         return self.packs and self.groups > 1
 
     @property
     def panel_bytes(self) -> int:
-        """Pixels of the longest strip in one pass."""
+        """The bytes of pixels of the longest strip in one pass."""
         pixels = self.strip_blocks * self.scheme.reg_n
         return pixels * self.pass_chunks * self.lanes * bytes_of(self.workload.numerics.data)
 
     @property
     def sum_bytes(self) -> int:
-        """Sums of a task that it keeps from one pass to the next."""
+        """The bytes of sums that a task keeps from one pass to the next."""
         return self.strip_blocks * self.group_blocks * self._tile_bytes if self.passes > 1 else 0
 
     @property
     def weight_bytes(self) -> int:
-        """Packed weights."""
+        """The bytes of packed weights."""
         out_channels = self.oc_blocks * self.scheme.reg_oc
         element = bytes_of(self.workload.numerics.weights)
         return out_channels * self.chunks * self.lanes * element
@@ -188,5 +188,5 @@ class Tiling:
 def output_blocks(
     workload: Conv2dWorkload, scheme: PointwiseScheme | BlockScheme | DotScheme
 ) -> int:
-    """Blocks of ``reg_oc`` channels that make up the output's whole blocks of ``oc_bn``."""
+    """Return the blocks of ``reg_oc`` channels that make up the whole output blocks."""
     return ceil_div(ceil_div(workload.out_channels, scheme.oc_bn) * scheme.oc_bn, scheme.reg_oc)

@@ -1,4 +1,4 @@
-"""Which schemes of 1x1 convolutions are worth measuring."""
+"""The schemes of 1x1 convolutions that are worth measuring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 Found = TypeVar("Found", bound=BlockedScheme)
 
-# Candidates slower than the best by this factor, by their estimates, are not worth measuring.
+# Candidates whose estimates are slower than the best by this factor are not worth measuring.
 WORTH: Final = 1.1
 
 
@@ -26,18 +26,18 @@ def scheme_space(
 ) -> tuple[Found, ...]:
     """Return schemes for every pair of input and output blocks, best estimate first.
 
-    How fast a scheme is hardly depends on its layouts. So the smallest blocks get all variants that
-    are within a factor of `WORTH` of the best, and pairs of blocks of up to two vectors the best
-    one; the templates' ``fold`` brings any to wider blocks.
+    The speed of a scheme hardly depends on its layouts. The smallest blocks therefore get all
+    variants within a factor of `WORTH` of the best, and other pairs of blocks of up to two vectors
+    get the best variant. The templates' ``fold`` adapts any of them to wider blocks.
 
     Parameters
     ----------
     variants : iterable of BlockedScheme
-        Of blocks of one vector; perhaps none.
+        Schemes with blocks of one vector; there may be none.
     estimate : callable
-        The template's.
+        The template's estimate.
     threads : int
-        What variants are compared for.
+        The number of threads for which variants are compared.
     """
     lanes = target.dot_unit(workload.numerics).lanes
     ranked = sorted(

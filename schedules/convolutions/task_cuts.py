@@ -1,4 +1,4 @@
-"""Into how many parts an axis is cut that tasks take whole, where the other one has too few parts.
+"""Cuts of an axis into more parts, where the other axis has too few parts for the threads.
 
 With two threads, strips of pixels or groups of channels are always enough. With sixteen, 49 pixels
 are four register tiles and 64 channels two: only both together make a task for every thread.
@@ -11,27 +11,27 @@ from typing import Final
 
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 
-# How many times its share the busiest thread may have.
+# The largest ratio of the busiest thread's share to an equal one.
 UNEVEN: Final = 1.1
-# How many times as many parts are tried.
+# The largest multiple of the parts that is tried.
 TIMES: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Of the busiest thread's share, what a finer cut has to save.
+# The share of the busiest thread's work that a finer cut must save.
 WORTH: Final = 0.05
 
 
 def finer_cut(parts: int, most: int, threads: int, share: Callable[[int], float]) -> int:
-    """Return the smallest multiple of ``parts`` after which no thread has much more than its share.
+    """Return the smallest multiple of ``parts`` that leaves no thread much more than its share.
 
-    Or, where none is so good, the one after which the busiest has the least.
+    If there is none, return the multiple that leaves the busiest thread the least.
 
     Parameters
     ----------
     parts : int
-        Into which the axis is cut anyway.
+        The number of parts into which the axis is cut in any case.
     most : int
-        Parts that it can be cut into.
+        The largest number of parts that the axis can be cut into.
     share : callable
-        Return which part of all the busiest thread has after a cut.
+        A function that returns the busiest thread's share for a number of parts.
     """
     if threads < MANY_THREADS or parts >= most:
         return parts

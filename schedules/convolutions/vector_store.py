@@ -1,4 +1,4 @@
-"""How kernels store what they made: vectors of output channels, after the epilogue."""
+"""Stores of vectors of output channels, after the epilogue."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStore:
-    """Stores vectors of a convolution's output channels.
+    """An emitter that stores vectors of a convolution's output channels.
 
     Attributes
     ----------
     block : int
-        Channel block of the output.
+        The channel block of the output.
     readers : sequence
-        Of what the epilogue reads, as `buffer_readers` returns them.
+        Readers of the epilogue's operands, as `buffer_readers` returns them.
     output : buffer
-        Of bfloat16, its bits.
+        The output buffer; for bfloat16, its bits.
     rounds : bool
         Whether whole vectors are rounded to bfloat16: see `tir.bfloat16.rounds_vectors`.
     """
@@ -39,7 +39,7 @@ class VectorStore:
     rounds: bool = False
 
     def frame(self) -> Any:
-        """Return the frame that `store` stands in."""
+        """Return the frame that `store` needs around it."""
         return roundings({self.lanes}) if self.rounds else nullcontext()
 
     def store(self, sums: Any, place: tuple[Any, ...], at: tuple[Any, ...], lane: Any) -> None:

@@ -1,4 +1,4 @@
-"""Kernels that pack weights when a model is loaded, of weights that are packed otherwise.
+"""Kernels that repack weights when a model is loaded, from weights in another packing.
 
 They make the same bytes as the templates' ``pack_weights`` in numpy.
 """
@@ -30,7 +30,7 @@ from neocpu.schedules.vocabulary.layout import (
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 OIHW: Final = KernelLayout(1, 1)
-"""Weights as models have them."""
+"""The layout of weights in models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class PackedWeights:
     Attributes
     ----------
     oihw : tuple of int
-        Shape of the weights as the model has them.
+        The shape of the weights in the model.
     dtype : str
     layout : KernelLayout, WinogradLayout or StrassenLayout
     shape : tuple of int
-        As they lie in memory: of more blocks of output channels than the layout says, the last
-        ones are zero.
+        The shape in memory. If it has more blocks of output channels than the layout, the last ones
+        are zero.
     """
 
     oihw: tuple[int, int, int, int]
@@ -55,12 +55,12 @@ class PackedWeights:
 
     @property
     def nbytes(self) -> int:
-        """Of all."""
+        """The number of bytes."""
         return math.prod(self.shape) * bytes_of(self.dtype)
 
     @property
     def blocks(self) -> tuple[int, int]:
-        """Blocks of output channels and of input channels, if they are not added up."""
+        """The blocks of output channels and of input channels, for weights that are not summed."""
         assert not isinstance(self.layout, StrassenLayout)
         ins = ceil_div(self.oihw[1], self.layout.ic_bn)
         each = ins * self.layout.ic_bn * self.layout.oc_bn * math.prod(self.window)
@@ -68,20 +68,20 @@ class PackedWeights:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Taps down and across or, transformed, all points and 1."""
+        """The taps down and across; for transformed weights, the number of points and 1."""
         if isinstance(self.layout, KernelLayout):
             return self.oihw[2], self.oihw[3]
         return len(self.matrix), 1
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """What transforms the taps, if that is done."""
+        """The matrix that transforms the taps, if they are transformed."""
         assert isinstance(self.layout, WinogradLayout)
         return weight_matrix(self.layout.tile, self.oihw[2:], self.layout.stride)
 
     @property
     def factors(self) -> tuple[tuple[int, ...], str] | None:
-        """Shape and element type of what weights are multiplied by; None if they are moved."""
+        """The shape and element type of the factors; None for weights that are only moved."""
         if isinstance(self.layout, WinogradLayout):
             return self.matrix.shape, "float64"
         if isinstance(self.layout, StrassenLayout):
@@ -89,10 +89,10 @@ class PackedWeights:
         return None
 
     def factors_in(self, packed: NDArray[Any]) -> NDArray[Any]:
-        """Return them: Strassen's lie in the packed weights, after all sums.
+        """Return the factors; Strassen's lie in the packed weights, after all sums.
 
-        They are those of the second half of the input channels, then what undoes those of the
-        second half of each block's output channels.
+        The factors of the second half of the input channels come first, then the inverse factors of
+        the second half of each block's output channels.
         """
         if isinstance(self.layout, WinogradLayout):
             return self.matrix
@@ -103,12 +103,13 @@ class PackedWeights:
 
 
 def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget) -> tirx.PrimFunc:
-    """Return ``PrimFunc(source, packed)`` or, of transformed ones, ``(source, factors, packed)``.
+    """Return ``PrimFunc(source, packed)``, or ``(source, factors, packed)`` for a transform.
 
     Parameters
     ----------
     source, made : PackedWeights
-        Of the same weights; those to read are not transformed. ``factors`` are ``made``'s.
+        Two packings of the same weights; those to read are not transformed. ``factors`` are those
+        of ``made``.
     """
     parameters = [("source", source.shape, source.dtype), ("packed", made.shape, made.dtype)]
     emit: Callable[..., None] = _emit_move
@@ -117,7 +118,7 @@ def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget)
         emit = _emit_sums if isinstance(made.layout, StrassenLayout) else _emit_transform
 
     def body(*buffers: Any) -> None:
-        # Bits are moved as they are.
+        # Bits are moved unchanged.
         kind = BITS if made.dtype == BFLOAT16 else None
         flat = [
             T.decl_buffer(
@@ -131,7 +132,7 @@ def lower_packing(source: PackedWeights, made: PackedWeights, target: CpuTarget)
 
 
 def _place(source: PackedWeights, o: Any, i: Any, tap: Any) -> Any:
-    """Return where in memory the weight of two channels and a tap lies."""
+    """Return the place in memory of the weight of two channels and a tap."""
     layout = source.layout
     assert isinstance(layout, KernelLayout)
     taps, dot = source.oihw[2] * source.oihw[3], layout.dot
@@ -141,7 +142,7 @@ def _place(source: PackedWeights, o: Any, i: Any, tap: Any) -> Any:
 
 
 def _side_by_side(source: PackedWeights, made: PackedWeights) -> int:
-    """Return how many output channels lie side by side in both."""
+    """Return the number of output channels that lie side by side in both packings."""
     layouts = [each.layout for each in (source, made)]
     if any(isinstance(each, KernelLayout) and each.dot > 1 for each in layouts):
         return 1
@@ -149,14 +150,14 @@ def _side_by_side(source: PackedWeights, made: PackedWeights) -> int:
 
 
 def _known(source: PackedWeights, width: int) -> int:
-    """Return beyond which output channel nothing may be read: what pads whole blocks is zero."""
+    """Return the first output channel that must not be read: padding of whole blocks is zero."""
     return source.oihw[0] if width == 1 else source.blocks[0] * source.layout.oc_bn
 
 
 def _emit_move(
     source: PackedWeights, made: PackedWeights, target: CpuTarget, data: Any, packed: Any
 ) -> None:
-    """Emit the loop nest that copies what lies side by side in both.
+    """Emit the loop nest that copies weights that lie side by side in both packings.
 
     ::
 
@@ -242,7 +243,7 @@ def _emit_sums(
     factors: Any,
     packed: Any,
 ) -> None:
-    """Emit the loop nest that adds up the weights of two halves each way, for Strassen's products.
+    """Emit the loop nest that adds up weights of two halves each way for Strassen's products.
 
     ::
 
@@ -257,7 +258,17 @@ def _emit_sums(
     with task_loop(blocks * half, math.prod(made.shape)) as task:
         channel = task % half
         wide = T.alloc_buffer((4 * width,), "float64", layout=None)
-        sums = _Sums(source, made, half, lanes, task // half, data, factors, packed, wide)
+        sums = _Sums(
+            source=source,
+            made=made,
+            half=half,
+            most=lanes,
+            block=task // half,
+            data=data,
+            factors=factors,
+            packed=packed,
+            wide=wide,
+        )
         for place in range(4):
             sums.take(place, place % 2, channel + place // 2 * half)
         factor = factors[channel].astype("float64")
@@ -281,20 +292,21 @@ def _emit_sums(
                 T.buffer_store(packed, undoing, [(task // half * rows + last) * width + o])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Sums:
-    """Sums of weights of a block of output channels, as one task makes them.
+    """The sums of weights of a block of output channels, which one task computes.
 
     Attributes
     ----------
     half : int
-        Input channels of each half.
+        The number of input channels in each half.
     most : int
-        Lanes of a vector of float64.
+        The number of lanes in a vector of float64.
     block : tvm.tirx.Expr
     data, factors, packed : tvm.tirx.Buffer
     wide : tvm.tirx.Buffer
-        Weights of four tiles of output channels: of each half of the input channels, of both tiles.
+        The weights of four tiles of output channels: both tiles for each half of the input
+        channels.
     """
 
     source: PackedWeights
@@ -309,12 +321,12 @@ class _Sums:
 
     @property
     def width(self) -> int:
-        """Output channels of a tile."""
+        """The number of output channels in a tile."""
         return self.made.layout.oc_bn
 
     @property
     def lanes(self) -> int:
-        """Those of a vector."""
+        """The number of output channels in a vector."""
         return math.gcd(self.width, self.most)
 
     def vectors(self) -> Any:
@@ -322,7 +334,7 @@ class _Sums:
         return T.serial(self.width // self.lanes)
 
     def take(self, place: int, tile: int, channel: Any) -> None:
-        """Read an input channel's weights of a tile; where there are none it has zeros."""
+        """Read the weights of a tile for an input channel, with zeros where there are none."""
         run = math.gcd(_side_by_side(self.source, self.made), self.lanes)
         with T.serial(self.width // run) as part:
             o = (2 * self.block + tile) * self.width + part * run
@@ -335,7 +347,7 @@ class _Sums:
                     T.buffer_store(self.wide, splat(tirx.const(0.0, "float64"), run), [taken])
 
     def got(self, place: int, vector: Any) -> Any:
-        """Return a vector of what was read; of the second tile, as large as the first one's."""
+        """Return a vector that was read, for the second tile scaled to the size of the first."""
         lanes = self.lanes
         found = self.wide[span(place * self.width + vector * lanes, lanes)]
         if place % 2 == 0:
@@ -344,7 +356,7 @@ class _Sums:
         return found / undoing.astype(_lanes("float64", lanes))
 
     def products(self, vector: Any, factor: Any) -> tuple[Any, ...]:
-        """Return the weights of Strassen's products, in their order: see `strassen_kernel`."""
+        """Return the weights of Strassen's products in order: see `strassen_kernel`."""
         factor = splat(factor, self.lanes)
         p, q, unscaled, s = (T.Bind(self.got(place, vector)) for place in range(4))
         r, s = T.Bind(unscaled / factor), T.Bind(s / factor)

@@ -1,1 +1,1 @@
-"""What analytic estimates assume of registers, loads, caches and memory."""
+"""Analytic estimates of the time that registers, loads, caches and memory take."""

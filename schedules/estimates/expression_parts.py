@@ -1,4 +1,4 @@
-"""Looking into expressions and statements of TIR: see `work_count`."""
+"""Queries about TIR expressions and statements, for `work_count`."""
 
 from __future__ import annotations
 
@@ -12,32 +12,54 @@ from tvm.ir import Call, TensorLoad, Var
 from neocpu.foundation.dtypes import DTYPES
 from neocpu.schedules.estimates.index_values import BINARY
 
-# Arithmetic that LLVM has vector instructions for, whatever it is called.
+# Operations for which LLVM has vector instructions.
 PLAIN_CALLS: Final = frozenset(
     f"{room}.{name}"
     for room in ("prim", "tirx")
     for name in (
-        *("likely", "if_then_else", "fabs", "floor", "ceil", "trunc", "round", "nearbyint", "fma"),
-        *("reinterpret", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"),
-        *("bitwise_not", "call_llvm_pure_intrin", "call_llvm_intrin", "isnan", "isfinite", "isinf"),
-        *("prefetch", "address_of", "clz", "popcount", "copysign"),
-        "call_extern",  # of LLVM text that a schedule defines, which is inlined
+        "likely",
+        "if_then_else",
+        "fabs",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "nearbyint",
+        "fma",
+        "reinterpret",
+        "shift_left",
+        "shift_right",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "bitwise_not",
+        "call_llvm_pure_intrin",
+        "call_llvm_intrin",
+        "isnan",
+        "isfinite",
+        "isinf",
+        "prefetch",
+        "address_of",
+        "clz",
+        "popcount",
+        "copysign",
+        "call_extern",  # calls a function of inlined LLVM text
     )
 )
 
 
-# What takes many cycles, but of vectors.
+# Operations of many cycles that are still vector instructions.
 ROOTS: Final = ("tirx.sqrt", "tirx.rsqrt")
 
 
 def is_library_call(call: Any) -> bool:
-    """Whether a call is computed by the C library, element by element."""
+    """Return whether the C library computes a call, element by element."""
     name = str(getattr(call.op, "name", ""))
     return name.startswith(("tirx.", "prim.")) and name not in PLAIN_CALLS and name not in ROOTS
 
 
 def parts(expr: Any) -> tuple[Any, ...]:
-    """Return the operands of an expression, but for the indices of what it loads."""
+    """Return the operands of an expression, without the indices of its loads."""
     if type(expr) in BINARY:
         return (expr.a, expr.b)
     if isinstance(expr, tirx.Select):
@@ -58,18 +80,18 @@ def parts(expr: Any) -> tuple[Any, ...]:
 
 
 def dtype_of(expr: Any) -> tuple[str, int]:
-    """Return the element type of a value, and how many lanes it has."""
+    """Return the element type of a value and its number of lanes."""
     element, _, lanes = str(getattr(expr.ty, "dtype", expr.ty)).partition("x")
     return element, int(lanes) if lanes.isdigit() else 1
 
 
 def bytes_of(dtype: str) -> int:
-    """Return the bytes of an element; of what is no number, those of an address."""
+    """Return the bytes of an element, or of an address if the type is no number."""
     return max(1, DTYPES[dtype].bits // 8) if dtype in DTYPES else 8
 
 
 def reads(value: Any, buffer: Any) -> bool:
-    """Whether a value is made of an element of a buffer."""
+    """Return whether a value depends on an element of a buffer."""
     found = False
 
     def visit(load: Any) -> None:
@@ -81,7 +103,7 @@ def reads(value: Any, buffer: Any) -> bool:
 
 
 def bounds(condition: Any) -> list[float]:
-    """Return the constants that a condition keeps something below."""
+    """Return the constants below which a condition keeps its operands."""
     found: list[float] = []
 
     def visit(each: Any) -> None:
@@ -93,7 +115,7 @@ def bounds(condition: Any) -> list[float]:
 
 
 def indexed_extents(body: Any, var: Var) -> list[float]:
-    """Return the extents of the dimensions that a loop's variable is an index of."""
+    """Return the extents of the dimensions that a loop's variable indexes."""
     found: list[float] = []
 
     def visit(buffer: Any, indices: Any) -> None:
@@ -112,7 +134,7 @@ def indexed_extents(body: Any, var: Var) -> list[float]:
 
 
 def vectors_within(body: Any) -> list[float]:
-    """Return how many vectors each buffer has that a statement loads vectors of."""
+    """Return, for each buffer that a statement loads vectors of, the number of its vectors."""
     found: list[float] = []
 
     def visit(load: Any) -> None:

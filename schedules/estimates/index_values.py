@@ -1,4 +1,4 @@
-"""Where the accesses of a loop nest go, found by computing their indices at a few iterations."""
+"""The indices of accesses in a loop nest, computed at a few iterations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BINARY: Final[dict[type, Callable[[Any, Any], Any]]] = {
     tirx.And: lambda a, b: bool(a) and bool(b),
     tirx.Or: lambda a, b: bool(a) or bool(b),
 }
-"""What computes each expression of two operands, ``a`` and ``b``."""
+"""The function that computes each binary expression from ``a`` and ``b``."""
 
 _CALLS: Final[dict[str, Callable[..., Any]]] = {
     "prim.if_then_else": lambda condition, then, other: then if condition else other,
@@ -48,16 +48,15 @@ _CALLS: Final[dict[str, Callable[..., Any]]] = {
 
 
 Reader: TypeAlias = Callable[[Mapping[Var, int]], "Number | None"]
-"""Computes an index from which iteration each loop is in, the first where nothing is said; None if
-data decide it."""
+"""A function that computes an index from the iteration of each loop (0 if absent), or None if data
+decide it."""
 
 
 class Indices:
-    """The numbers that variables stand for.
+    """The values of variables, and functions that compute indices from them.
 
-    Indices are looked at where they are accessed and computed at several iterations, so that each
-    becomes a function of Python's first: to ask TVM for the parts of an expression takes longer
-    than to compute it.
+    An index is computed at several iterations, so it is compiled to a Python function first: asking
+    TVM for the parts of an expression takes longer than computing it.
     """
 
     def __init__(self) -> None:
@@ -65,30 +64,30 @@ class Indices:
         self._readers: dict[Var, Reader] = {}
 
     def bind(self, variable: Var, expr: Any) -> None:
-        """Name an expression."""
-        # What was read before might have meant another, or a loop.
+        """Bind a variable to an expression."""
+        # A previous use of the variable may have meant another expression, or a loop.
         if variable in self._readers:
             self._readers.clear()
         self._bound[variable] = expr
 
     def bound(self, variable: Var) -> Any | None:
-        """Return the expression that a variable is the name of; None if it is a loop's."""
+        """Return the expression that a variable is bound to; None for the variable of a loop."""
         return self._bound.get(variable)
 
     def value(self, expr: Any, loops: Mapping[Var, int]) -> Number | None:
         """Return an index at an iteration; None if data decide it.
 
-        Vectors are where they begin.
+        The index of a vector is that of its first element.
 
         Parameters
         ----------
         loops : mapping of Var to int
-            Which iteration each loop is in; the first one where nothing is said.
+            The iteration of each loop; loops that are absent are at the first one.
         """
         return self.reader(expr)(loops)
 
     def offset(self, shape: Any, indices: Any) -> Reader:
-        """Return which element of a tensor is accessed; None if data decide it."""
+        """Return the element of a tensor that is accessed; None if data decide it."""
         if not all(isinstance(extent, tirx.IntImm) for extent in shape):
             return _unknown
         axes = [
@@ -107,7 +106,7 @@ class Indices:
         return read
 
     def reader(self, expr: Any) -> Reader:
-        """Return what computes an index; of vectors, where they begin."""
+        """Return the function that computes an index, for vectors that of the first element."""
         if (compute := BINARY.get(type(expr))) is not None:
             return self._computed(compute, (expr.a, expr.b))
         if isinstance(expr, tirx.IntImm):
@@ -151,7 +150,7 @@ class Indices:
 
 
 def _unknown(loops: Mapping[Var, int]) -> None:
-    """Return what data decide."""
+    """Return None, the value of an index that data decide."""
 
 
 def _constant(number: Number) -> Reader:

@@ -1,7 +1,7 @@
-"""How long a kernel takes that has no estimate of its own, by what its loops do.
+"""The time of kernels without an estimate of their own, from the work of their loops.
 
-`work_count` reads a scheduled function and says what each of its loop nests computes and touches;
-this is what of that a CPU takes its time for.
+`work_count` reads a scheduled function and counts what each of its loop nests computes and touches.
+This module converts these counts to the time that a CPU takes.
 """
 
 from __future__ import annotations
@@ -18,42 +18,49 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 VECTOR, SCALAR, DIVIDE, GATHER, LIBRARY, CHAIN, INDEX, CONVERT = range(8)
 CLASSES: Final = (
-    *("vector", "scalar", "divide", "gather", "library", "chain", "index", "convert"),
+    "vector",
+    "scalar",
+    "divide",
+    "gather",
+    "library",
+    "chain",
+    "index",
+    "convert",
 )
-"""What cycles are spent on: whole vectors and single numbers added, multiplied, loaded and stored;
+"""The classes of cycles: whole vectors and single numbers added, multiplied, loaded and stored;
 quotients and roots; elements that do not lie side by side; calls of the C library; sums that wait
-for the last one; quotients and remainders of indices; and numbers rounded, or seen as others, as
-exponentials are made of."""
+for the previous one; quotients and remainders of indices; and numbers rounded or reinterpreted, as
+in exponentials."""
 
 L2_RATE: Final = 90.0
-"""Bytes that a core gets from its L2 in a cycle, beside what it computes."""
+"""The bytes per cycle that a core gets from its L2 while it computes."""
 
 DEFAULT: Final = "znver5"
-"""Whose cycles other CPUs are taken to need that were not measured, at their own rates."""
+"""The CPU whose cycle counts are assumed, at their own clocks, for CPUs that were not measured."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopWork:
-    """What a loop nest of a kernel does, all iterations together.
+    """The work of a loop nest of a kernel, over all its iterations.
 
     Attributes
     ----------
     tasks : float
-        Iterations of its parallel loop; 1 of what one thread does.
+        The number of iterations of its parallel loop; 1 if one thread does everything.
     forks : float
-        How many times it forks: 0 without a parallel loop.
+        The number of forks: 0 without a parallel loop.
     cycles : tuple of float
-        Of each of `CLASSES`, were all data in L1.
+        The cycles of each of `CLASSES`, if all data were in L1.
     size : float
-        Bytes of tensors that it reads and writes, each once.
+        The bytes of the tensors that it reads and writes, each counted once.
     from_l2 : float
-        Bytes that it fetches into L1.
+        The bytes that it fetches into L1.
     again : float
-        Bytes that it fetches into L2 more than once, where it comes back to what this has lost.
+        The bytes that it fetches into L2 again, because they were evicted before their next use.
     images : int
-        Images that its tasks go through one after another; 1 if they do not.
+        The number of images that its tasks process one after another; 1 if they do not.
     largest : float
-        How many times the mean of all tasks the largest one is.
+        The ratio of the largest task to the mean of all tasks.
     """
 
     tasks: float
@@ -66,36 +73,45 @@ class LoopWork:
     largest: float = 1.0
 
     def to_json(self) -> list[Any]:
-        """Return it as numbers."""
+        """Return the counts as a list of numbers."""
         numbers = (self.size, self.from_l2, self.again, *self.cycles)
         rounded = (round(number, 1) for number in numbers)
         return [self.tasks, self.forks, self.images, self.largest, *rounded]
 
     @classmethod
     def of_json(cls, numbers: Sequence[float]) -> LoopWork:
-        """Return what `to_json` made numbers of."""
+        """Read the numbers that `to_json` returns."""
         tasks, forks, images, largest, size, from_l2, again, *cycles = map(float, numbers)
-        return cls(tasks, forks, tuple(cycles), size, from_l2, again, int(images), largest)
+        return cls(
+            tasks=tasks,
+            forks=forks,
+            cycles=tuple(cycles),
+            size=size,
+            from_l2=from_l2,
+            again=again,
+            images=int(images),
+            largest=largest,
+        )
 
 
 KernelWork = tuple[LoopWork, ...]
-"""The loop nests of a kernel, one after another."""
+"""The loop nests of a kernel, in order."""
 
 
 def work_seconds(work: Sequence[LoopWork], target: CpuTarget, threads: int) -> float:
-    """Return analytic seconds of a kernel, at the rates of ``target``."""
+    """Return the analytic time of a kernel in seconds, at the speeds of ``target``."""
     return math.fsum(nest_seconds(nest, target, threads) for nest in work)
 
 
 def nest_seconds(nest: LoopWork, target: CpuTarget, threads: int) -> float:
-    """Return analytic seconds of a loop nest.
+    """Return the analytic time of a loop nest in seconds.
 
-    Of computing, and of the ways from each cache, the longest hides most of the others.
+    The longest of computation and of transfers from each cache hides most of the others.
     """
     busiest = share(nest.tasks, threads)
     known = NETWORK_RATES.get(target.mcpu, NETWORK_RATES[DEFAULT])
     cycles = math.fsum(map(operator.mul, nest.cycles, map(known.cycles.__getitem__, CLASSES)))
-    # Each thread moves its part, with its own bandwidth, and with the others' from memory.
+    # Each thread moves its part with its own bandwidth, and shares that of memory.
     moving = stream_seconds(math.ceil(nest.size), target, threads) * max(1.0, busiest * threads)
     moving += nest.again * busiest / target.rates.beyond
     near = nest.from_l2 * busiest / (L2_RATE * target.frequency)
@@ -104,5 +120,5 @@ def nest_seconds(nest: LoopWork, target: CpuTarget, threads: int) -> float:
 
 
 def share(tasks: float, threads: int) -> float:
-    """Return what part of equal tasks the busiest thread has."""
+    """Return the busiest thread's share of equal tasks."""
     return math.ceil(tasks / threads) / tasks if tasks > 1 else 1.0

@@ -1,6 +1,6 @@
-"""On how many threads a loop is worth being run: entering and leaving it costs more with each.
+"""The number of threads that a loop is worth: entering and leaving it costs more with each.
 
-And what a call has for a launch that it shares with others.
+The module also computes what a call contributes to a launch that it shares with others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from neocpu.schedules.estimates.shared_launch import Piece
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Threads from which on it is worth asking, and on which the tasks of one axis may be too few.
+# The threads from which on fewer may be better, and from which on the tasks of one axis may be too
+# few.
 MANY_THREADS: Final = 8
-# What more threads have to save, of the least time.
+# The share of the least time that more threads must save.
 WORTH: Final = 0.05
 
 
@@ -64,16 +65,17 @@ def kernel_tasks(function: Any, target: CpuTarget, threads: int) -> tuple[int, .
 def worthwhile_tasks(
     work: KernelWork, launches: Sequence[int], target: CpuTarget, threads: int
 ) -> tuple[int, ...]:
-    """Return into how many tasks each parallel loop of a kernel is cut at most.
+    """Return the number of tasks into which each parallel loop of a kernel is cut at most.
 
-    Its iterations, unless it takes about as long on fewer threads: then as many as these.
+    A loop is cut into its iterations. If it takes about as long on fewer threads, it is cut into as
+    many tasks as these threads.
 
     Parameters
     ----------
     work : KernelWork
-        What its loops do.
+        The work of its loops.
     launches : sequence of int
-        The iterations of its parallel loops, in turn; 0 for unknown ones.
+        The iterations of its parallel loops, in order; 0 for unknown ones.
     """
     machine = MACHINES.get(target.mcpu)
     nests = [nest for nest in work if nest.forks]
@@ -89,14 +91,14 @@ def worthwhile_tasks(
 def piece_of(
     work: KernelWork, tasks: Sequence[int], target: CpuTarget, threads: int
 ) -> Piece | None:
-    """Return what a call of a kernel has for a launch with others; None if it would be several.
+    """Return what a call of a kernel contributes to a shared launch; None if it has several loops.
 
     Parameters
     ----------
     work : KernelWork
-        What its loops do.
+        The work of its loops.
     tasks : sequence of int
-        What `worthwhile_tasks` returns of its parallel loops.
+        The result of `worthwhile_tasks` for its parallel loops.
     """
     loops = [nest for nest in work if nest.forks]
     if len(tasks) > 1 or len(loops) != len(tasks) or any(nest.forks != 1 for nest in loops):
@@ -111,7 +113,7 @@ def piece_of(
 
 
 def _threads(nest: LoopWork, target: CpuTarget, machine: Machine, threads: int) -> int:
-    """Return the fewest threads, by powers of two, on which a loop takes about the least."""
+    """Return the fewest threads, a power of two, on which a loop takes about the least time."""
     counts = [*(1 << i for i in range(threads.bit_length()) if 1 << i < threads), threads]
 
     def seconds(count: int) -> float:

@@ -1,13 +1,13 @@
-"""What a run takes on several threads of a machine, by what its loops take on one.
+"""A prediction of a run on several threads, from the times of its loops on one thread.
 
-A kernel's loop ends with its busiest thread: of ``n`` tasks, ``ceil(n / threads)``. Entering and
-leaving it takes longer with every thread. What lies between the loops takes as long as on one
-thread. Meanwhile its bytes come from memory and from L3, which several cores have to share, and
-feature maps that one thread finds in its own L2 are on several in those of all. Where tasks go
-through the images of a batch one after another, a thread has the same ones in each kernel: their
-maps come from those few that share them, and weights go to every L3. Of computing and these ways
-the longest hides most of the others, as estimates have it. That a thread's caches hold more of a
-smaller part is left out.
+A loop ends with its busiest thread, which has ``ceil(n / threads)`` of ``n`` tasks. Entering and
+leaving a loop takes longer with every thread. Code between loops takes as long as on one thread.
+Data come from memory and from L3, which several cores share. Feature maps that one thread finds in
+its own L2 are spread over the L2 caches of all threads. Where tasks process the images of a batch
+one after another, a thread has the same images in each kernel: their feature maps come from the few
+threads that share them, and every L3 needs all weights. As in other estimates, the longest of
+computation and transfers hides most of the others. The prediction ignores that caches hold more of
+a smaller part.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from neocpu.schedules.vocabulary.target import kept_share
 
 Limit = Literal["one thread", "few tasks", "uneven tasks", "other cores", "bandwidth", "fork-join"]
 LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
-"""What keeps a run on so many threads from taking as many times less: what no loop is part of,
-loops of fewer tasks than threads, tasks that are no multiple of the threads, what other cores have
-in their caches, caches and memory, and entering and leaving loops."""
+"""The reasons why a run on several threads is not proportionally faster: code outside loops, loops
+with fewer tasks than threads, numbers of tasks that are no multiple of the threads, data in other
+cores' caches, caches and memory, and entering and leaving loops."""
 
 RUNTIME: Final = "runtime"
-"""The name of what lies between the calls."""
+"""The name of the time between calls."""
 
-# The pool's (core/src/pool.c): tasks of a thread's share, and the most that a loop is cut into.
+# Constants of the pool (core/src/pool.c): tasks in a thread's share, and the most tasks of a loop.
 SHARE: Final = 8
 MAX_TASKS: Final = 0xFFFF
 
@@ -43,13 +43,13 @@ class LoopTime:
     Attributes
     ----------
     iterations : int
-        0 of a loop of which they are unknown: it has as many tasks as there are threads.
+        The number of iterations; 0 if it is unknown, for a loop with as many tasks as threads.
     seconds : float
-        On one thread, of all times that a run enters it.
+        The time on one thread, over all entries in a run.
     entered : int
-        How often that is.
+        The number of entries.
     largest : float
-        How many times the mean of all iterations the largest one takes.
+        The ratio of the longest iteration to the mean of all.
     """
 
     iterations: int
@@ -58,10 +58,10 @@ class LoopTime:
     largest: float = 1.0
 
     def busiest_part(self, threads: int) -> float:
-        """Return which part of the loop its busiest thread computes.
+        """Return the share of the loop that its busiest thread computes.
 
-        Its iterations lie side by side: they are no more than those of another thread by as much as
-        one of them may be.
+        A thread's iterations are adjacent, so at most one iteration is longer than the other
+        threads' ones.
         """
         if threads == 1 or self.iterations == 0:
             return busiest_part(self.iterations, threads)
@@ -69,22 +69,23 @@ class LoopTime:
         return min(1.0, busiest_part(self.iterations, threads) + more)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallTime:
     """A call of a kernel, however often a run makes it.
 
     Attributes
     ----------
     name, kernel : str
-        Of the plan's operator, and of its function.
+        The names of the plan's operator and of its function.
     seconds : float
-        On one thread, of all times; those of its loops are part of it.
+        The time on one thread, over all times; it includes the time of its loops.
     loops : tuple of LoopTime
     weights, others : int
-        Bytes of the weights that it reads, and of all else that it reads and writes, each time.
+        The bytes of weights that it reads, and of all other data that it reads and writes, each
+        time.
     times : int
     images : int
-        Images that its tasks go through one after another; 1 if they do not.
+        The number of images that its tasks process one after another; 1 if they do not.
     """
 
     name: str
@@ -104,11 +105,12 @@ class RunTime:
     Attributes
     ----------
     calls : tuple of CallTime
-        In turn.
+        The calls in order.
     between : float
-        Seconds of what lies between them.
+        The time between calls, in seconds.
     launches : tuple of (int, int)
-        Calls that several threads would make together: the first one's position, and how many.
+        Calls that several threads would make in one launch: the position of the first, and how
+        many.
     """
 
     calls: tuple[CallTime, ...]
@@ -117,11 +119,11 @@ class RunTime:
 
     @property
     def seconds(self) -> float:
-        """Of all of it."""
+        """The time of the whole run, in seconds."""
         return math.fsum(call.seconds for call in self.calls) + self.between
 
     def slower(self, factor: float) -> RunTime:
-        """Return the run on a core that takes so many times as long for everything."""
+        """Return the run on a core for which everything takes ``factor`` times as long."""
 
         def loop(one: LoopTime) -> LoopTime:
             return replace(one, seconds=one.seconds * factor)
@@ -135,15 +137,15 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True)
 class ParallelCall:
-    """What a call is predicted to take on several threads.
+    """The predicted time of a call on several threads.
 
     Attributes
     ----------
     call : CallTime
-        Or of what lies between them, whose name is `RUNTIME`.
+        The call, or the time between calls under the name `RUNTIME`.
     seconds : float
     lost : mapping of Limit to float
-        Seconds that it takes longer than its share of one thread's time, by why.
+        The seconds in excess of its share of one thread's time, by reason.
     """
 
     call: CallTime
@@ -153,12 +155,12 @@ class ParallelCall:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRun:
-    """What a run is predicted to take on several threads.
+    """The predicted times of a run on several threads.
 
     Attributes
     ----------
     calls : tuple of ParallelCall
-        In turn, and what lies between them.
+        The calls in order, and the time between them.
     """
 
     threads: int
@@ -166,26 +168,26 @@ class ParallelRun:
 
     @property
     def seconds(self) -> float:
-        """Of all of it."""
+        """The time of the whole run, in seconds."""
         return math.fsum(call.seconds for call in self.calls)
 
     @property
     def lost(self) -> dict[Limit, float]:
-        """Seconds that it takes longer than its share of one thread's time, by why."""
+        """The seconds in excess of an equal share of one thread's time, by reason."""
         return {limit: math.fsum(call.lost[limit] for call in self.calls) for limit in LIMITS}
 
 
 def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
-    """Return what a run takes on several threads, each on a core of its own.
+    """Return the predicted times of a run on several threads, each on a core of its own.
 
     Parameters
     ----------
     run : RunTime
-        On one thread of that machine, of kernels that were compiled for so many threads.
+        The run on one thread of that machine, with kernels compiled for this many threads.
     """
-    between = CallTime(RUNTIME, RUNTIME, run.between)
+    between = CallTime(name=RUNTIME, kernel=RUNTIME, seconds=run.between)
     ways = _Ways(machine, threads, sum(call.weights for call in run.calls))
-    images = [1, *(call.images for call in run.calls)]  # of the call before each
+    images = [1, *(call.images for call in run.calls)]  # those of the previous call
     calls = [
         _predict_call(call, ways, before)
         for call, before in zip((*run.calls, between), images, strict=True)
@@ -198,12 +200,12 @@ def predict_run(run: RunTime, machine: Machine, threads: int) -> ParallelRun:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """The ways of bytes to so many threads of a machine, in a run of a network.
+    """The transfers of bytes to several threads of a machine, in a run of a network.
 
     Attributes
     ----------
     weights : int
-        Bytes of all of the network's.
+        The bytes of all weights of the network.
     """
 
     machine: Machine
@@ -211,10 +213,10 @@ class _Ways:
     weights: int
 
     def moving_seconds(self, call: CallTime) -> tuple[float, float]:
-        """Return what a call's bytes take to come, from memory and from L3.
+        """Return the times that a call's bytes take from memory and from L3.
 
-        L3 keeps some of the network's weights from one run to the next. Where tasks go through the
-        images, each needs all weights: every L3 has a copy.
+        L3 keeps some of the network's weights from one run to the next. Where tasks process the
+        images one after another, each thread needs all weights, and every L3 has a copy.
         """
         machine, caches = self.machine, self.machine.caches(self.threads)
         copies = caches if call.images > 1 else 1
@@ -230,15 +232,16 @@ class _Ways:
         )
 
     def fetching_seconds(self, call: CallTime, images: int = 1) -> float:
-        """Return what feature maps that caches hold take to come from those of other cores.
+        """Return the time that feature maps in caches take to come from those of other cores.
 
-        Any core that has a part in an image had a line last, written or to be written over, as
-        likely as any other; those of another L3 have it over memory's way.
+        The last core that read or wrote a cache line is equally likely to be any core with a part
+        of the image. Lines in another L3 come at the speed of memory.
 
         Parameters
         ----------
         images : int
-            That the call and the one before it both go through one after another.
+            The number of images that this call and the one before it both process one after
+            another.
         """
         machine, threads = self.machine, self.threads
         if call.others > machine.l3 * machine.caches(threads):
@@ -253,7 +256,7 @@ class _Ways:
 
 
 def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
-    """Return what a call takes after one that goes through so many images one after another."""
+    """Return the predicted time of a call after one that processes ``before`` images in turn."""
     machine, threads = ways.machine, ways.threads
     lost: dict[Limit, float] = dict.fromkeys(LIMITS, 0.0)
     alone = max(0.0, call.seconds - math.fsum(loop.seconds for loop in call.loops))
@@ -263,13 +266,14 @@ def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
         part = loop.busiest_part(threads)
         few = 0 < loop.iterations < threads
         lost["few tasks" if few else "uneven tasks"] += loop.seconds * (part - 1 / threads)
-        # Threads that get no task hold nobody up; a loop of one is entered like any other code.
+        # Threads without a task delay nobody; a loop of one iteration is entered like any other
+        # code.
         sharers = min(loop.iterations or threads, threads)
         lost["fork-join"] += loop.entered * machine.fork_seconds(sharers)
         busy += loop.seconds * part
     share = _computing_share(call, replace(ways, threads=1).moving_seconds(call))
     parts = share * (busy + alone), *ways.moving_seconds(call)
-    # That one thread took no longer for all of it tells how fast its bytes come at least.
+    # One thread's total time bounds the speed at which its bytes arrive.
     together = min(call.seconds, overlapped(*parts))
     lost["bandwidth"] = max(0.0, together - busy - alone)
     if call.loops:
@@ -279,9 +283,9 @@ def _predict_call(call: CallTime, ways: _Ways, before: int) -> ParallelCall:
 
 
 def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
-    """Return which share of one thread's time a call would take were all data in L2.
+    """Return the share of one thread's time that a call would take with all data in L2.
 
-    The rest of what it took, its bytes did that nothing hid: see `overlapped`.
+    The remaining time was spent on transfers that nothing hid: see `overlapped`.
     """
     if call.seconds == 0.0:
         return 0.0
@@ -293,7 +297,7 @@ def _computing_share(call: CallTime, moving: Sequence[float]) -> float:
 
 
 def _predict_launch(calls: Sequence[CallTime], ways: _Ways) -> Iterator[ParallelCall]:
-    """Yield what calls take that are launched together: of that, each has its part of the work."""
+    """Yield the predicted times of calls in one launch, each in proportion to its work."""
     machine, threads = ways.machine, ways.threads
     pieces = [_piece(call, ways) for call in calls]
     seconds = launch_seconds(pieces, machine, threads)
@@ -322,14 +326,14 @@ def _piece(call: CallTime, ways: _Ways) -> Piece:
 
 
 def busiest_part(iterations: int, threads: int) -> float:
-    """Return which part of a loop its busiest thread computes.
+    """Return the share of a loop that its busiest thread computes.
 
-    As the pool cuts loops into tasks; whoever is done takes what others have not begun.
+    The pool cuts loops into tasks, and idle threads take tasks that others have not begun.
 
     Parameters
     ----------
     iterations : int
-        0 if they are unknown.
+        The number of iterations; 0 if it is unknown.
     """
     if threads == 1:
         return 1.0
@@ -341,14 +345,14 @@ def busiest_part(iterations: int, threads: int) -> float:
 
 
 def task_count(iterations: int, threads: int) -> int:
-    """Return how many tasks the pool cuts a loop into; ``iterations`` are 0 if they are unknown."""
+    """Return the number of tasks that the pool cuts a loop into; 0 ``iterations`` means unknown."""
     if threads == 1 or iterations == 0:
         return threads
     return math.ceil(iterations / _task_size(iterations, threads))
 
 
 def _task_size(iterations: int, threads: int) -> int:
-    """Return the iterations of a task: those that leave the busiest thread the least."""
+    """Return the number of iterations in a task that leaves the busiest thread the least work."""
     most = max(iterations // (threads * SHARE), math.ceil(iterations / MAX_TASKS), 1)
     sizes: Iterable[int] = range(most, most // 2, -1)
     return min(sizes, key=lambda size: math.ceil(math.ceil(iterations / size) / threads) * size)

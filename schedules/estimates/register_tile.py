@@ -1,11 +1,11 @@
-"""The register tile every convolution computes with: how large it may be, how long a step takes.
+"""The register tile of convolutions: its largest size, and the cycles of a step.
 
 A step loads ``vectors`` vectors and ``broadcasts`` scalars, and adds the products of all pairs to
 ``vectors * broadcasts`` accumulators, which stay in registers. The direct and the Winograd kernel
 load vectors of weights and broadcast pixels; the NCHW kernel does the opposite.
 
-Where a multiply-add takes one lane of a vector as a factor (NEON), what is broadcast is loaded as
-vectors, of four steps each, which stay in registers as long.
+Where a multiply-add takes one lane of a vector as a factor (NEON), scalars are loaded as vectors
+for four steps each, which stay in registers for that long.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from neocpu.schedules.vocabulary.steps import STEP_KINDS
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-# Registers for vectors of the next step: LLVM loads some ahead, and spills sums of larger tiles.
+# Registers for vectors of the next step: LLVM loads some ahead, and would spill sums of larger
+# tiles.
 SPARE_REGISTERS = 2
-# Loads a core of two load ports sustains where a broadcast is an instruction of its own.
+# The loads per cycle of a core with two load ports if a broadcast is an instruction of its own.
 LOADS_PER_CYCLE = 1.9
-# Loads that hide behind multiply-adds still compete with them for issue slots: cycles of each.
+# The cycles of each load that hides behind multiply-adds but competes for issue slots.
 LOAD_INTERFERENCE = 0.05
-# Bytes that arrive in a cycle from L1, L2 and beyond, while others arrive beside them.
+# The bytes per cycle that arrive from L1, L2 and beyond, while other data arrive too.
 L1_RATE, L2_RATE, FAR_RATE = 64, 24, 8
-# Beginning a tile, and one step of the epilogue on a vector of its sums.
+# The cycles of beginning a tile, and of one step of the epilogue on a vector of sums.
 TILE_CYCLES, EPILOGUE_CYCLES = 20, 2
 
 
 def steps_cycles(steps: Sequence[EpilogueOp], each: float = EPILOGUE_CYCLES) -> float:
-    """Return the cycles of an epilogue, or a prologue, on a vector: ``each`` of a simple step."""
+    """Return the cycles of an epilogue, or a prologue, per vector: ``each`` for a simple step."""
     return math.fsum(each + STEP_KINDS[step.kind].cycles for step in steps)
 
 
 def broadcast_limit(vectors: int, unit: DotUnit) -> int:
-    """Return the most broadcasts of a register tile: their sums, the vectors and one fit.
+    """Return the most broadcasts of a register tile whose sums, vectors and one broadcast fit.
 
-    Of those that are lanes, the vectors fit too.
+    If broadcasts are lanes, their vectors fit too.
     """
     if unit.by_lane:
         return (unit.registers - SPARE_REGISTERS - vectors) // (vectors + 1)
@@ -48,8 +49,8 @@ def broadcast_limit(vectors: int, unit: DotUnit) -> int:
 def unrolled_limit(vectors: int, unit: DotUnit) -> int:
     """Return the most broadcasts of a register tile that TE unrolls and LLVM keeps in registers.
 
-    With one vector, each broadcast is used once: where it is not part of the multiply-add, LLVM
-    gives its register to the sum, which then needs two, and spills those of a larger tile.
+    With one vector, each broadcast is used once. Where it is not part of the multiply-add, LLVM
+    gives its register to the sum, which then needs two, and spills sums of a larger tile.
     """
     limit = broadcast_limit(vectors, unit)
     if vectors == 1 and not unit.broadcasts:
@@ -65,14 +66,14 @@ def step_cycles(
     size: int,
     broadcast_loads: float | None = None,
 ) -> float:
-    """Return the cycles of one step: the longest of its parts, and what its loads are in the way.
+    """Return the cycles of one step: the longest of its parts, plus interference from loads.
 
     Parameters
     ----------
     size : int
-        Bytes that the vectors are taken from, again and again: they decide about the cache.
+        The bytes from which the vectors are loaded repeatedly; they decide which cache holds them.
     broadcast_loads : float, optional
-        Loads of what is broadcast: one each, or, of lanes, one for as many steps as there are.
+        The number of loads of broadcast values: one each, or one vector of lanes for several steps.
     """
     if broadcast_loads is None:
         broadcast_loads = broadcasts / (unit.lanes if unit.by_lane else 1)
@@ -88,7 +89,7 @@ def step_cycles(
 
 
 def _bytes_per_cycle(size: int, target: CpuTarget) -> int:
-    """Return the rate of the cache that holds ``size`` bytes, and others beside them."""
+    """Return the bandwidth of the cache that holds ``size`` bytes and other data beside them."""
     if size < target.l1d // 2:
         return L1_RATE
     return L2_RATE if size < target.l2 else FAR_RATE

@@ -1,7 +1,7 @@
-"""What calls take whose loops are shared out together: one launch, and one pool of tasks.
+"""The time of calls that share one launch: their tasks form one pool.
 
-Where each has fewer tasks than there are threads, or is over before all of them have come, the
-branches of a block fill the threads side by side.
+Sharing helps where each call has fewer tasks than there are threads, or is finished before all
+threads have started: the branches of a block then fill the threads side by side.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from neocpu.foundation.machines import Machine
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a call has for a launch.
+    """The contribution of a call to a launch.
 
     Attributes
     ----------
     tasks : int
-        Of its loop, as the pool cuts it; 1 of a call without one.
+        The number of tasks into which the pool cuts its loop; 1 for a call without a loop.
     seconds : float
-        Of all tasks on one thread.
+        The time of all tasks on one thread.
     before : float
-        Seconds of what is no task: the calling thread does it alone.
+        The time in seconds outside tasks, which the calling thread spends alone.
     moving : float
-        Seconds that its bytes take to come, on all threads.
+        The time in seconds that its bytes take to arrive, on all threads.
     """
 
     tasks: int
@@ -37,19 +37,19 @@ class Piece:
 
     @property
     def longest(self) -> float:
-        """Seconds of a task."""
+        """The time of one task in seconds."""
         return self.seconds / self.tasks
 
 
 def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
-    """Return when the last task is done, if each thread takes the next one when it is free.
+    """Return the time at which the last task ends if idle threads always take the next task.
 
     Parameters
     ----------
     pieces : sequence of Piece
-        In the order in which their tasks are taken: the longest ones first.
+        The pieces in the order in which their tasks are taken, longest tasks first.
     """
-    # Threads that are done at one time are counted together: there are few such times.
+    # Threads that finish at the same time are counted together: there are few such times.
     free = [(0.0, threads)]
     for piece in pieces:
         left = piece.tasks
@@ -64,7 +64,7 @@ def busiest_seconds(pieces: Sequence[Piece], threads: int) -> float:
 
 
 def launch_seconds(pieces: Iterable[Piece], machine: Machine, threads: int) -> float:
-    """Return what a launch of several calls, or of one, takes on several threads."""
+    """Return the time of a launch of one or several calls on several threads, in seconds."""
     ordered = sorted(pieces, key=lambda piece: -piece.longest)
     sharers = min(threads, sum(piece.tasks for piece in ordered))
     alone = math.fsum(piece.before for piece in ordered)

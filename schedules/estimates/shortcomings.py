@@ -1,7 +1,7 @@
-"""What a scheduled kernel lacks, what that takes, and where it has to be so: see `shortcomings`.
+"""The shortcomings of a scheduled kernel, their cost, and the reasons that excuse them.
 
-A schedule that does not apply is no error, and so would pass unnoticed: the kernel is right, and
-ten times slower than it needs to be.
+A schedule that does not apply is no error and would pass unnoticed: the kernel is correct, and ten
+times slower than necessary.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from neocpu.schedules.estimates.memory_traffic import stream_seconds
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 UNSCHEDULED: Final = "neocpu.unscheduled"
-"""Attribute of a function that the generic schedule does not apply to: why not."""
+"""The attribute of a function that says why the generic schedule does not apply to it."""
 
 AS_IT_STANDS: Final = "compiled without optimisation"
 NO_SCHEDULE: Final = "no schedule"
 ONE_THREAD: Final = "one thread"
 WORKSPACE: Final = "workspace"
 BY_CYCLES: Final = {SCALAR: "scalar", GATHER: "gather", LIBRARY: "library calls"}
-"""What a shortcoming is called; those of cycles by the class of these."""
+"""The name of a shortcoming for each class of cycles."""
 
 LEFT_OVER: Final = 0.05
-"""Of a kernel's cycles, what may be spent on elements one by one."""
+"""The share of a kernel's cycles that may be spent on single elements."""
 WORTH: Final = 10_000.0
-"""Cycles of a kernel from which on it matters: some microseconds, as little as a fork takes."""
+"""The fewest cycles of a kernel that matters: some microseconds, about one fork."""
 WORTH_THREADS: Final = 50_000.0
-"""Cycles from which on a kernel should have a parallel loop: below, a fork takes a part of it."""
+"""The fewest cycles of a kernel that needs a parallel loop: below, a fork takes a large share."""
 A_MAP: Final = 0.5
-"""Of the largest tensor that a kernel writes, what a workspace as large as a map has."""
+"""The share of the largest output tensor at which a workspace counts as a feature map."""
 
 BY_DATA: Final = "data decide what is read"
 ENDED_BY_DATA: Final = "data end its loops"
@@ -64,32 +64,32 @@ REASONS: Final[Mapping[tuple[str, str], str]] = {
     (BY_CYCLES[SCALAR], BY_DATA): "what is read element by element is computed so",
     (ONE_THREAD, ENDED_BY_DATA): _IN_TURN,
 }
-"""Why a kernel has to lack what it lacks, by the kind of a shortcoming and its detail."""
+"""The reason for which a kernel has to have a shortcoming, by kind and detail."""
 NO_VECTOR_FORM: Final = "these functions have no vector form"
 _TILED: Final = frozenset({"conv2d", "dense", "attention", "product", "lstm", "gru", "rnn"})
 
 
 def is_register_tile(kernel: str) -> bool:
-    """Whether a kernel of this name computes in register tiles.
+    """Return whether a kernel of this name computes in register tiles.
 
-    Single numbers that it loads become vectors, and its workspaces hold what it packs: neither is
-    a shortcoming. Estimates and measurements of its own say what it takes.
+    Such kernels turn single loads into vectors and pack data in workspaces, which are no
+    shortcomings. They have estimates and measurements of their own.
     """
     return kernel.rstrip("0123456789_") in _TILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortcoming:
-    """Something that a kernel lacks.
+    """A shortcoming of a kernel.
 
     Attributes
     ----------
     kind : str
         `AS_IT_STANDS`, `NO_SCHEDULE`, `ONE_THREAD`, `WORKSPACE`, or one of `BY_CYCLES`.
     detail : str
-        What of it.
+        The operation or the loop that it is about.
     size : float
-        Bytes of a workspace.
+        The bytes of a workspace.
     """
 
     kind: str
@@ -98,15 +98,15 @@ class Shortcoming:
 
     @property
     def reason(self) -> str:
-        """Why it has to be so; empty where nobody knows a reason."""
+        """The reason that excuses it; empty if none is known."""
         if self.kind == BY_CYCLES[LIBRARY]:
             return NO_VECTOR_FORM
         return REASONS.get((self.kind, self.detail), "")
 
     def seconds(self, work: KernelWork, target: CpuTarget, threads: int) -> float:
-        """Return how many of a kernel's seconds it takes, about.
+        """Return the approximate part of a kernel's time that it costs, in seconds.
 
-        Of what is not scheduled all are counted, for nobody knows the schedule it should have.
+        For unscheduled kernels this is the whole time, because the right schedule is unknown.
         """
         if self.kind == WORKSPACE:
             return 2 * stream_seconds(math.ceil(self.size), target, threads)
@@ -120,23 +120,23 @@ class Shortcoming:
         return cycles * rate / target.frequency
 
     def to_json(self) -> list[Any]:
-        """Return it as JSON."""
+        """Return the JSON form."""
         return [self.kind, self.detail, self.size]
 
     @classmethod
     def of_json(cls, parts: Sequence[Any]) -> Shortcoming:
-        """Return what `to_json` made."""
+        """Read the JSON form that `to_json` returns."""
         kind, detail, size = parts
         return cls(kind=str(kind), detail=str(detail), size=float(size))
 
 
 def shortcomings(function: tirx.PrimFunc, work: KernelWork) -> tuple[Shortcoming, ...]:
-    """Return what a scheduled function lacks; nothing of one that takes no time to speak of.
+    """Return the shortcomings of a scheduled function; none if it takes negligible time.
 
     Parameters
     ----------
     work : KernelWork
-        What its loops do: `work_count.count_work`.
+        The work of its loops: `work_count.count_work`.
     """
     total = math.fsum(math.fsum(nest.cycles) for nest in work)
     if total < WORTH:
@@ -160,7 +160,7 @@ def shortcomings(function: tirx.PrimFunc, work: KernelWork) -> tuple[Shortcoming
 
 
 class _Look:
-    """What is seen of a function without counting."""
+    """The structure of a function, read without counting."""
 
     def __init__(self, function: tirx.PrimFunc) -> None:
         self.calls: set[str] = set()
@@ -178,7 +178,7 @@ class _Look:
         tvm_ffi.structural_walk(function.body, visitors, order="pre")
 
     def detail(self, place: int) -> str:
-        """Return what a shortcoming of cycles of a class is about."""
+        """Return the detail of a shortcoming in cycles of a class."""
         if place == LIBRARY:
             return ", ".join(sorted(self.calls))
         if place == GATHER:
@@ -210,7 +210,7 @@ class _Look:
 
 
 def _is_known(extent: Any) -> bool:
-    """Whether a loop's extent depends on no data."""
+    """Return whether a loop's extent is independent of data."""
     found = True
 
     def visit(_: Any) -> None:
@@ -222,7 +222,7 @@ def _is_known(extent: Any) -> bool:
 
 
 def _workspace(function: tirx.PrimFunc) -> float:
-    """Return the bytes of the largest temporary that is in memory, as TVM will have made it."""
+    """Return the bytes of the largest temporary that TVM will put in memory."""
     found: list[Any] = []
 
     def collect(body: Any) -> None:

@@ -1,4 +1,4 @@
-"""How many bytes the accesses of a loop nest touch, and how many of them caches have to fetch."""
+"""The bytes that accesses of a loop nest touch, and the bytes that caches fetch for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neocpu.schedules.estimates.memory_traffic import LINE
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """A loop that is being read; without a variable, what is done so many times on average.
+    """A loop around accesses; without a variable, a repetition with an average count.
 
     Attributes
     ----------
@@ -26,27 +26,27 @@ class Loop:
     parallel: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Access:
     """A load or a store within loops.
 
     Attributes
     ----------
     buffer : Any
-        What tells buffers apart.
+        The identity of the buffer.
     is_parameter : bool
-        Whether the kernel's caller gave it.
+        Whether the kernel's caller passed the buffer.
     start : float
-        Its first element; -1 where data decide it.
+        The first element; -1 if data decide it.
     width : int
-        Bytes of each access.
+        The bytes of each access.
     whole : float
-        Bytes of the buffer.
+        The bytes of the buffer.
     strides : tuple of float
-        Bytes between two iterations of each loop, outermost first; 0 where it does not depend on
-        the loop, and no number where data decide.
+        The bytes between two iterations of each loop, outermost first: 0 if the access does not
+        depend on the loop, NaN if data decide.
     loops : tuple of Loop
-        Around it.
+        The loops around it.
     """
 
     buffer: Any
@@ -66,7 +66,7 @@ class Access:
         steps = sorted((stride, count) for stride, count in pairs if stride > 0 and count > 1)
         scattered = math.prod(count for stride, count in pairs if math.isnan(stride))
         distinct = reach = float(self.width)
-        if not steps or steps[0][0] > self.width:  # a line is the least that moves
+        if not steps or steps[0][0] > self.width:  # at least a line is moved
             apart = steps[0][0] if steps and scattered == 1 else LINE
             distinct = reach = min(float(max(LINE, self.width)), max(apart, self.width))
         for stride, count in steps:
@@ -77,7 +77,7 @@ class Access:
 
 
 def touched(accesses: Iterable[Access]) -> float:
-    """Return the bytes that accesses touch, those of a buffer that begin alike once."""
+    """Return the bytes that accesses touch; those of a buffer with one start count once."""
     found: dict[Any, dict[float, float]] = {}
     wholes: dict[Any, float] = {}
     for access in accesses:
@@ -88,9 +88,9 @@ def touched(accesses: Iterable[Access]) -> float:
 
 
 def compacted(accesses: Sequence[Access]) -> list[Access]:
-    """Return the accesses of a buffer that a kernel has to itself, as TVM makes it.
+    """Return the accesses of a kernel's own buffer after TVM shrinks the buffer.
 
-    Of the loops around all accesses, it is as large as one iteration needs.
+    The buffer only needs the elements of one iteration of the loops around all its accesses.
     """
     shared = 0
     for loops in zip(*(access.loops for access in accesses), strict=False):
@@ -105,10 +105,11 @@ def compacted(accesses: Sequence[Access]) -> list[Access]:
 
 
 def fetched_again(accesses: Sequence[Access], cache: int) -> float:
-    """Return the bytes that a statement's accesses fetch into a thread's cache more than once.
+    """Return the bytes that a statement's accesses fetch into a thread's cache repeatedly.
 
-    What all iterations of some inner loops touch stays as long as these run. The loop around them
-    fetches what it moves on by, and those around that all of it again.
+    The bytes that inner loops touch stay in the cache while these run, if they fit. The next loop
+    outward fetches the bytes by which it advances, and the loops around that fetch everything
+    again.
     """
     depth = len(accesses[0].loops)
     inside = [access.footprint(depth) for access in accesses]
@@ -120,7 +121,7 @@ def fetched_again(accesses: Sequence[Access], cache: int) -> float:
     total = 0.0
     for access, held in zip(accesses, inside, strict=True):
         if any(map(math.isnan, access.strides)):
-            continue  # what data choose lies close to what they chose before, as far as we know
+            continue  # data are assumed to choose places close to their previous ones
         if depth:
             count, stride = access.loops[depth - 1].extent, access.strides[depth - 1]
             held += (count - 1) * min(held, stride)

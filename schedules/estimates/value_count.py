@@ -1,4 +1,4 @@
-"""What computing values and indices takes, within the loops around them: see `work_count`."""
+"""The cost of computing values and indices within their loops, for `work_count`."""
 
 from __future__ import annotations
 
@@ -34,35 +34,36 @@ from neocpu.schedules.estimates.kernel_work import (
 from neocpu.schedules.estimates.touched_bytes import Access, Loop
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Cycles of an instruction: of two units, of the one that stores, of the one that divides.
+# The cycles of an instruction on one of two units, on the store unit, and on the divider.
 OPERATION: Final = 0.5
 LOAD: Final = 0.5
 STORE: Final = 1.0
 QUOTIENT: Final = 8.0
 ROOT: Final = 12.0
-# Of each element: fetched by itself, put by itself, made by a call of the C library.
+# The cycles per element that is gathered, that is stored alone, and that a C library call computes.
 FETCHED: Final = 1.0
 PUT: Final = 1.5
 CALLED: Final = 20.0
-# Elements apart from which on neighbours of a loop share no cache line.
+# The distance in elements from which on neighbours of a loop share no cache line.
 FAR: Final = 16
-# Of a quotient or remainder of an index by a constant, which is a product and a shift.
+# The cycles of a quotient or remainder of an index by a constant: a product and a shift.
 DIGIT: Final = 1.0
-# Steps of a maximum that is not a number where either of two variables is none.
+# The instructions of a maximum that is NaN if either operand is.
 EXTREMUM_STEPS: Final = 3
-# Numbers by themselves are divided faster than vectors.
+# Scalars are divided faster than vectors.
 SINGLE_SHARE: Final = 0.5
-# Tasks of a loop of which it is asked where they write, at most.
+# The most tasks of a loop whose addresses of writes are compared.
 SAMPLES: Final = 32
 _CONVERSIONS: Final = ("floor", "ceil", "trunc", "round", "nearbyint", "reinterpret", "shift_left")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Nest:
-    """A loop nest that is being read: see `LoopWork`; and the accesses of each statement.
+    """A loop nest that is being read (see `LoopWork`), and the accesses of each statement.
 
-    Of the tensors that its tasks write, ``drift`` is how far from its own part one begins, as a
-    share of all. ``extents`` are those of inner loops that are not the same for all tasks.
+    ``drift`` is the largest distance between where a task writes a tensor and the task's own part,
+    as a share of the tensor. ``extents`` are those of inner loops whose extents differ between
+    tasks.
     """
 
     tasks: float = 1.0
@@ -74,28 +75,29 @@ class Nest:
 
     @property
     def largest(self) -> float:
-        """See `LoopWork`; loops of the same extents are one."""
+        """The field of `LoopWork`; loops of equal extents count as one."""
         sizes = [math.prod(each) for each in zip(*self.extents, strict=True)]
         return max(sizes) / fmean(sizes) if any(sizes) else 1.0
 
 
 class ValueCount:
-    """Counts into `nest` what values take within `loops`.
+    """A counter that adds the cost of values within `loops` to `nest`.
 
     Attributes
     ----------
     loops : list of Loop
-        Outermost first.
+        The loops, outermost first.
     vector : int or None
-        The position of the one whose iterations are lanes.
+        The position of the loop whose iterations are vector lanes.
     depths : dict of Var to int
-        The innermost loop that each variable depends on; -1 of none.
+        The innermost loop that each variable depends on; -1 for none.
     accesses : list of Access
-        Of the statement that is being read.
+        The accesses of the statement that is being read.
     computed : dict of StructuralKey to int
-        What that has computed, which is not computed again, and the loop that each depends on.
+        The expressions that the statement has computed, which are not computed again, with the loop
+        that each depends on.
     read, written : set of int
-        Extents of the first axis of tensors that are the kernel's parameters.
+        The first extents of tensors among the kernel's parameters.
     """
 
     def __init__(self, target: CpuTarget, parameters: Sequence[Any]) -> None:
@@ -113,9 +115,9 @@ class ValueCount:
         self._parameters = frozenset(parameters)
 
     def iterations(self, depth: int) -> float:
-        """Return how often what depends on no loop after ``depth`` is done.
+        """Return the number of times that a computation outside all loops after ``depth`` runs.
 
-        What is done under a condition, or until one holds, stays within that.
+        Computations under a condition, or in a loop that ends on a condition, stay within it.
         """
         return math.prod(
             loop.extent
@@ -124,7 +126,7 @@ class ValueCount:
         )
 
     def depth(self, expr: Any) -> int:
-        """Return the position of the innermost loop that a value depends on; -1 if on none."""
+        """Return the position of the innermost loop that a value depends on; -1 for none."""
         if isinstance(expr, Var):
             return self.depths.get(expr, -1)
         inner = expr.indices if isinstance(expr, TensorLoad) else parts(expr)
@@ -146,16 +148,17 @@ class ValueCount:
         self.nest.cycles[kind] += cycles * count
 
     def charge_each(self, kind: int, cycles: float, depth: int, lanes: int = 1) -> None:
-        """Charge for every element by itself."""
+        """Charge for every element on its own."""
         self.nest.cycles[kind] += cycles * lanes * self.iterations(depth)
 
     def value(self, expr: Any, *, joined: bool = False) -> int:
-        """Count what computes a value; return the innermost loop that it depends on.
+        """Count the computation of a value; return the innermost loop that it depends on.
 
         Parameters
         ----------
         joined : bool
-            Whether its last operation is a part of what reads it, as a product is of a sum.
+            Whether its last operation is part of the operation that reads it, like a product in a
+            sum.
         """
         if isinstance(expr, Var):
             return self.depths.get(expr, -1)
@@ -215,7 +218,7 @@ class ValueCount:
             self.charge_each(LIBRARY, CALLED, depth, dtype[1])
 
     def access(self, buffer: Any, indices: Any, *, stores: bool) -> int:
-        """Count a load or a store; return the innermost loop that its place depends on."""
+        """Count a load or a store; return the innermost loop that its address depends on."""
         depth = max(map(self._index, indices), default=-1)
         lanes, apart = 1, False
         for index in indices:
@@ -244,11 +247,11 @@ class ValueCount:
         return depth
 
     def task_loop(self) -> Loop | None:
-        """Return the loop whose iterations are tasks, if there are several."""
+        """Return the loop whose iterations are tasks; None if there is only one task."""
         return next((one for one in self.loops if one.parallel and one.extent > 1), None)
 
     def _place_tasks(self, buffer: Any, offset: Reader) -> None:
-        """Note where tasks begin to write a tensor."""
+        """Note the places of a tensor at which tasks begin to write."""
         if (loop := self.task_loop()) is None:
             return
         tasks = int(loop.extent)
@@ -264,7 +267,7 @@ class ValueCount:
             self.nest.drift = max(self.nest.drift, *apart)
 
     def _index(self, index: Any) -> int:
-        """Count what computes an index, but for sums and products, which addresses have."""
+        """Count the computation of an index, except sums and products, which are addressing."""
         if isinstance(index, Var):
             return self.depths.get(index, -1)
         if isinstance(index, TensorLoad):
@@ -283,25 +286,25 @@ class ValueCount:
                 continue
             last = max(1, int(loop.extent) - 1)
             near, end = offset({loop.var: 1}), offset({loop.var: last})
-            if start is None or near is None or end is None:  # data decide: anywhere
+            if start is None or near is None or end is None:  # data decide: any address
                 strides.append(math.nan)
             else:
                 strides.append(abs(end - start) / last or float(abs(near - start)))
         size, owner = bytes_of(str(buffer.dtype)), self.owners.get(buffer, buffer)
         whole = math.prod(int(e) if isinstance(e, tirx.IntImm) else 1 for e in buffer.shape)
         return Access(
-            owner,
-            owner in self._parameters,
-            -1.0 if start is None else float(start),
-            size * lanes,
-            float(whole * size),
-            tuple(stride * size for stride in strides),
-            tuple(self.loops),
+            buffer=owner,
+            is_parameter=owner in self._parameters,
+            start=-1.0 if start is None else float(start),
+            width=size * lanes,
+            whole=float(whole * size),
+            strides=tuple(stride * size for stride in strides),
+            loops=tuple(self.loops),
         )
 
 
 def stride_along(loop: Loop, offset: Reader) -> float | None:
-    """Return how many elements apart neighbours along a loop lie; None if not all the same."""
+    """Return the distance of neighbours along a loop, in elements; None if it varies."""
     last = max(1, int(loop.extent) - 1)
     first, second, end = (offset({loop.var: i}) for i in (0, 1, last))
     if first is None or second is None or end is None:
@@ -310,7 +313,7 @@ def stride_along(loop: Loop, offset: Reader) -> float | None:
 
 
 def _is_power_of_two(expr: Any) -> bool:
-    """Whether a divisor is a constant whose inverse is exact."""
+    """Return whether a divisor is a constant with an exact inverse."""
     constant = expr.value if isinstance(expr, tirx.Broadcast) else expr
     if not isinstance(constant, tirx.FloatImm):
         return False

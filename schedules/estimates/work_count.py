@@ -1,7 +1,7 @@
-"""What the loops of a scheduled function compute and touch: see `kernel_work`.
+"""Counts of what the loops of a scheduled function compute and touch; see `kernel_work`.
 
-The function is read as LLVM will have it: what does not change in a loop is moved out of it, sums
-that stay at one place stay in registers, and an innermost loop over neighbours becomes vectors.
+The function is read as LLVM compiles it: loop-invariant code moves out of loops, sums that stay at
+one address stay in registers, and innermost loops over neighbours become vectors.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from neocpu.schedules.estimates.value_count import Nest, ValueCount, stride_alon
 from neocpu.schedules.isa.instruction import LATENCY
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# How often each side is taken of what data decide.
+# The assumed probability of each branch that data decide.
 HALF: Final = 0.5
-# Iterations of a loop that data end, where nothing bounds them.
+# The assumed iterations of a loop that data end, if nothing bounds them.
 UNKNOWN_LENGTH: Final = 4.0
-# Of a cache, what a loop's data may fill: it has other guests.
+# The share of a cache that a loop's data may fill beside other data.
 CACHE_SHARE: Final = 0.5
-# Additions from which on a sum is too long for the core to begin the next one meanwhile, and what
-# a shorter one still waits.
+# The number of additions from which on the core cannot begin the next sum meanwhile, and the cycles
+# that a shorter sum still waits.
 LONG_SUM: Final = 32
 OVERLAPPED: Final = 0.35
-# How many times as long a sum takes whose last vector is not full: LLVM cuts it into smaller ones.
+# The factor for a sum whose last vector is partial: LLVM splits it into smaller ones.
 RAGGED: Final = 3.0
-# Tasks of a loop whose sizes are compared, at most.
+# The most tasks of a loop whose sizes are compared.
 TASKS: Final = 512
 _NOTHING: Final = -2
 
 
 def count_work(function: tirx.PrimFunc, target: CpuTarget) -> KernelWork:
-    """Return what the loop nests of a scheduled function do.
+    """Return the work of the loop nests of a scheduled function.
 
-    Loops that data end are taken to end half way.
+    Loops that data end are assumed to end half way.
     """
     count = _WorkCount(target, list(function.params))
     count.statement(function.body)
@@ -59,12 +59,12 @@ class _WorkCount(ValueCount):
     def __init__(self, target: CpuTarget, parameters: list[Any]) -> None:
         super().__init__(target, parameters)
         self._nests = [self.nest]
-        # The innermost loop that the place of the last running sum depends on.
+        # The innermost loop on which the address of the last running sum depends.
         self._sum = _NOTHING
         self._explicit = False
 
     def work(self) -> KernelWork:
-        """Return what was counted."""
+        """Return the counts."""
         used: dict[Any, list[tuple[int, Access]]] = {}
         for number, nest in enumerate(self._nests):
             for access in _accesses(nest):
@@ -79,7 +79,7 @@ class _WorkCount(ValueCount):
         return tuple(self._nest_work(nest, own, images) for nest in found)
 
     def _images(self) -> int:
-        """Return how many images a kernel writes that it reads too; 1 if they are not as many."""
+        """Return the number of images that a kernel reads and writes; 1 if they differ."""
         return (
             next(iter(self.written)) if len(self.written) == 1 and self.written <= self.read else 1
         )
@@ -92,12 +92,19 @@ class _WorkCount(ValueCount):
         size = touched(access for access in _accesses(nest) if access not in own)
         every = touched(access for each in statements for access in each)
         own_images = images if nest.drift * images <= 1 else 1
-        cycles = tuple(nest.cycles)
-        moved = size, every + l1, l2
-        return LoopWork(nest.tasks, nest.forks, cycles, *moved, own_images, nest.largest)
+        return LoopWork(
+            tasks=nest.tasks,
+            forks=nest.forks,
+            cycles=tuple(nest.cycles),
+            size=size,
+            from_l2=every + l1,
+            again=l2,
+            images=own_images,
+            largest=nest.largest,
+        )
 
     def statement(self, node: Any) -> None:
-        """Count a statement; what is none that computes takes no time."""
+        """Count a statement; statements that compute nothing take no time."""
         read = self._READERS.get(type(node))
         if read is not None:
             read(self, node)
@@ -105,7 +112,7 @@ class _WorkCount(ValueCount):
     def _sequence(self, node: Any) -> None:
         for each in node.seq:
             if not self.loops:
-                self._begin(Nest())  # what follows a loop nest is another
+                self._begin(Nest())  # another loop nest follows
             self.statement(each)
 
     def _begin(self, nest: Nest) -> None:
@@ -152,7 +159,7 @@ class _WorkCount(ValueCount):
         self._end()
 
     def _row(self, expr: Any) -> int:
-        """Return the innermost loop that an expression depends on besides that of the lanes."""
+        """Return the innermost loop besides the vectorised one that an expression depends on."""
         lanes = None if self.vector is None else self.loops[self.vector].var
         if isinstance(expr, Var):
             if expr is lanes or expr.same_as(lanes):
@@ -163,7 +170,7 @@ class _WorkCount(ValueCount):
         return max(map(self._row, inner), default=-1)
 
     def _is_ragged(self, buffer: Any) -> bool:
-        """Whether lanes of a sum do not fill the vectors that they were made."""
+        """Return whether the lanes of a sum leave part of their vectors empty."""
         if self.vector is None or not self._explicit:
             return False
         size = self.loops[self.vector].extent * bytes_of(str(buffer.dtype))
@@ -189,14 +196,14 @@ class _WorkCount(ValueCount):
         self._within(Loop(None, length), node.body)
 
     def _search(self, body: Any) -> float:
-        """Return the steps of a search, which may find the first of what it looks through."""
+        """Return the steps of a search, which may end at the first element."""
         return max(UNKNOWN_LENGTH, math.sqrt(max(vectors_within(body), default=1.0)))
 
     def _for(self, node: Any) -> None:
         loop = Loop(node.loop_var, self._extent(node), int(node.kind) == tirx.ForKind.PARALLEL)
         if loop.parallel and not any(one.parallel for one in self.loops):
             outer = self.nest
-            self._begin(Nest(loop.extent, self.iterations(len(self.loops))))
+            self._begin(Nest(tasks=loop.extent, forks=self.iterations(len(self.loops))))
             self._within(loop, node.body)
             self.nest = outer
             return
@@ -210,7 +217,7 @@ class _WorkCount(ValueCount):
         self._sum = max(around, self._sum)
 
     def _wait(self, loop: Loop, before: float) -> None:
-        """Charge for iterations that take less time than a sum needs before it is added to."""
+        """Charge for iterations that are shorter than the latency of a sum."""
         iterations = self.iterations(len(self.loops)) * loop.extent
         spent = (math.fsum(self.nest.cycles) - before) / iterations
         exposed = 1.0 if loop.extent >= LONG_SUM else OVERLAPPED
@@ -237,9 +244,9 @@ class _WorkCount(ValueCount):
         return max(1.0, HALF * min(limits, default=2 * UNKNOWN_LENGTH))
 
     def _compare_tasks(self, extent: Any, middle: Mapping[Any, int]) -> None:
-        """Note how often each task goes through a loop, if they differ."""
+        """Note the number of iterations of a loop in each task, if they differ."""
         if (loop := self.task_loop()) is None or any(one.var is None for one in self.loops):
-            return  # under a condition few may get there
+            return  # few may get there under a condition
         read, tasks = self.indices.reader(extent), int(loop.extent)
         some = range(0, tasks, math.ceil(tasks / TASKS))
         extents = tuple(float(read({**middle, loop.var: task}) or 0) for task in some)
@@ -247,9 +254,9 @@ class _WorkCount(ValueCount):
             self.nest.extents.add(extents)
 
     def _becomes_vectors(self, node: Any, loop: Loop) -> bool:
-        """Whether LLVM makes vectors of a loop's iterations: what they store are neighbours.
+        """Return whether LLVM vectorises a loop's iterations, which store adjacent elements.
 
-        What they read from elsewhere may lie apart.
+        The elements that they read may lie apart.
         """
         found = _Innermost()
         if not found.holds(node.body) or loop.extent < 2:
@@ -272,7 +279,7 @@ class _WorkCount(ValueCount):
         return strides == {1} and own <= {0, 1}
 
     def _has_digits(self, index: Any, loop: Loop) -> bool:
-        """Whether an index is made of quotients or remainders of a loop's variable."""
+        """Return whether an index contains quotients or remainders of a loop's variable."""
         if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and self._depends(index, loop.var):
             return True
         if isinstance(index, Var) and (bound := self.indices.bound(index)) is not None:
@@ -305,7 +312,7 @@ def _accesses(nest: Nest) -> list[Access]:
 
 
 class _Innermost:
-    """The accesses of a loop without another in it, nor a choice."""
+    """The accesses of a loop without inner loops or branches."""
 
     def __init__(self) -> None:
         self.stores: list[tuple[Any, Any]] = []
@@ -313,7 +320,7 @@ class _Innermost:
         self.names: list[tuple[Any, Any]] = []
 
     def holds(self, node: Any) -> bool:
-        """Collect the accesses of a statement; return whether there is nothing in the way."""
+        """Collect the accesses of a statement; return whether it has no loop or branch."""
         if isinstance(node, tirx.SeqStmt):
             return all(map(self.holds, node.seq))
         if isinstance(node, SBlockRealize):

@@ -1,1 +1,1 @@
-"""The instructions that multiply and add: a file for each family, as data."""
+"""Multiply-add instructions as data: one file for each family."""

@@ -1,8 +1,9 @@
-"""Intel's AMX: products of tiles, 16 pixels by 16 channels, 32 of bfloat16 or 64 of bytes deep.
+"""Intel's AMX: products of tiles of 16 pixels by 16 channels, 32 bfloat16 or 64 bytes deep.
 
-Rows of a tile are 64 bytes. Measured on a Granite Rapids: one in 16 cycles, whatever the rows, and
-sums can be added to again as soon. A process asks its system before it may touch a tile. The
-feature ``amx-tile`` stands for ``amx-int8`` and ``amx-bf16`` too: targets that lack one have none.
+A row of a tile has 64 bytes. On a Granite Rapids one product takes 16 cycles for any number of
+rows, and its sums can be added to again as soon. A process needs the system's permission before it
+may use tiles. The feature ``amx-tile`` also stands for ``amx-int8`` and ``amx-bf16``: targets that
+lack one of them have none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from neocpu.schedules.isa.semantics import integers, tdpbf16ps
 
 TILE_ROWS: Final = 16
 ROW_BYTES: Final = 64
-"""A row of a tile is a line of the caches."""
+"""The bytes of a row of a tile: one cache line."""
 
 
 def _of(name: str, types: tuple[str, str, str], group: int, semantics: Semantics) -> Instruction:

@@ -15,6 +15,6 @@ VDPBF16PS = Instruction(
     group=2,
     semantics=vdpbf16ps,
     intrinsic="llvm.x86.avx512bf16.dpbf16ps.512",
-    # Measured on a Granite Rapids: half the multiply-adds of float32.
+    # On a Granite Rapids (measured), it is half the rate of float32 multiply-adds.
     rates=of_all(("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), 0.5),
 )

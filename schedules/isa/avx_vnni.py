@@ -1,6 +1,6 @@
 """Intel's AVX512-VNNI and AVX-VNNI: four products of bytes, or two of 16-bit integers.
 
-On 32-byte vectors of a CPU with AVX-VNNI alone LLVM gives them their other encoding.
+LLVM uses the second encoding for 32-byte vectors of CPUs with AVX-VNNI alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What x86 without VNNI has for bytes: VPMADDUBSW and VPMADDWD, or the latter twice.
+"""Sequences that multiply bytes on x86 without VNNI: VPMADDUBSW and VPMADDWD, or VPMADDWD twice.
 
-The former adds two products up in 16 bits, which weights that are not known to be small enough
-overflow; these are widened, into two vectors (`convolutions/dot_products/dot_instructions`).
+VPMADDUBSW adds two products in 16 bits. Weights that are not known to be small enough would
+overflow there, so they are widened into two vectors (`convolutions/dot_products/dot_instructions`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is known of an instruction that adds products to sums.
+"""The properties of an instruction that adds products to sums.
 
-It multiplies ``rows`` rows of data by ``columns`` columns of weights, ``depth`` products to a sum:
-an M x N x K of M = 1 where a vector unit does it.
+An instruction multiplies ``rows`` rows of data by ``columns`` columns of weights and adds ``depth``
+products to each sum: M x N x K, with M = 1 for vector units.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.generic]
 Semantics: TypeAlias = Callable[[Array, Array, Array], Array]
-"""``(data of (M, K), weights of (N, K), sums of (M, N))`` to the sums: of bfloat16 the bits."""
+"""A function of data (M, K), weights (N, K) and sums (M, N) that returns the new sums; bfloat16 is
+given as its bits."""
 
 LATENCY: Final = 4.0
-"""Cycles before a sum can be added to again: of float32 on all CPUs that were looked at, and of
-VPDPBUSD and SDOT as their vendors' guides and InstLatx64 have it."""
+"""The number of cycles before a sum can be added to again: for float32 on all CPUs that were
+measured, and for VPDPBUSD and SDOT according to their vendors' guides and InstLatx64."""
 
 X86: Final = frozenset({"avx512", "avx2"})
 ARM: Final = frozenset({"neon"})
@@ -32,34 +33,35 @@ class Instruction:
     Attributes
     ----------
     name : str
-        What assemblers call it.
+        The name that assemblers use.
     isas : frozenset of str
-        The vector instruction sets, see `CpuTarget.isa`, beside which it stands.
+        The vector instruction sets that it belongs with; see `CpuTarget.isa`.
     features : tuple of str
-        What a CPU must have besides, LLVM names.
+        The features that a CPU needs besides these, by LLVM names.
     data, weights, sum : str
-        Element types.
+        The element types.
     group : int
-        Products of neighbouring input channels that lie side by side in a register.
+        The number of products of adjacent input channels that lie side by side in a register.
     rows, columns, depth : int
-        M, N and K, the products it adds to a sum. 0 columns are as many as a vector has sums, and
-        a depth of 0 is a group.
+        M, N and K, the number of products added to a sum. 0 columns means as many as a vector has
+        sums; a depth of 0 means one group.
     semantics : callable
-        What it computes, bit by bit.
+        The function that computes its results bit by bit.
     intrinsic : str
-        LLVM's name of it; empty where a multiplication and an addition say it, or a sequence does.
+        The LLVM intrinsic; empty for a sequence, and where a multiplication and an addition have
+        the same meaning.
     offset : int
-        What is to be taken from data first.
+        The number to subtract from data first.
     adds : bool
-        Whether it adds its products to the sums; if not, an addition follows.
+        Whether it adds its products to the sums; otherwise an addition follows.
     latency : float
-        Cycles before a sum can be added to again.
+        The number of cycles before a sum can be added to again.
     rates : mapping of str to float
-        How many a core starts per cycle, by CPU, measured.
+        The measured number that a core starts per cycle, by CPU.
     rate : float
-        The same of other CPUs; 0 of what has as many as there are units for multiply-adds.
+        The same number for other CPUs; 0 means as many as there are multiply-add units.
     in_tiles : bool
-        Whether operands and sums lie in tile registers, which a system has to permit.
+        Whether operands and sums lie in tile registers, which the system has to permit.
     """
 
     name: str
@@ -83,11 +85,11 @@ class Instruction:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether data and weights are of one type to it."""
+        """Whether data and weights have the same type."""
         return self.data == self.weights or self.offset != 0
 
     def fits(self, types: tuple[str, str, str], isa: str, features: frozenset[str]) -> bool:
-        """Whether a CPU has it, for data, weights and sums of such types."""
+        """Return whether a CPU has it, for these types of data, weights and sums."""
         return (
             isa in self.isas
             and types == (self.data, self.weights, self.sum)

@@ -1,4 +1,4 @@
-"""AArch64's FEAT_BF16: BFDOT, and BFMMLA of 2x4 by 4x2."""
+"""AArch64's FEAT_BF16: BFDOT, and BFMMLA, which multiplies 2x4 by 4x2."""
 
 from __future__ import annotations
 

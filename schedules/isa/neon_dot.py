@@ -1,4 +1,4 @@
-"""AArch64's SDOT and UDOT (FEAT_DotProd): four products of bytes that are both signed, or not."""
+"""AArch64's FEAT_DotProd: SDOT and UDOT, four products of bytes, both signed or both unsigned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from neocpu.schedules.isa.instruction import ARM, Instruction
 from neocpu.schedules.isa.semantics import integers
 
 SIGN_BIT = 128
-"""What unsigned bytes are more than signed ones: to take it away flips their highest bit."""
+"""The difference of unsigned and signed bytes; subtracting it flips the highest bit."""
 
 
 def _of(name: str, data: str, weights: str, offset: int = 0) -> Instruction:

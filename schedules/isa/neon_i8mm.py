@@ -1,4 +1,4 @@
-"""AArch64's FEAT_I8MM: USDOT, and products of 2x8 by 8x2 bytes: twice a dot product's."""
+"""AArch64's FEAT_I8MM: USDOT, and products of 2x8 by 8x2 bytes at twice the rate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What instructions compute, bit by bit, in numpy: data (M, K), weights (N, K), sums (M, N).
+"""The results of instructions, bit by bit, in numpy: data (M, K), weights (N, K), sums (M, N).
 
-bfloat16 is given as its bits. Where instructions differ in how they add products up, so do these.
+bfloat16 is given as its bits. These functions add up products in the same order as the instructions
+do.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _SMALLEST = np.finfo(np.float32).tiny
 
 
 def integers(data: Array, weights: Array, sums: Array) -> Array:
-    """Exact products of integers, added up modulo 2^32."""
+    """Add up exact products of integers modulo 2^32."""
     products = data.astype(np.int64) @ weights.astype(np.int64).T
     total: Array = (sums.astype(np.int64) + products).astype(np.uint32).view(np.int32)
     return total
 
 
 def saturating_pairs(data: Array, weights: Array, sums: Array) -> Array:
-    """Pairs of products of bytes added up in 16 bits, which saturate, and those modulo 2^32."""
+    """Add pairs of products of bytes in 16 bits with saturation, and the pairs modulo 2^32."""
     products = data.astype(np.int32)[:, None, :] * weights.astype(np.int32)[None, :, :]
     pairs = np.clip(products[..., 0::2] + products[..., 1::2], -(1 << 15), (1 << 15) - 1)
     total: Array = (sums + pairs.sum(-1, dtype=np.int64)).astype(np.uint32).view(np.int32)
@@ -33,7 +34,7 @@ def saturating_pairs(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def multiply_adds(data: Array, weights: Array, sums: Array) -> Array:
-    """A fused multiply-add of float32 for each product, one after the other."""
+    """Apply a fused multiply-add of float32 for each product, one after the other."""
     total = sums.astype(np.float32)
     for k in range(data.shape[1]):
         total = _fused(total, data[:, None, k], weights[None, :, k])
@@ -41,14 +42,14 @@ def multiply_adds(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def widened_pairs(data: Array, weights: Array, sums: Array) -> Array:
-    """Pairs of bfloat16 in float32: a multiply-add of the first of each, then of the second."""
+    """Multiply pairs of bfloat16 in float32: first the first of each pair, then the second."""
     return multiply_adds(as_float32(data), as_float32(weights), sums)
 
 
 def vdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
-    """Intel's and AMD's of vectors: the second of each pair, then the first; no denormal numbers.
+    """Compute VDPBF16PS: the second of each pair first, then the first; denormals become zero.
 
-    From the description of VDPBF16PS in Intel's manual.
+    This follows the description of VDPBF16PS in Intel's manual.
     """
     total = _flushed(sums.astype(np.float32))
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
@@ -59,9 +60,10 @@ def vdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def tdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
-    """Intel's of tiles: first and second ones of all pairs apart, from 0, then both to the sum.
+    """Compute TDPBF16PS: sum all first and all second products separately, then add both.
 
-    From the description of TDPBF16PS in Intel's manual; equal to a Granite Rapids in 5,120 sums.
+    This follows the description of TDPBF16PS in Intel's manual, and equals a Granite Rapids in
+    5,120 sums.
     """
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
     apart = [np.zeros((data.shape[0], weights.shape[0]), np.float32) for _ in range(2)]
@@ -72,9 +74,9 @@ def tdpbf16ps(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def rounded_to_odd(data: Array, weights: Array, sums: Array) -> Array:
-    """ARM's of bfloat16: exact products, added in pairs, then to the sum, each rounded to odd.
+    """Compute ARM's bfloat16 products: exact, added in pairs, then to the sum, rounded to odd.
 
-    As CPUs without FEAT_EBF16 do it, by ``BFDotAdd`` of Arm's manual; no denormal numbers.
+    This is ``BFDotAdd`` of Arm's manual, as CPUs without FEAT_EBF16 do it; denormals become zero.
     """
     total = _flushed(sums.astype(np.float32))
     x, y = (_flushed(as_float32(each)) for each in (data, weights))
@@ -87,16 +89,19 @@ def rounded_to_odd(data: Array, weights: Array, sums: Array) -> Array:
 
 
 def as_float32(bits: Array) -> NDArray[np.float32]:
-    """Return what the bits of bfloat16 stand for."""
+    """Return the numbers that the bits of bfloat16 stand for."""
     return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 def _fused(sums: Array, first: Array, second: Array) -> NDArray[np.float32]:
-    """``sums + first * second``, rounded once but for what float64 rounds first: 2^-29 of ties."""
+    """Return ``sums + first * second``, rounded once but for 2^-29 of the ties.
+
+    The product is exact in float64; its sum is rounded there first.
+    """
     with np.errstate(all="ignore"):
         exact = first.astype(np.float64) * second.astype(np.float64)
         high = exact + sums.astype(np.float64)
-        # What that addition lost decides where float32 would see a tie.
+        # The rounding error of that addition decides where float32 would see a tie.
         lost = _lost(exact, sums.astype(np.float64), high)
         odd = (high.view(np.int64) & 1) == 1
         towards = np.where(lost > 0, np.inf, -np.inf)
@@ -105,12 +110,12 @@ def _fused(sums: Array, first: Array, second: Array) -> NDArray[np.float32]:
 
 
 def _odd(first: Floats, second: Floats) -> NDArray[np.float32]:
-    """The sum of two float64 that float32 holds, rounded to odd, no denormal ones."""
+    """Return the sum of two float64 as float32, rounded to odd, with denormals as zero."""
     with np.errstate(all="ignore"):
         total = np.asarray(first + second)
         lost = _lost(first, second, total)
         bits = np.asarray(total.astype(np.float32))
-        # Towards zero, and then the last bit of what is not exact.
+        # Round towards zero, then set the last bit if the result is not exact.
         over = np.abs(bits.astype(np.float64)) > np.abs(total)
         back = (
             (bits.astype(np.float64) == total)
@@ -124,13 +129,13 @@ def _odd(first: Floats, second: Floats) -> NDArray[np.float32]:
 
 
 def _lost(first: Floats, second: Floats, total: Floats) -> Floats:
-    """What rounding took from ``total = first + second`` in float64."""
+    """Return the rounding error of ``total = first + second`` in float64."""
     other = total - first
     lost: Floats = np.nan_to_num((first - (total - other)) + (second - other), posinf=0, neginf=0)
     return lost
 
 
 def _flushed(values: Array) -> NDArray[np.float32]:
-    """Denormal numbers made zeros of their sign."""
+    """Replace denormal numbers by zeros of the same sign."""
     floats = np.asarray(values, np.float32)
     return np.where(np.abs(floats) < _SMALLEST, np.copysign(np.float32(0), floats), floats)

@@ -1,4 +1,4 @@
-"""VPMADDWD of x86 without VNNI: two products of 16-bit integers, which it does not add to sums."""
+"""VPMADDWD on x86 without VNNI: two products of 16-bit integers, not added to sums."""
 
 from __future__ import annotations
 

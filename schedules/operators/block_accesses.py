@@ -1,4 +1,4 @@
-"""What a schedule needs to know of one stage (block) of a function: its loops and its accesses."""
+"""The loops and accesses of one stage (block) of a function, for schedules."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.sym import Analyzer, detect_linear_equation
 
-# Calls that cost no more than an addition. LLVM's intrinsics are instructions: those that templates
-# and operators call round, and multiply and add.
+# Calls that cost no more than an addition. LLVM's intrinsics in templates and operators are single
+# instructions: they round, multiply and add.
 IF_THEN_ELSE = "prim.if_then_else"
 CHEAP_CALLS = frozenset(
     {IF_THEN_ELSE, "prim.likely", "tirx.fabs", "tirx.floor", "tirx.call_llvm_pure_intrin"}
 )
 
-# TVM's TCallEffectKind: nothing but the value (1), or not even a call of its own (0).
+# Values of TVM's TCallEffectKind: the call only computes a value (1), or is no call at all (0).
 _PURE = 1
-# Pure or not: a library's function takes one element at a time.
+# Calls of a library, which take one element at a time whether or not they are pure.
 _LIBRARY_CALL = "tirx.call_pure_extern"
 
-# As how many calls those count that `vector_math` writes with more names in each other than the
-# rest: five exponentials take ten seconds, as four logarithms or two sines would.
+# The weights of calls that `vector_math` expands with more nested names than others: five
+# exponentials take ten seconds, like four logarithms or two sines.
 _NESTED_CALLS: Final = {
     **dict.fromkeys(("tirx.exp", "tirx.erf"), 2),
     **dict.fromkeys(("tirx.log", "tirx.acos", "tirx.asin", "tirx.atan"), 3),
@@ -42,11 +42,11 @@ class Access:
     indices: tuple[Any, ...]
 
     def uses(self, var: Any) -> bool:
-        """Whether any index depends on ``var``."""
+        """Return whether any index depends on ``var``."""
         return any(uses(index, var) for index in self.indices)
 
     def walks(self, variables: tuple[Any, ...], extents: tuple[int, ...]) -> bool:
-        """Whether the last dimensions are ``variables``, in order, the inner ones complete."""
+        """Return whether the last dimensions are ``variables``, the inner ones complete."""
         lead = len(self.indices) - len(variables)
         if lead < 0 or self.shape[lead + 1 :] != extents[1:]:
             return False
@@ -56,7 +56,7 @@ class Access:
         return not any(uses(index, var) for index in self.indices[:lead] for var in variables)
 
     def stride(self, var: Any) -> int | None:
-        """Elements between neighbours along ``var``; None if that is no constant."""
+        """Return the distance of neighbours along ``var`` in elements; None if it varies."""
         if not self.uses(var):
             return 0
         offset: Any = 0
@@ -66,29 +66,30 @@ class Access:
         return int(linear[0]) if linear and isinstance(linear[0], tirx.IntImm) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """One block: a single store inside loops that each drive one of its variables.
 
     Attributes
     ----------
     shared_loops : int
-        Loops around the stage that belong to several; not counted in the following.
+        The number of loops around the stage that it shares with others; the fields below do not
+        count them.
     variables, extents, reduced : tuple
-        Per loop, outermost first: the block's variable (None if the loop has extent 1), the extent,
-        and whether it is reduced over.
+        The block's variable of each loop, outermost first (None if the loop has extent 1), the
+        loop's extent, and whether it is a reduction.
     accesses : tuple of Access
-        The store first, then the loads, but for those of a reduction's own accumulator.
+        The store, then the loads, except those of a reduction's own accumulator.
     conditions : tuple
-        Conditions of ``if_then_else``: loops over what they depend on cannot be vectors.
+        The conditions of ``if_then_else``: loops over variables in them cannot become vectors.
     irregular : bool
-        Whether an index depends on data, or a value on an index.
+        Whether an index depends on data, or a value depends on an index.
     leaves : int
-        Loads and constants in the value.
+        The number of loads and constants in the value.
     nesting : int
-        Calls, maxima and minima in the value that code generation gives names to, some of them as
-        several: TVM's analysis of what they are names of takes 2.5 times as long for each one
-        within another.
+        The number of calls, maxima and minima in the value that code generation binds to names,
+        some of them several times. For each one nested in another, TVM's analysis takes 2.5 times
+        as long.
     """
 
     name: str
@@ -107,17 +108,17 @@ class Stage:
 
     @property
     def volume(self) -> int:
-        """Iterations, those of the shared loops included."""
+        """The number of iterations, including the shared loops."""
         return self.shared_volume * math.prod(self.extents)
 
     @property
     def is_reduction(self) -> bool:
-        """Whether it reduces over anything."""
+        """Whether it reduces over any loop."""
         return any(self.reduced)
 
     @property
     def vector_extent(self) -> int:
-        """Iterations of the loop that a schedule would vectorise; 1 for none."""
+        """The number of iterations of the loop that a schedule would vectorise, or 1."""
         if self.is_reduction:
             axis = self.vector_axis()
             return 1 if axis is None else self.extents[axis]
@@ -125,7 +126,7 @@ class Stage:
 
     @property
     def vectorizable_last(self) -> bool:
-        """Whether the innermost loop may be a vector, if need be a strided one."""
+        """Whether the innermost loop may become a vector, possibly a strided one."""
         last = self.variables[-1]
         if last is None or self.irregular or any(uses(c, last) for c in self.conditions):
             return False
@@ -133,12 +134,12 @@ class Stage:
         return all(index.same_as(last) or not uses(index, last) for index in indices)
 
     def is_constant_from(self, start: int) -> bool:
-        """Whether all of the loops from ``start`` on store the same number."""
+        """Return whether all loops from ``start`` on store the same number."""
         variables = [v for v in self.variables[start:] if v is not None]
         return not any(access.uses(v) for access in self.accesses[1:] for v in variables)
 
     def contiguous_from(self, start: int) -> bool:
-        """Whether the loops from ``start`` on can be one loop over consecutive elements."""
+        """Return whether the loops from ``start`` on can be one loop over consecutive elements."""
         inner = range(start, len(self.extents))
         kept = [i for i in inner if self.extents[i] > 1]
         variables = tuple(self.variables[i] for i in kept)
@@ -151,7 +152,7 @@ class Stage:
         )
 
     def vector_axis(self) -> int | None:
-        """Position of the innermost spatial loop if every access walks it with stride 1 or 0."""
+        """Return the innermost spatial loop if every access has stride 1 or 0 along it, or None."""
         loops = zip(self.extents, self.reduced, strict=True)
         spatial = [i for i, (extent, reduced) in enumerate(loops) if extent > 1 and not reduced]
         if not spatial or self.irregular:
@@ -164,7 +165,7 @@ class Stage:
 
 
 def uses(expr: Any, var: Any) -> bool:
-    """Whether ``expr`` depends on ``var``."""
+    """Return whether ``expr`` depends on ``var``."""
     found = False
 
     def visit(node: Any) -> None:
@@ -176,7 +177,7 @@ def uses(expr: Any, var: Any) -> bool:
 
 
 def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None:
-    """Describe a block; None if it is not a single store inside static loops."""
+    """Return the description of a block; None if it is not a single store inside static loops."""
     node = sch.get(block)
     if not isinstance(node.body, tirx.BufferStore):
         return None
@@ -200,7 +201,7 @@ def read_stage(sch: Schedule, block: Any, shared_loops: int = 0) -> Stage | None
             return None
         variables.append(driven[0].var if driven and int(loop.extent) > 1 else None)
         reduced.append(bool(driven) and kinds[int(driven[0].iter_type)])
-    scan = _Scan(node.body.buffer)
+    scan = _Scan(accumulator=node.body.buffer)
     scan.value(node.body.value)
     if scan.opaque:
         return None
@@ -245,16 +246,16 @@ def _access(buffer: Any, indices: Any) -> Access:
 
 
 def _is_opaque(operator: Any) -> bool:
-    """Whether a call does more than compute a value of its arguments, or does so out of sight."""
+    """Return whether a call may do more than compute a value of its arguments."""
     if not isinstance(operator, Op) or operator.name == _LIBRARY_CALL:
         return True
     effect = operator.get_attr("TCallEffectKind")
     return effect is None or int(effect) > _PURE
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Scan:
-    """Walks a stored value; ``accumulator`` is the buffer it is stored to."""
+    """A walk through a stored value; ``accumulator`` is the buffer that it is stored to."""
 
     accumulator: Any
     loads: list[Access] = field(default_factory=list)
@@ -266,7 +267,7 @@ class _Scan:
     nesting: int = 0
 
     def value(self, expr: Any) -> None:
-        """Record what ``expr`` reads and calls."""
+        """Record the loads and calls of ``expr``."""
         visitors = [
             (TensorLoad, self._load),
             (Call, self._call),
@@ -280,9 +281,9 @@ class _Scan:
         self.leaves += 1
         if not load.source.same_as(self.accumulator):
             self.loads.append(_access(load.source, load.indices))
-        nested = _Scan(self.accumulator)
+        nested = _Scan(accumulator=self.accumulator)
         for index in load.indices:
-            if not isinstance(index, Var):  # most are, and a walk takes its time
+            if not isinstance(index, Var):  # most indices are, and walking them takes time
                 nested.value(index)
         self.irregular = self.irregular or bool(nested.loads or nested.conditions)
         self.loads += nested.loads
@@ -298,7 +299,7 @@ class _Scan:
             return None
         condition, *values = call.args
         self.conditions.append(condition)
-        reads = _Scan(self.accumulator)
+        reads = _Scan(accumulator=self.accumulator)
         reads.value(condition)
         self.loads += reads.loads
         for value in values:

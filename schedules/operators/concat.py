@@ -1,4 +1,4 @@
-"""Concatenation: every input is copied by loops of its own, so no element asks whose it is."""
+"""Concatenation with separate loops for each input, so that no element tests its origin."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from neocpu.schedules.vocabulary.format import ALIGNMENT, Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-#: Attribute of a kernel whose inputs, as they lie, are the parts of its output: it need not run if
-#: they are written there.
+#: The attribute of a kernel whose inputs are contiguous parts of its output: the kernel is not
+#: needed if they are written to the output's place.
 END_TO_END = "neocpu.end_to_end"
 
 
@@ -38,17 +38,17 @@ def lower_concat(
     target: CpuTarget,
     form: Format,
 ) -> Any:
-    """Scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one format.
+    """Return the scheduled ``PrimFunc(*inputs, output)`` that concatenates tensors of one format.
 
     Parameters
     ----------
     shapes : sequence of tuple of int
-        Logical shapes, of rank 4 in NCHW[x]c. With NCHW, physical shapes of any rank: rows of
-        memory are concatenated as they lie, so blocked tensors whose channels fill their blocks
-        may be passed that way too.
+        Logical shapes, of rank 4 in NCHW[x]c. In NCHW they are physical shapes of any rank. Rows of
+        memory are concatenated as they lie, so blocked tensors whose channels fill their blocks may
+        also be passed in this way.
     axis : int
-        Logical axis, not negative. Channels in NCHW[x]c need not fill their blocks: lanes are
-        shifted where they do not, and the output's padded lanes are zero.
+        The logical axis, not negative. Channels in NCHW[x]c need not fill their blocks: lanes are
+        shifted if they do not, and the output's padded lanes are zero.
     """
     total = sum(shape[axis] for shape in shapes)
     result = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
@@ -71,9 +71,9 @@ def lower_concat(
 
 
 def lies_end_to_end(shapes: Sequence[tuple[int, ...]], axis: int, form: Format) -> bool:
-    """Whether a concatenation, as `lower_concat` takes it, is its parts one after the other.
+    """Return whether a concatenation of `lower_concat` consists of its inputs one after another.
 
-    And each begins where a kernel may write: at a multiple of `ALIGNMENT` bytes.
+    Each input must also begin where a kernel may write: at a multiple of `ALIGNMENT` bytes.
     """
     physical = _physical(shapes, form)
     if _is_shifted(shapes, axis, form) or math.prod(physical[0][:axis]) > 1:
@@ -87,7 +87,7 @@ def _physical(shapes: Sequence[tuple[int, ...]], form: Format) -> list[tuple[int
 
 
 def is_shifted(channels: Sequence[int], block: int) -> bool:
-    """Whether a concatenation of ``channels`` in NCHW[block]c begins some part within a block."""
+    """Return whether some input of a concatenation in NCHW[block]c begins within a block."""
     return not all(map(DataLayout(block).divides, channels[:-1]))
 
 

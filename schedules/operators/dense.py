@@ -1,11 +1,11 @@
 """Dense layers: a few rows of activations times constant weights, ``(M, K) x (K, N)``.
 
-With one row every weight is used once, so the layer runs at the speed its weights arrive: they are
-packed so that each task streams one contiguous block, a few vectors wide, and the sums of that
-block stay in registers. More rows share the loaded weights in a register tile.
+With one row every weight is used once, so the layer runs at the speed at which its weights arrive.
+Weights are packed so that each task streams one contiguous block, a few vectors wide, and the sums
+of that block stay in registers. Several rows share the loaded weights in a register tile.
 
-Weights may be 8-bit integers all the same: they are made float32 when they are loaded, so that a
-quarter as much comes from memory. Their scales are a step of the epilogue.
+Weights may also be 8-bit integers. They are converted to float32 when they are loaded, so that a
+quarter of the bytes come from memory. Their scales are a step of the epilogue.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 # TVM keeps smaller temporaries on the stack, where LLVM finds registers for them.
 STACK_BYTES = 1024
-# Rows that are so many times as large as L2 are better read once: at twice its size it cost 2 %.
+# The ratio of rows to L2 from which on rows are better read once: at twice L2's size it cost 2 %.
 FAR_ROWS = 4
-# Storing a vector of sums; and how many times as long that takes, and what is done to sums before,
-# where the last block has columns that nobody needs. On a Zen 5, 4096 rows of 180 took as long for
-# 180 columns as for 192, by column; with GELU for 360 a twentieth longer than for 384.
+# The cycles of storing a vector of sums, and the factors of storing and of the steps before it if
+# the last block has unneeded columns. On a Zen 5, 4096 rows of 180 took as long for 180 columns as
+# for 192, by column; with GELU, 360 columns took a twentieth longer than 384.
 STORE_CYCLES, RAGGED_FACTOR = 1, 1.5
-# Strips beyond those, for each thread but one: tasks then differ by less than a tenth.
+# Additional strips for each thread but one: tasks then differ by less than a tenth.
 STRIPS = 4
 
 
@@ -66,12 +66,12 @@ class DenseWorkload(Keyed):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, two per multiply-accumulate."""
+        """The number of floating-point operations, two per multiply-accumulate."""
         return 2 * self.m * self.n * self.k
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of all rows that are read and written, but for operands."""
+        """The bytes of all rows that are read and written, without operands."""
         numerics = self.numerics
         return self.m * (self.n * bytes_of(numerics.output) + self.k * bytes_of(numerics.data))
 
@@ -81,14 +81,14 @@ class DenseWorkload(Keyed):
 
 
 def _unit(workload: DenseWorkload, target: CpuTarget) -> DotUnit:
-    """Return the instruction for what its products are summed in."""
+    """Return the instruction for the type of its sums."""
     return target.dot_unit(Numerics.uniform(workload.numerics.sum))
 
 
 def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> float:
-    """Return analytic seconds: the busiest thread's tiles, and the way of all that it reads.
+    """Return analytic seconds: the busiest thread's tiles, and the transfers of all its inputs.
 
-    The weights come from memory, and so do rows that the last-level cache does not hold.
+    Weights come from memory, and so do rows that the last-level cache does not hold.
     """
     w, unit = workload, _unit(workload, target)
     blocks, _, block = packed_shape(w, target, threads)
@@ -110,7 +110,7 @@ def estimate(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> fl
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """Rows of a register tile, tiles of the matrix, and strips that share these."""
+    """The rows of a register tile, the tiles of the matrix, and the strips that share them."""
 
     reg_m: int
     tiles: int
@@ -127,10 +127,11 @@ def _tiling(workload: DenseWorkload, target: CpuTarget, threads: int) -> _Tiling
 
 
 def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> int:
-    """Output columns of one block of packed weights: up to four vectors, and enough tasks.
+    """Return the output columns of a block of packed weights: up to four vectors, enough tasks.
 
-    Of many rows, `strips_of` makes several tasks of a block. Each of their tiles reads a block from
-    L2 again: where that is too long to stay there, it has three vectors, so that tiles are higher.
+    With many rows, `strips_of` makes several tasks of a block. Each of their tiles reads a block
+    from L2 again. If the block is too long to stay there, it has only three vectors, so that tiles
+    are higher.
     """
     unit = _unit(workload, target)
     lanes = unit.lanes
@@ -147,7 +148,7 @@ def block_width(workload: DenseWorkload, target: CpuTarget, threads: int = 1) ->
 
 
 def packed_shape(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -> tuple[int, ...]:
-    """Physical shape of the weights: ``(ceil(N/block), K, block)``."""
+    """Return the physical shape of the weights: ``(ceil(N/block), K, block)``."""
     block = block_width(workload, target, threads)
     return (ceil_div(workload.n, block), workload.k, block)
 
@@ -155,10 +156,10 @@ def packed_shape(workload: DenseWorkload, target: CpuTarget, threads: int = 1) -
 def pack_weights(
     weights: NDArray[np.generic], workload: DenseWorkload, target: CpuTarget, threads: int = 1
 ) -> NDArray[np.generic]:
-    """Pack ``(K, N)`` weights to `packed_shape`, padded columns zero."""
+    """Pack ``(K, N)`` weights to `packed_shape`, with zeros in padded columns."""
     blocks, k, block = packed_shape(workload, target, threads)
     missing = blocks * block - workload.n
-    # np.pad copies 411 MB of VGG's even where there is nothing to add.
+    # np.pad would copy VGG's 411 MB even if there is nothing to add.
     padded = np.pad(weights, ((0, 0), (0, missing))) if missing else weights
     return np.ascontiguousarray(padded.reshape(k, blocks, block).transpose(1, 0, 2))
 
@@ -166,7 +167,7 @@ def pack_weights(
 def argument_shapes(
     workload: DenseWorkload, target: CpuTarget, threads: int = 1
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output."""
     output = (workload.m, workload.n)
     numerics = workload.numerics
     operands = (
@@ -185,12 +186,12 @@ def argument_shapes(
 def strips_of(
     workload: DenseWorkload, reg_m: int, blocks: int, target: CpuTarget, threads: int = 1
 ) -> int:
-    """In how many strips the rows are multiplied, each with all blocks of weights in turn.
+    """Return the number of strips of rows; each is multiplied with all blocks of weights in turn.
 
-    Strips of few blocks, or of a number that threads cannot share alike, make tasks. Every block
-    reads all rows of a strip, which should lie in L2, and every strip all weights: where rows are
-    several times as large as L2, strips read less than blocks would. On a Zen 5, 3136 rows of 384
-    became 1.17 times as fast.
+    If blocks are few, or their number cannot be shared evenly by the threads, strips make more
+    tasks. Every block reads all rows of a strip, which should lie in L2, and every strip reads all
+    weights. If rows are several times as large as L2, strips read less than blocks would: on a Zen
+    5, 3136 rows of 384 became 1.17 times as fast.
     """
     tiles, size = ceil_div(workload.m, reg_m), bytes_of(workload.numerics.data)
     given, least = workload.m * workload.k * size, 1
@@ -272,15 +273,15 @@ def _prefetch_weights(
     tiles: tirx.For,
     steps: tirx.For,
 ) -> tirx.PrimFunc:
-    """Ask for the next block's weights, ``width`` a step, while this one's are computed with.
+    """Prefetch the next block's weights, ``width`` a step, while the current block is in use.
 
-    All tiles of rows but the first find a block in L2; prefetches spread evenly over the tiles hide
-    the first one's wait behind the multiply-adds of all. After the last block they reach the next
-    layer's weights: these follow in the artifact. 13 to 64 rows gain 8 to 25 %. One row has no
-    multiply-adds to hide anything behind, and streams at the speed of memory as it is.
+    All tiles of rows except the first find a block in L2. Prefetches spread evenly over the tiles
+    hide the first tile's wait behind all multiply-adds. After the last block they reach the next
+    layer's weights, which follow in the artifact. 13 to 64 rows gain 8 to 25 %. One row has no
+    multiply-adds that could hide anything, and streams at the speed of memory in any case.
     """
     following = tasks.loop_var + 1
-    if int(tasks.extent) > blocks:  # several strips, each of which begins with the first block
+    if int(tasks.extent) > blocks:  # there are several strips, and each begins with the first block
         following = tirx.floormod(following, blocks)
     count = int(tiles.extent)
     step = tiles.loop_var * steps.extent + steps.loop_var
@@ -306,11 +307,17 @@ def _prefetch_weights(
 
 
 def _as_convolution(workload: DenseWorkload) -> Conv2dWorkload:
-    """Return the pointwise convolution of one pixel that computes the same, for its epilogue."""
+    """Return the pointwise convolution of one pixel that is equivalent, for its epilogue."""
     return Conv2dWorkload(
-        workload.m, workload.k, 1, 1, workload.n, (1, 1),
-        numerics=workload.numerics, epilogue=workload.epilogue,
-    )  # fmt: skip
+        batch=workload.m,
+        in_channels=workload.k,
+        height=1,
+        width=1,
+        out_channels=workload.n,
+        kernel=(1, 1),
+        numerics=workload.numerics,
+        epilogue=workload.epilogue,
+    )
 
 
 def _compute(workload: DenseWorkload, rows: int, blocks: int, block: int) -> list[te.Tensor]:
@@ -332,7 +339,7 @@ def _compute(workload: DenseWorkload, rows: int, blocks: int, block: int) -> lis
 
 
 def _drop_pixels(sch: Schedule, workload: DenseWorkload) -> None:
-    """Take the 1 by 1 pixel out of the shapes of the epilogue's operands and the output."""
+    """Remove the 1 by 1 pixel from the shapes of the epilogue's operands and the output."""
     epilogue = sch.get_sblock("epilogue")
     kinds = [op.operand for op in workload.epilogue if op.operand != NO_OPERAND]
     for number, kind in enumerate(kinds):

@@ -1,9 +1,9 @@
-"""The schedule of every fused function that is no tuned template.
+"""The schedule of every fused function without a tuned template.
 
 Fused functions are chains of TE stages: elementwise arithmetic, broadcasts, transposes, padding,
-reductions, softmax. Producers are inlined, stages that walk the same rows share one parallel loop,
-and each stage is vectorised along what is contiguous in memory. A function this module cannot
-improve comes back as it was: scheduling never fails.
+reductions, softmax. Producers are inlined, stages over the same rows share one parallel loop, and
+each stage is vectorised along contiguous memory. A function that this module cannot improve is
+returned unchanged: scheduling never fails.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 SCHEDULED = "tirx.is_scheduled"
 
 
-#: Loads and constants of one expression: where each value is read twice, inlining doubles them.
+#: The most loads and constants in one expression: if each value is read twice, inlining doubles
+#: them.
 MAX_LEAVES = 128
-#: Of one expression, see `block_accesses.Stage`: 8 take milliseconds, 16 minutes.
+#: The deepest nesting in one expression, see `block_accesses.Stage`: 8 take milliseconds, 16
+#: minutes.
 MAX_NESTING = 8
 
 
@@ -53,8 +55,9 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
     Returns
     -------
     tvm.tirx.PrimFunc
-        Marked as scheduled, and otherwise unchanged where no schedule applies (data-dependent
-        control flow, calls of runtime functions, dynamic shapes): then `UNSCHEDULED` says why.
+        The function, marked as scheduled. It is otherwise unchanged if no schedule applies
+        (data-dependent control flow, calls of runtime functions, dynamic shapes); `UNSCHEDULED`
+        then says why.
     """
     if func.attrs is not None and func.attrs.get(SCHEDULED, False):
         return func
@@ -76,7 +79,7 @@ def schedule_function(func: tirx.PrimFunc, target: CpuTarget) -> tirx.PrimFunc:
 
 
 def _permutation(sch: Schedule, target: CpuTarget) -> tirx.PrimFunc | None:
-    """Return the kernel of a function that only transposes a tensor, where tiles pay."""
+    """Return the kernel of a function that only transposes a tensor, if tiles pay."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     axes = permutation_of(sch.get(blocks[0])) if len(blocks) == 1 else None
     if axes is None:
@@ -86,7 +89,7 @@ def _permutation(sch: Schedule, target: CpuTarget) -> tirx.PrimFunc | None:
 
 
 def _parallel_stages(sch: Schedule) -> Schedule:
-    """Make each stage's leading spatial loops parallel where they are known to be independent."""
+    """Make each stage's leading spatial loops parallel if they are known to be independent."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         name = sch.get(block).name_hint
         extents = [sch.get(loop).extent for loop in sch.get_loops(block)]
@@ -99,7 +102,7 @@ def _parallel_stages(sch: Schedule) -> Schedule:
 
 
 def _obstacle(sch: Schedule) -> str:
-    """Return why stages cannot be scheduled; empty if they can."""
+    """Return the reason why stages cannot be scheduled; empty if they can."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     names = [str(sch.get(each).name_hint) for each in blocks if read_stage(sch, each) is None]
     if names:
@@ -108,7 +111,7 @@ def _obstacle(sch: Schedule) -> str:
 
 
 def _stages(sch: Schedule) -> list[Stage] | None:
-    """All stages in program order; None if one of them is not a plain computation."""
+    """Return all stages in program order; None if one of them is not a plain computation."""
     stages = []
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         stage = read_stage(sch, block)
@@ -138,7 +141,7 @@ def _schedule(sch: Schedule, target: CpuTarget) -> Schedule:
 def _attempt(sch: Schedule, step: Any) -> Schedule:
     """Apply ``step`` to a copy; return the copy, or ``sch`` itself if the step is illegal.
 
-    Or if TVM fails at it: ``rfactor`` does in a reduction of everything to one element.
+    TVM may also fail at a step: ``rfactor`` does in a reduction of everything to one element.
     """
     trial = sch.copy()
     try:
@@ -149,7 +152,7 @@ def _attempt(sch: Schedule, step: Any) -> Schedule:
 
 
 def _inline_producers(sch: Schedule) -> None:
-    """Inline each producer that its consumers read once, or that is cheap to compute again."""
+    """Inline each producer that is read once or is cheap to recompute."""
     for block in list(sch.get_child_blocks(sch.get_sblock("root"))):
         stage = read_stage(sch, block)
         readers = sch.get_consumers(block)
@@ -173,7 +176,7 @@ def _inline_producers(sch: Schedule) -> None:
 
 
 def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer: Stage) -> bool:
-    """Whether ``reader`` with ``block`` inlined would take TVM minutes, or for ever."""
+    """Return whether ``reader`` with ``block`` inlined would keep TVM busy for minutes."""
     buffer, copies = sch.get(block).body.buffer, 0
 
     def count(load: Any) -> None:
@@ -186,7 +189,7 @@ def _too_complex(sch: Schedule, block: Any, stage: Stage, reader: Any, consumer:
 
 
 def _reads_digits(sch: Schedule, block: Any) -> bool:
-    """Whether ``block`` reads at quotients and remainders, as a reshape does."""
+    """Return whether ``block`` reads at quotients and remainders, as a reshape does."""
     found = False
 
     def visit(_: Any) -> None:
@@ -198,10 +201,11 @@ def _reads_digits(sch: Schedule, block: Any) -> bool:
 
 
 def _counts_down(sch: Schedule, block: Any, reader: Any) -> bool:
-    """Whether ``reader`` reads what ``block`` stores backwards, as a flip does.
+    """Return whether ``reader`` reads the result of ``block`` backwards, as a flip does.
 
-    Of ``i = c - v``, TVM (0.27) joins ``i // 72 * 72 + i % 72 // 12 * 12 + …`` to another number
-    than ``i``: `MergeMulMod` returns the remainder's dividend, from which multiples of 72 are gone.
+    With ``i = c - v``, TVM (0.27) simplifies ``i // 72 * 72 + i % 72 // 12 * 12 + …`` to another
+    number than ``i``: `MergeMulMod` returns the remainder's dividend, which has lost multiples of
+    72.
     """
     buffer, variables = sch.get(block).body.buffer, [v.var for v in sch.get(reader).iter_vars]
     found = False
@@ -228,12 +232,12 @@ def _split_rows(sch: Schedule, target: CpuTarget) -> None:
 
 
 def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
-    """Compute all stages inside the deepest outer loops of the last that cost no recomputation.
+    """Compute all stages inside the deepest outer loops of the last that need no recomputation.
 
     Returns
     -------
     shared : int
-        Number of outer loops the stages share; 0 if they stay apart.
+        The number of outer loops that the stages share; 0 if they share none.
     """
     stages = _stages(sch)
     if stages is None or len(stages) < 2 or not any(stage.is_reduction for stage in stages):
@@ -260,7 +264,7 @@ def _share_rows(sch: Schedule) -> tuple[int, Schedule]:
 
 
 def _fuse_rows(sch: Schedule, names: list[str], shared: int) -> tuple[int, Schedule]:
-    """Make the shared loops one, parallel if worth it; return how many are left."""
+    """Fuse the shared loops into one, parallel if worthwhile; return the number of loops left."""
     volume = max(
         math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock(name)))
         for name in names
@@ -302,7 +306,7 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
         return
     start = _inner_start(stage, reduction.VECTORS * lanes)
     if start is not None and stage.dtype == BFLOAT16 and stage.is_constant_from(start):
-        # TVM (0.27) cannot spread a number over a vector whose bits stand for bfloat16.
+        # TVM (0.27) cannot broadcast a number to a vector whose bits stand for bfloat16.
         _parallel_outer(sch, loops, stage.extents, parallel)
         return
     if start is None:
@@ -324,7 +328,7 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
     vectors, vector = sch.split(inner, [None, max(width, lanes)])
     sch.vectorize(vector)
     if width == 1:
-        # The last, partial vector is peeled off, so that the others carry no condition.
+        # The last, partial vector is split off, so that the others need no condition.
         sch.annotate(vectors, "pragma_loop_partition_hint", 1)
     elif math.prod(stage.extents[:start]) < ENOUGH_TASKS:
         if parallel:
@@ -334,7 +338,7 @@ def _schedule_spatial(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -
 
 
 def _inner_start(stage: Stage, widest: int) -> int | None:
-    """First of the trailing loops to treat as one; None if not even the last is contiguous.
+    """Return the first of the trailing loops to fuse; None if not even the last is contiguous.
 
     They are fused as far as one wide vector reaches. A longer fused loop would have to be split,
     and TVM does not see that the pieces of its quotients and remainders are consecutive.
@@ -356,7 +360,7 @@ def _inner_start(stage: Stage, widest: int) -> int | None:
 def _parallel_outer(
     sch: Schedule, loops: list[Any], extents: tuple[int, ...], parallel: bool
 ) -> None:
-    """Run the fewest leading loops that make enough tasks in parallel; one task is no reason."""
+    """Run the fewest leading loops that make enough tasks in parallel, unless there is only one."""
     if not parallel or math.prod(extents[: len(loops)]) == 1:
         return
     count = 1

@@ -1,4 +1,4 @@
-"""Fused epilogues and prologues: elementwise steps before a convolution stores, or after it loads.
+"""Fused epilogues and prologues: elementwise steps before a store or after a load.
 
 An epilogue's steps make one TE stage over the output's physical shape, so that a schedule inlines
 the whole epilogue into the write-back of the accumulators and the result is stored once.
@@ -29,7 +29,7 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 def operand_shape(
     op: EpilogueOp, workload: Conv2dWorkload, layout: DataLayout
 ) -> tuple[int, ...] | None:
-    """Physical shape of the operand ``op`` reads with the output in ``layout``; None if none."""
+    """Return the physical shape of the operand of ``op`` for an output in ``layout``, or None."""
     if op.operand == PER_CHANNEL:
         return layout.shape((1, workload.out_channels, 1, 1))
     return layout.shape(workload.output_shape) if op.operand == TENSOR else None
@@ -38,7 +38,7 @@ def operand_shape(
 def epilogue_operands(
     workload: Conv2dWorkload, layout: DataLayout
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of every operand of the epilogue, in order."""
+    """Return the physical ``(shape, dtype)`` of every operand of the epilogue, in order."""
     shapes = (operand_shape(op, workload, layout) for op in workload.epilogue)
     found = zip(shapes, workload.epilogue_types, strict=True)
     return tuple((shape, dtype) for shape, dtype in found if shape is not None)
@@ -47,7 +47,7 @@ def epilogue_operands(
 def prologue_operands(
     workload: Conv2dWorkload, layout: DataLayout
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of the prologue's operands, with the input in ``layout``."""
+    """Return the physical ``(shape, dtype)`` of the prologue's operands for an input ``layout``."""
     images = {PER_CHANNEL: 1, PER_IMAGE_CHANNEL: workload.batch}
     return tuple(
         (layout.shape((images[op.operand], workload.in_channels, 1, 1)), workload.numerics.data)
@@ -59,11 +59,11 @@ def prologue_operands(
 def convolution_arguments(
     workload: Conv2dWorkload, scheme: Scheme, weights: tuple[int, ...], packed: str | None = None
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of a convolution kernel's arguments, in every template's order.
+    """Return the physical ``(shape, dtype)`` of a convolution's arguments, in templates' order.
 
-    Data, packed ``weights`` (their shape, and their type if it is another), operands of the
-    prologue, of the epilogue, and output. Where the image is padded with a zero point, that comes
-    after the weights, once for each channel of a block.
+    The order is: data, packed ``weights`` (their shape, and their type if it differs), operands of
+    the prologue, of the epilogue, and output. If the image is padded with a zero point, that
+    follows the weights, once for each channel of a block.
     """
     border = ((scheme.in_layout.block,), workload.numerics.data)
     return (
@@ -81,18 +81,18 @@ def apply_epilogue(
 ) -> tuple[te.Tensor, list[te.Tensor]]:
     """Append the workload's epilogue to a convolution as one TE stage named ``epilogue``.
 
-    The stage is there even for an empty epilogue: it is what stores the accumulators.
+    The stage exists even for an empty epilogue, because it stores the accumulators.
 
     Parameters
     ----------
     conv : te.Tensor
         The convolution's sum, at least as large as ``layout.shape(workload.output_shape)``:
-        register tiles that overhang the output compute values which the epilogue never reads.
+        register tiles that overhang the output compute values that the epilogue never reads.
 
     Returns
     -------
     result : te.Tensor
-        Of physical shape ``layout.shape(workload.output_shape)``.
+        A tensor of physical shape ``layout.shape(workload.output_shape)``.
     operands : list of te.Tensor
         One placeholder per operand, in the order of `epilogue_operands`.
     """
@@ -129,8 +129,8 @@ def epilogue_value(
     Parameters
     ----------
     readers : sequence of callable or None
-        One per step: ``reader(*index)`` is the element it reads besides, None for a step without
-        an operand.
+        One function per step: ``reader(*index)`` returns the element of its operand, and None
+        stands for no operand.
     index : sequence
         The element's physical index in the output.
     """
@@ -138,22 +138,22 @@ def epilogue_value(
 
 
 def as_stored(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
-    """Return what `zero_beyond` does, as `in_type` has it."""
+    """Return the result of `zero_beyond` in the form that `in_type` returns."""
     return in_type(zero_beyond(value, workload, block, index), workload.numerics.output)
 
 
 def zero_beyond(value: Any, workload: Conv2dWorkload, block: int, index: Sequence[Any]) -> Any:
     """Return ``value``, or zero after the last channel if floats are stored.
 
-    There the weights are zeros, of which an infinite or NaN pixel makes NaN; the next convolution
-    would add that to all of its channels.
+    Beyond the last channel weights are zero, and an infinite or NaN pixel would make NaN there,
+    which the next convolution would add to all its channels.
 
     Parameters
     ----------
     block : int
-        Channel block of the output.
+        The channel block of the output.
     index : sequence
-        As `epilogue_value` takes it.
+        The physical index, as for `epilogue_value`.
     """
     if workload.out_channels % block and DTYPES[workload.numerics.output].is_float:
         _, chunk, _, _, lane = index
@@ -163,7 +163,7 @@ def zero_beyond(value: Any, workload: Conv2dWorkload, block: int, index: Sequenc
 
 
 def in_type(value: Any, dtype: str) -> Any:
-    """Return ``value`` in a type that buffers hold: of bfloat16, the bits."""
+    """Return ``value`` in a type that buffers hold: for bfloat16, the bits."""
     return rounded(value) if dtype == BFLOAT16 else value.astype(dtype)
 
 
@@ -190,7 +190,7 @@ def _tensor_reader(buffer: Any) -> Callable[..., Any]:
 def buffer_readers(
     steps: Sequence[EpilogueOp], operands: Sequence[Any]
 ) -> list[Callable[..., Any] | None]:
-    """Return the readers of `apply_steps` for the buffers of a kernel in NCHW[x]c, in order."""
+    """Return readers for `apply_steps` of the buffers of a kernel in NCHW[x]c, in order."""
     rest = iter(operands)
     readers: list[Callable[..., Any] | None] = []
     for op in steps:

@@ -1,7 +1,7 @@
-"""Max and average pooling of volumes along their depth, frame by frame, in any layout.
+"""Max and average pooling of volumes along their depth, slice by slice, in any layout.
 
-A frame is one piece of memory, so a window is a chain of vector loads, each a frame further on.
-What a window lacks in height and width, pooling within the frames has combined before.
+A depth slice is one piece of memory, so a window is a chain of vector loads that are one slice
+apart. Pooling within the slices has already combined height and width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Vectors that are combined side by side, to hide latency.
+# The number of vectors that are combined side by side, to hide latency.
 VECTORS = 4
 
 
@@ -32,9 +32,9 @@ class FramePoolWorkload:
     kind : str
         ``max`` or ``avg``.
     image : tuple of int
-        ``(C, H, W)`` of a frame.
+        ``(C, H, W)`` of a depth slice.
     count_include_pad : bool
-        Whether an average divides by all frames under the window, and not by those that there are.
+        Whether an average divides by all slices under the window, including padding.
     """
 
     kind: str
@@ -45,12 +45,12 @@ class FramePoolWorkload:
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the input."""
+        """The logical NCHW shape of the input."""
         return (self.volumes * self.frames.depth, *self.image)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the output."""
+        """The logical NCHW shape of the output."""
         return (self.volumes * self.frames.out_depth, *self.image)
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class FramePoolWorkload:
 
 
 def lower_frame_pool(workload: FramePoolWorkload, form: Format, target: CpuTarget) -> Any:
-    """Scheduled ``PrimFunc(data, output)`` of a pooling along the depth, both ends in ``form``."""
+    """Return the scheduled ``PrimFunc(data, output)`` of a pooling along the depth, in ``form``."""
     parameters = (
         ("data", form.shape(workload.input_shape), form.dtype),
         ("output", form.shape(workload.output_shape), form.dtype),

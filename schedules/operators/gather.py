@@ -1,4 +1,4 @@
-"""Gathering channels: slices of several feature maps become one, as they lie."""
+"""Gathers of channels: slices of several feature maps become one feature map."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]
-# A slice: its first channel, and the one after its last.
+# A slice is its first channel and the one after its last.
 Slice = tuple[int, int]
 
-#: Attribute of a kernel whose output is a stretch of its input, from so many bytes on: it need not
-#: run if that is read where it lies.
+#: The attribute of a kernel whose output is a contiguous part of its input, from this byte on: the
+#: kernel is not needed if the output is read there.
 VIEW = "neocpu.view"
 
 
@@ -29,14 +29,14 @@ def lower_gather(
     target: CpuTarget,
     form: Format,
 ) -> Any:
-    """Scheduled ``PrimFunc(*inputs, output)`` that concatenates a slice of each input's channels.
+    """Return the scheduled ``PrimFunc(*inputs, output)`` that concatenates slices of channels.
 
     Parameters
     ----------
     shapes : sequence of tuple of int
         Logical NCHW shapes; only their channels differ.
     slices : sequence of (int, int)
-        Per input, the first channel to take and the one after the last. In NCHW[x]c neither need
+        The first channel and the one after the last, for each input. In NCHW[x]c neither needs to
         be a multiple of the block: lanes are shifted, and the output's padded lanes are zero.
     """
     n, _, h, w = shapes[0]
@@ -58,10 +58,11 @@ def lower_gather(
 
 
 def slice_offset(shape: Shape4, part: Slice, form: Format) -> int | None:
-    """Return where some channels begin in a feature map, if they lie there as a whole.
+    """Return the byte at which some channels of a feature map begin, if they are contiguous.
 
-    In bytes; None if they do not lie together, or not where a kernel may read, or if others are
-    in their last block: lanes after the last channel are zero, for an infinite one would be NaN.
+    The result is None if they are not contiguous or begin where a kernel may not read, or if their
+    last block has other channels: lanes after the last channel must be zero, because an infinite
+    value there would become NaN.
     """
     (first, end), block = part, form.layout.block
     if shape[0] > 1 or first % block or (end % block and end != shape[1]):
@@ -128,11 +129,11 @@ def emit_row(
     Parameters
     ----------
     width : int
-        Pixels of the row.
+        The number of pixels in the row.
     read : callable
-        Returns lanes of a pixel: of an input by its number, and of one of its chunks.
+        A function that returns lanes of a pixel, for the number of an input and one of its chunks.
     place : callable
-        Returns where a chunk of a pixel begins in the output.
+        A function that returns where a chunk of a pixel begins in the output.
     """
     chunks, block = int(output.shape[1]), int(output.shape[4])
     for first, alike, pieces in _runs(slices, block, chunks):
@@ -151,10 +152,10 @@ def emit_row(
 def _runs(
     slices: Sequence[Slice], block: int, chunks: int
 ) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
-    """``(first, count, pieces of the first)`` of output chunks that are made alike.
+    """Return ``(first, count, pieces of the first)`` of output chunks with the same structure.
 
-    From one to the next only the input chunks move on by one. Written out one by one, hundreds of
-    them take LLVM minutes.
+    Only the input chunks advance by one from each of them to the next. Unrolled, hundreds of them
+    would take LLVM minutes.
     """
     first, pieces = 0, _pieces(slices, block, 0)
     for chunk in range(1, chunks + 1):
@@ -165,7 +166,7 @@ def _runs(
 
 
 def _pieces(slices: Sequence[Slice], block: int, chunk: int) -> list[tuple[int, int, int, int]]:
-    """``(input, its chunk, its first lane, length)`` of each run that makes up an output chunk."""
+    """Return ``(input, its chunk, its first lane, length)`` of each run in an output chunk."""
     pieces: list[tuple[int, int, int, int]] = []
     offset = 0
     for number, (first, end) in enumerate(slices):

@@ -1,9 +1,9 @@
 """Integer division, remainder and power, defined for every operand.
 
-Hardware stops the process at a division by zero, and at the least number divided by -1. As numpy
-has it, the first gives 0 and the second wraps around to the least number.
+Hardware stops the process at a division by zero, and at the smallest number divided by -1. Here, as
+in numpy, the first gives 0 and the second wraps around to the smallest number.
 
-The kernels read both operands from memory, and nothing that computes them is ever fused into them;
+The kernels read both operands from memory, and no computation of operands is ever fused into them;
 see `neocpu.schedules.operators.indexing.lookup`.
 """
 
@@ -24,14 +24,14 @@ from neocpu.schedules.tir.builder import build_kernel, loop_nest
 def lower_integer_binary(
     operation: str, left: tuple[int, ...], right: tuple[int, ...], dtypes: tuple[str, str]
 ) -> Any:
-    """Scheduled ``PrimFunc(left, right, output)`` of one of `OPERATIONS`.
+    """Return the scheduled ``PrimFunc(left, right, output)`` of one of `OPERATIONS`.
 
     Parameters
     ----------
     left, right : tuple of int
-        Shapes of one rank that broadcast; the output has the broadcast one.
+        Shapes of one rank that broadcast; the output has the broadcast shape.
     dtypes : tuple of str
-        Integer types of the operands; the output has the left one's.
+        Integer types of the operands; the output has the type of the left one.
     """
     output = np.broadcast_shapes(left, right)
     parameters = (
@@ -61,10 +61,10 @@ def _is_signed(value: Any) -> bool:
 
 
 def _harmless(divisor: Any) -> Any:
-    """Return the divisor, or 1 in place of one that traps.
+    """Return the divisor, with 1 in place of a divisor that traps.
 
-    It is a variable: in the branch of a selection TVM simplifies expressions by what the condition
-    says, divisions too, though they are computed whichever branch is selected.
+    It is bound to a variable: in a branch of a selection, TVM simplifies expressions by the
+    condition, divisions too, although both branches are always computed.
     """
     one = _constant(1, divisor)
     traps = divisor == _constant(0, divisor)
@@ -74,7 +74,7 @@ def _harmless(divisor: Any) -> Any:
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """Quotient, rounded towards zero."""
+    """Return the quotient, rounded towards zero."""
     zero = _constant(0, a)
     quotient = tirx.truncdiv(a, _harmless(b))
     if _is_signed(a):
@@ -85,12 +85,12 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _truncated_remainder(a: Any, b: Any) -> Any:
-    """Remainder of the dividend's sign, as C's ``%``."""
+    """Return the remainder with the dividend's sign, as C's ``%``."""
     return tirx.truncmod(a, _harmless(b))
 
 
 def _floored_remainder(a: Any, b: Any) -> Any:
-    """Remainder of the divisor's sign, as Python's ``%``."""
+    """Return the remainder with the divisor's sign, as Python's ``%``."""
     divisor = _harmless(b)
     remainder = T.Bind(tirx.truncmod(a, divisor))
     if not _is_signed(a):
@@ -101,7 +101,7 @@ def _floored_remainder(a: Any, b: Any) -> Any:
 
 
 def _power(a: Any, b: Any) -> Any:
-    """Power by squaring, which wraps around; of a negative exponent, rounded towards zero."""
+    """Return the power by squaring, which wraps around; negative exponents round towards zero."""
     base, result = variable(a.ty.dtype, a), variable(a.ty.dtype, _constant(1, a))
     exponent = variable(b.ty.dtype, b)
     zero, one = _constant(0, b), _constant(1, b)
@@ -116,7 +116,7 @@ def _power(a: Any, b: Any) -> Any:
 
 
 def _reciprocal_power(a: Any, b: Any) -> Any:
-    """Power of a negative exponent: of 1 and -1 themselves, up to the sign, of all others 0."""
+    """Return a power with a negative exponent: 1 or -1 for those bases, 0 for all others."""
     zero, one = _constant(0, a), _constant(1, a)
     result = tirx.Select(a == one, one, zero)
     if _is_signed(a):
@@ -126,7 +126,7 @@ def _reciprocal_power(a: Any, b: Any) -> Any:
     return result
 
 
-#: By name; of two elements, which are bound already.
+#: Functions of two elements, which are already bound to names, by operation.
 OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "divide": _divide,
     "floored_remainder": _floored_remainder,

@@ -1,7 +1,7 @@
-"""Joins as a template: what the compiler makes of elementwise operators and concatenations.
+"""Templates of elementwise operators and of concatenations.
 
-They have one schedule each, and run at the speed at which bytes pass: they are measured so that
-what a plan charges for them compares with what it charges for convolutions.
+Each has one schedule and runs at the speed of memory. They are measured so that their costs in a
+plan are comparable with those of convolutions.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Template
 from neocpu.schedules.vocabulary.workload import JoinWorkload
 
-# A concatenation shifts channels that do not fill their blocks, a few lanes at a time.
+# The factor for a concatenation that shifts channels a few lanes at a time, because they do not
+# fill their blocks.
 SHIFT_FACTOR = 2
 
 
 def applies(workload: JoinWorkload, target: CpuTarget) -> bool:
-    """Whether the data are float32."""
+    """Return whether the data are float32."""
     return workload.dtype == "float32"
 
 
 def space(workload: JoinWorkload, target: CpuTarget) -> tuple[JoinScheme, ...]:
-    """The one way to do it."""
+    """Return the only scheme."""
     return (JoinScheme(),)
 
 
 def argument_shapes(
     workload: JoinWorkload, scheme: JoinScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of the inputs and the output."""
+    """Return the physical ``(shape, dtype)`` of the inputs and the output."""
     shapes = (*workload.input_shapes, workload.output_shape)
     return tuple((workload.format.shape(shape), workload.dtype) for shape in shapes)
 
@@ -45,7 +46,7 @@ def argument_shapes(
 def lower(
     workload: JoinWorkload, scheme: JoinScheme, target: CpuTarget, threads: int = 1
 ) -> tirx.PrimFunc:
-    """Scheduled ``PrimFunc(*inputs, output)``."""
+    """Return the scheduled ``PrimFunc(*inputs, output)``."""
     if workload.operator == "concat":
         return lower_concat(workload.input_shapes, 1, target, workload.format)
     *reads, written = argument_shapes(workload, scheme)
@@ -62,7 +63,7 @@ def lower(
 def estimate(
     workload: JoinWorkload, scheme: JoinScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Analytic seconds: every byte is read or written once."""
+    """Return analytic seconds: every byte is read or written once."""
     size = sum(map(workload.format.bytes, (*workload.input_shapes, workload.output_shape)))
     seconds = fork_seconds(threads, target) + stream_seconds(size, target, threads)
     shifted = workload.operator == "concat" and is_shifted(workload.channels, workload.block)

@@ -1,9 +1,9 @@
-"""Transforms between NCHW and NCHW[x]c layouts, and what they cost.
+"""Transforms between NCHW and NCHW[x]c layouts, and their estimates.
 
-Blocking channels is, for each image and chunk, the transpose of a (channels, pixels) matrix. It is
-done in square tiles that live in registers: r vectors are loaded, transposed by log2(r) rounds of
-two-vector shuffles, and stored. Both sides are touched in whole vectors, so a transform runs at
-the speed of the cache level it streams from.
+For each image and chunk, blocking channels transposes a (channels, pixels) matrix. It is done in
+square tiles in registers: r vectors are loaded, transposed by log2(r) rounds of two-vector
+shuffles, and stored. Both sides are accessed in whole vectors, so a transform runs at the speed of
+the cache level it streams from.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Template
 from neocpu.schedules.vocabulary.workload import TransformWorkload
 
-# Pixels of one task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
+# The number of pixels in a task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512
-# A tile of bytes that fill vectors would be as many vectors as these have lanes.
+# The widest type in tiles: a tile of whole vectors of bytes would need as many vectors as lanes.
 MAX_EDGE = 16
-# Shuffling takes as long again as moving the bytes in whole lines.
+# Shuffling takes as long as moving the bytes in whole lines.
 SHUFFLE_FACTOR = 2
 
 
@@ -42,15 +42,15 @@ def lower_transform(
     destination: Format,
     target: CpuTarget,
 ) -> Any:
-    """Scheduled ``PrimFunc(data, output)`` that changes the layout of a feature map.
+    """Return the scheduled ``PrimFunc(data, output)`` that changes the layout of a feature map.
 
     Parameters
     ----------
     shape : tuple of int
-        Logical NCHW shape. Lanes that pad the channels of ``destination`` are written with zeros
-        or, between two blocked layouts, with what the padded lanes of ``source`` hold.
+        The logical NCHW shape. Padded lanes of ``destination`` become zeros or, between two blocked
+        layouts, the values of the padded lanes of ``source``.
     source, destination : Format
-        Of the same elements: their layouts differ alone.
+        Formats of the same element type: only their layouts differ.
     """
     assert source.dtype == destination.dtype, (source, destination)
     dtype, blocks = source.dtype, (source.layout.block, destination.layout.block)
@@ -78,19 +78,19 @@ def lower_transform(
 
 
 def applies(workload: TransformWorkload, target: CpuTarget) -> bool:
-    """Whether the layouts differ alone, and the data are float32."""
+    """Return whether only the layouts differ, and the data are float32."""
     return workload.source.dtype == workload.destination.dtype == "float32"
 
 
 def space(workload: TransformWorkload, target: CpuTarget) -> tuple[TransformScheme, ...]:
-    """The one way to do it."""
+    """Return the only scheme."""
     return (TransformScheme(),)
 
 
 def argument_shapes(
     workload: TransformWorkload, scheme: TransformScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data and output."""
+    """Return the physical ``(shape, dtype)`` of data and output."""
     ends = (workload.source, workload.destination)
     return tuple((end.shape(workload.shape), end.dtype) for end in ends)
 
@@ -98,14 +98,14 @@ def argument_shapes(
 def lower(
     workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
 ) -> Any:
-    """Scheduled ``PrimFunc(data, output)``."""
+    """Return the scheduled ``PrimFunc(data, output)``."""
     return lower_transform(workload.shape, workload.source, workload.destination, target)
 
 
 def estimate(
     workload: TransformWorkload, scheme: TransformScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Analytic seconds: every byte is read or written once."""
+    """Return analytic seconds: every byte is read or written once."""
     size = sum(end.bytes(workload.shape) for end in (workload.source, workload.destination))
     return fork_seconds(threads, target) + SHUFFLE_FACTOR * stream_seconds(size, target, threads)
 
@@ -116,27 +116,27 @@ def _flat(block: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _tile_edge(block: int, pixels: int, lanes: int) -> int:
-    """Largest power of two that divides ``block`` and fits a vector and the pixels."""
+    """Return the largest power of two that divides ``block`` and fits a vector and the pixels."""
     edge = 1
     while edge * 2 <= min(lanes, pixels, MAX_EDGE) and block % (edge * 2) == 0:
         edge *= 2
     return edge
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """Channels and pixels that are brought from one layout to the other in registers.
+    """Channels and pixels that are converted from one layout to the other in registers.
 
     Attributes
     ----------
     image, chunk, pixel : expression
-        Where it is.
+        The position of the tile.
     block : int
-        Channels of a chunk.
+        The number of channels of a chunk.
     lane : expression
-        Its first channel of the chunk.
+        Its first channel within the chunk.
     edge, valid : int
-        Channels it has, and how many of them exist.
+        The number of its channels, and the number of those that exist.
     """
 
     image: Any
@@ -149,7 +149,7 @@ class Tile:
 
     @property
     def channel(self) -> Any:
-        """Its first channel of the image."""
+        """Its first channel within the image."""
         return self.chunk * self.block + self.lane
 
 
@@ -176,9 +176,9 @@ def emit_tiles(
     Parameters
     ----------
     extents : tuple of int
-        Images, channels, and pixels of a channel.
+        The numbers of images, channels, and pixels of a channel.
     tile : tuple of int
-        Channels and pixels of what ``emit`` makes at once.
+        The numbers of channels and pixels that ``emit`` converts at once.
     """
     (n, c, pixels), (edge, width) = extents, tile
     chunks, tiles = ceil_div(c, block), ceil_div(pixels, width)
@@ -193,7 +193,19 @@ def emit_tiles(
             pixel = T.min((first + step) * width, pixels - width)
 
             def made(lane: Any, valid: int) -> None:
-                emit(data, output, Tile(image, chunk, block, pixel, lane, edge, valid))
+                emit(
+                    data,
+                    output,
+                    Tile(
+                        image=image,
+                        chunk=chunk,
+                        block=block,
+                        pixel=pixel,
+                        lane=lane,
+                        edge=edge,
+                        valid=valid,
+                    ),
+                )
 
             def whole(group: Any) -> None:
                 made(group * edge, edge)

@@ -1,8 +1,8 @@
-"""Neighbouring axes as one, where a kernel walks through all its tensors along them in order.
+"""Adjacent axes merged into one, for kernels that access all tensors along them in order.
 
-A row of 56 elements is no whole number of vectors, and those of the next row begin within a vector
-of memory; a map of 56 by 56 is one. To fuse the loops would not do: split again, TVM does not see
-that the pieces of their quotients and remainders are consecutive.
+A row of 56 elements is not a whole number of vectors, and the next row begins within a vector; a
+map of 56 by 56 is a whole number. Fusing the loops would not suffice: after a split, TVM does not
+see that the pieces of their quotients and remainders are consecutive.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from neocpu.schedules.operators.block_accesses import Stage
 
 
 def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
-    """Make one axis of a stage's last ones, in every tensor that has them, if that fills vectors.
+    """Merge a stage's last axes in every tensor that has them, if they then fill vectors.
 
     Raises
     ------
     tvm.s_tir.schedule.ScheduleError
-        If TVM refuses it.
+        TVM refuses it.
     """
     start = _first_merged(stage, lanes)
     if start is None:
@@ -44,7 +44,7 @@ def merge_axes(sch: Schedule, stage: Stage, lanes: int) -> None:
 
 
 def _first_merged(stage: Stage, lanes: int) -> int | None:
-    """Return the loop from which on all become one; None if that is not worth it."""
+    """Return the first loop to merge; None if merging is not worthwhile."""
     last = max((i for i, extent in enumerate(stage.extents) if extent > 1), default=None)
     if last is None or stage.is_reduction or stage.extents[last] % lanes == 0:
         return None
@@ -57,7 +57,7 @@ def _first_merged(stage: Stage, lanes: int) -> int | None:
 
 
 def _places(node: Any, first: Any) -> dict[Any, int]:
-    """Return, of each buffer that is walked through, the dimension that ``first`` walks."""
+    """Return the dimension that ``first`` indexes, for each buffer that it indexes."""
     places = {}
 
     def visit(access: Any) -> None:
@@ -73,7 +73,7 @@ def _places(node: Any, first: Any) -> dict[Any, int]:
 
 
 def _flattened(shape: tuple[int, ...], first: int, dtype: str) -> IndexMap:
-    """Return the map of indices that makes one of all from ``first`` on."""
+    """Return the index map that merges all dimensions from ``first`` on."""
 
     def flattened(*indices: Any) -> list[Any]:
         flat: Any = 0

@@ -1,8 +1,7 @@
-"""Shuffles of pixels: channels that become neighbours, and neighbours that become channels.
+"""Pixel shuffles: DepthToSpace and SpaceToDepth.
 
-DepthToSpace and SpaceToDepth, by rows and columns of their own, whose channels of one neighbour lie
-together: in NCHW[x]c whole blocks are copied where these fill their blocks, and lanes are shifted
-where not.
+Rows and columns have factors of their own, and the channels of one part are adjacent. In NCHW[x]c
+whole blocks are copied if these channels fill blocks; otherwise lanes are shifted.
 """
 
 from __future__ import annotations
@@ -27,32 +26,33 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]
 
-# Of NCHW that is cropped: pixels are copied one by one.
+# The cost of copying a pixel alone, for cropped NCHW.
 _CYCLES_PER_PIXEL: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleWorkload:
-    """A shuffle of pixels of one grid, ``(N, C * rows * columns, H, W)`` to a finer one, or back.
+    """A shuffle from ``(N, C * rows * columns, H, W)`` to a finer grid of pixels, or back.
 
-    Channel ``(i * columns + j) * C + c`` of a pixel is channel ``c`` of its part ``(i, j)``. Of
-    volumes, kept as frames, each of the coarser grid may be several of the finer one: then
-    ``(a * rows + i) * columns + j`` is the part ``(i, j)`` of the ``a``-th of them.
+    Channel ``(i * columns + j) * C + c`` of a pixel is channel ``c`` of its part ``(i, j)``. For
+    volumes, stored as depth slices, each slice of the coarser grid may be several of the finer one:
+    then ``(a * rows + i) * columns + j`` is the part ``(i, j)`` of slice ``a`` among them.
 
     Attributes
     ----------
     coarse : tuple of int
-        Logical NCHW shape of the coarser grid.
+        The logical NCHW shape of the coarser grid.
     rows, columns : int
-        Pixels of the finer grid in one of the coarser.
+        The numbers of pixels of the finer grid in one of the coarser.
     spreads : bool
-        Whether channels become pixels, and not pixels channels.
+        Whether channels become pixels, instead of pixels channels.
     top, left : int
-        Rows and columns of the finer grid that are left out in front of its first, if it is made.
+        The rows and columns of the finer grid that are cropped before its first, if it is the
+        output.
     size : tuple of int
-        Height and width of the finer grid, after that.
+        The height and width of the finer grid after cropping.
     frames : int
-        Images of the finer grid in one of the coarser, if that one is read.
+        The number of slices of the finer grid in one of the coarser, if the coarser is the input.
     """
 
     coarse: Shape4
@@ -70,27 +70,27 @@ class ShuffleWorkload:
 
     @property
     def parts(self) -> int:
-        """Pixels of the finer grid in one of the coarser, in all frames."""
+        """The number of pixels of the finer grid in one of the coarser, over all slices."""
         return self.frames * self.rows * self.columns
 
     @property
     def channels(self) -> int:
-        """Channels of the finer grid."""
+        """The number of channels of the finer grid."""
         return self.coarse[1] // self.parts
 
     @property
     def fine(self) -> Shape4:
-        """Logical NCHW shape of the finer grid."""
+        """The logical NCHW shape of the finer grid."""
         return (self.coarse[0] * self.frames, self.channels, *self.size)
 
     @property
     def shape(self) -> Shape4:
-        """Of the input."""
+        """The shape of the input."""
         return self.coarse if self.spreads else self.fine
 
     @property
     def output_shape(self) -> Shape4:
-        """Of the output."""
+        """The shape of the output."""
         return self.fine if self.spreads else self.coarse
 
     @property
@@ -99,7 +99,7 @@ class ShuffleWorkload:
         return self.size != (self.coarse[2] * self.rows, self.coarse[3] * self.columns)
 
     def columns_of(self, j: int) -> range:
-        """Return the columns of the coarser grid whose part ``j`` the finer one has."""
+        """Return the columns of the coarser grid whose part ``j`` is in the finer one."""
         first = max(0, ceil_div(self.left - j, self.columns))
         return range(
             first, min(self.coarse[3], ceil_div(self.size[1] + self.left - j, self.columns))
@@ -107,7 +107,7 @@ class ShuffleWorkload:
 
 
 def estimate(workload: ShuffleWorkload, form: Format, target: CpuTarget, threads: int) -> float:
-    """Return analytic seconds: those of the bytes, or of the pixels where they go one by one."""
+    """Return analytic seconds: those of the bytes, or of the pixels if copied one by one."""
     size = form.bytes(workload.shape) + form.bytes(workload.output_shape)
     seconds = stream_seconds(size, target, threads)
     if not form.layout.divides(workload.channels):
@@ -119,7 +119,7 @@ def estimate(workload: ShuffleWorkload, form: Format, target: CpuTarget, threads
 
 
 def lower_shuffle(workload: ShuffleWorkload, form: Format, target: CpuTarget) -> Any:
-    """Scheduled ``PrimFunc(data, output)``, both in ``form``; padded lanes of the output are zero.
+    """Return the scheduled ``PrimFunc(data, output)`` in ``form``, with zeros in padded lanes.
 
     The loop nest::
 
@@ -232,15 +232,15 @@ def _gather_rows(w: ShuffleWorkload, lanes: int, data: Any, output: Any) -> None
 
 
 def _mixed(vectors: list[Any], lanes: list[int]) -> Any:
-    """Return lanes of vectors of equal length, numbered one after the other."""
-    if len(lanes) == 1:  # then these are no vectors
+    """Return lanes of vectors of equal length, numbered consecutively."""
+    if len(lanes) == 1:  # these are not vectors
         return vectors[lanes[0]]
     return vectors[0] if len(vectors) == 1 else T.Shuffle(vectors, lanes)
 
 
 @contextmanager
 def _inside(w: ShuffleWorkload, row: Any) -> Iterator[None]:
-    """Emit what is in its body where the finer grid has such a row."""
+    """Emit the body where the finer grid has such a row."""
     if not w.is_cropped:
         yield
         return

@@ -30,24 +30,25 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Windows up to this many pixels are unrolled: 8x8 is the largest in common networks.
+# The most pixels of a window that are unrolled: 8x8 is the largest in common networks.
 UNROLL_WINDOW = 64
-#: Rows, and columns, of a window up to this many are unrolled in NCHW; of a dilated one half as
-#: many, for the time to compile its chain of conditions doubles with each.
+#: The most rows, and columns, of a window that are unrolled in NCHW; half as many for dilated
+#: windows, because the time to compile their chain of conditions doubles with each.
 UNROLL_TAPS = 16
-# To load a vector of a window's pixels and combine it with those before; measured on a Zen 3.
+# Cycles to load a vector of a window's pixels and combine it with those before; measured on a Zen
+# 3.
 CYCLES_PER_TAP = 1.2
-# An element is of a window: it is as much work as so many that are copied.
+# The work for an element of a window, in copied elements.
 WORK_PER_ELEMENT = 4
 
 
 def estimate(
     workload: PoolWorkload, layout: DataLayout, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the bytes' way through the kernel, and the windows' work.
+    """Return analytic seconds: the transfers of bytes, and the work of the windows.
 
-    In NCHW a window is combined by rows, for every column of the data, and then by columns; a row
-    costs about a vector more than it has pixels.
+    In NCHW a window is combined by rows, for every column of the data, and then by columns. A row
+    costs about one vector more than its number of pixels.
     """
     shapes = (workload.input_shape, workload.output_shape)
     types = (workload.data_dtype, workload.dtype)
@@ -64,7 +65,7 @@ def estimate(
 
 
 def lower_pool(workload: PoolWorkload, layout: DataLayout, target: CpuTarget) -> Any:
-    """Scheduled ``PrimFunc(data, output)`` of a pooling, both ends in ``layout``."""
+    """Return the scheduled ``PrimFunc(data, output)`` of a pooling in ``layout``."""
     parameters = (
         ("data", layout.shape(workload.input_shape), workload.data_dtype),
         ("output", layout.shape(workload.output_shape), workload.dtype),
@@ -82,14 +83,14 @@ def lower_global_pool(
     target: CpuTarget,
     stored: StoredData | StoredHalves | None = None,
 ) -> Any:
-    """Scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to 1 by 1 pixel.
+    """Return the scheduled ``PrimFunc(data, output)`` of a pooling of NCHW ``shape`` to one pixel.
 
     Parameters
     ----------
     kind : str
-        ``max``, ``avg``, ``sum``, or ``squares``: the sum of these.
+        ``max``, ``avg``, ``sum``, or ``squares``: the sum of squares.
     form : Format
-        Of the output, and of the data but for the element type of those that are ``stored``.
+        The format of the output, and of the data except for the element type of ``stored`` data.
     """
     assert kind in ("max", "avg", "sum", "squares"), kind
     n, c, h, w = shape
@@ -109,14 +110,14 @@ def _identity(kind: str, dtype: str, width: int) -> Any:
 
 
 def _read(pool: PoolWorkload, value: Any) -> Any:
-    """Return a vector of data as it is compared or added up."""
+    """Return a vector of data in the type in which it is compared or added."""
     if pool.stored:
         return pool.stored.above_zero(value)
     return widened(value) if pool.dtype == BFLOAT16 else value
 
 
 def _written(pool: PoolWorkload, value: Any, width: int) -> Any:
-    """Return a vector of results as it is stored."""
+    """Return a vector of results in the type in which it is stored."""
     if pool.stored:
         return pool.stored.real(value, width)
     return exact(value) if pool.dtype == BFLOAT16 else value
@@ -174,7 +175,7 @@ def _emit_window(
         near = ix if columns_inside else columns.clamp(ix)
         value = data[image, chunk, rows.clamp(iy), near, span(lane, width)]
         value = _read(pool, value)
-        # A clamped pixel of an undilated window is in the window: the maximum may see it twice.
+        # A clamped pixel of an undilated window is in the window: a maximum may see it twice.
         if pool.kind == "avg" or pool.dilation != (1, 1):
             checked = [(rows, iy)] if columns_inside else [(rows, iy), (columns, ix)]
             inside = [axis.is_inside(at) for axis, at in checked if not axis.inside]
@@ -194,7 +195,7 @@ def _emit_window(
 
 
 def _scale(axis: PoolAxis, out: Any, pool: PoolWorkload) -> Any:
-    """Reciprocal of the pixels that window ``out`` averages along one axis."""
+    """Return the reciprocal of the number of pixels that window ``out`` averages along one axis."""
     count = axis.count(out, pool.count_include_pad)
     if isinstance(count, int):
         return tirx.const(1.0 / count, pool.computes)
@@ -267,7 +268,7 @@ def _emit_nchw(pool: PoolWorkload, data: Any, output: Any, target: CpuTarget) ->
 
 
 def _folded(pool: PoolWorkload, taps: int, width: int, read: Callable[[Any], Any]) -> Any:
-    """Return a vector combined of ``read(tap)`` for every tap."""
+    """Return the combination of the vectors ``read(tap)`` over all taps."""
     value = _identity(pool.kind, pool.computes, width)
     if taps * min(max(pool.dilation), 2) <= UNROLL_TAPS:
         for tap in range(taps):

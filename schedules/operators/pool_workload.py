@@ -1,4 +1,4 @@
-"""What a pooling computes: its windows, with ONNX's padding and rounding rules."""
+"""Pooling workloads: windows with ONNX's padding and rounding rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """Bytes that stand for ``(stored - zero) * scale``, of which means are to be made."""
+    """Bytes that stand for ``(stored - zero) * scale``, for average pooling."""
 
     scale: float
     zero: int
@@ -24,19 +24,19 @@ class StoredData:
     dtype: ClassVar[str] = "uint8"
 
     def above_zero(self, value: Any) -> Any:
-        """Return a vector, or an element, as float32, without the zero point."""
+        """Return a vector, or an element, as float32 minus the zero point."""
         lanes = value.ty.dtype.lanes
         zero = splat(tirx.const(float(self.zero), "float32"), lanes)
         return value.astype(f"float32x{lanes}") - zero
 
     def real(self, mean: Any, width: int) -> Any:
-        """Return what a mean of such vectors stands for."""
+        """Return the real number of a mean of such vectors."""
         return mean * splat(tirx.const(self.scale, "float32"), width)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredHalves:
-    """bfloat16, of which means are to be made in float32."""
+    """Data of bfloat16 whose means are computed in float32."""
 
     dtype: ClassVar[str] = BFLOAT16
 
@@ -49,7 +49,7 @@ class StoredHalves:
         return mean
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolWorkload:
     """A 2-D pooling over NCHW data.
 
@@ -60,13 +60,15 @@ class PoolWorkload:
     padding : tuple of int
         ``(top, left, bottom, right)``, in pixels.
     ceil_mode : bool
-        Round the output size up, but never start a window after the data and its leading padding.
+        Whether the output size is rounded up; a window never starts after the data and its leading
+        padding.
     count_include_pad : bool
-        Whether an average divides by the padded pixels too (never by what ceil mode overhangs).
+        Whether an average divides by padded pixels too, but never by those that only ceil mode
+        adds.
     dtype : str
-        Element type of the output, and of the data but for
+        The element type of the output, and of the data unless ``stored`` is set.
     stored : StoredData, StoredHalves or None
-        What the data stand for, if they are of another type.
+        The meaning of the data if they have another type.
     """
 
     kind: str
@@ -90,32 +92,32 @@ class PoolWorkload:
 
     @property
     def computes(self) -> str:
-        """Element type of what is compared or added up."""
+        """The element type of comparisons and additions."""
         return "float32" if self.dtype == BFLOAT16 else self.dtype
 
     @property
     def out_height(self) -> int:
-        """Rows of the output."""
+        """The number of rows of the output."""
         return self.axis(0).outputs
 
     @property
     def out_width(self) -> int:
-        """Columns of the output."""
+        """The number of columns of the output."""
         return self.axis(1).outputs
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the input."""
+        """The logical NCHW shape of the input."""
         return (self.batch, self.channels, self.height, self.width)
 
     @property
     def data_dtype(self) -> str:
-        """Element type of the data."""
+        """The element type of the data."""
         return self.stored.dtype if self.stored else self.dtype
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the output."""
+        """The logical NCHW shape of the output."""
         return (self.batch, self.channels, self.out_height, self.out_width)
 
     def __str__(self) -> str:
@@ -124,19 +126,19 @@ class PoolWorkload:
         return text + (f" /{self.stride[0]}" if self.stride != (1, 1) else "")
 
     def axis(self, index: int) -> PoolAxis:
-        """Window geometry along rows (0) or columns (1)."""
+        """Return the windows along rows (0) or columns (1)."""
         return PoolAxis(
-            (self.height, self.width)[index],
-            self.kernel[index],
-            self.stride[index],
-            self.padding[index],
-            self.padding[index + 2],
-            self.dilation[index],
-            self.ceil_mode,
+            size=(self.height, self.width)[index],
+            kernel=self.kernel[index],
+            stride=self.stride[index],
+            before=self.padding[index],
+            after=self.padding[index + 2],
+            dilation=self.dilation[index],
+            ceil_mode=self.ceil_mode,
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolAxis:
     """The windows along one spatial axis."""
 
@@ -150,7 +152,7 @@ class PoolAxis:
 
     @property
     def outputs(self) -> int:
-        """Number of windows."""
+        """The number of windows."""
         span = self.size + self.before + self.after - self.dilation * (self.kernel - 1) - 1
         if not self.ceil_mode:
             return span // self.stride + 1
@@ -160,7 +162,7 @@ class PoolAxis:
 
     @property
     def reach(self) -> int:
-        """Pixels from the first window's start to the last window's end."""
+        """The number of pixels from the first window's start to the last window's end."""
         return (self.outputs - 1) * self.stride + self.dilation * (self.kernel - 1) + 1
 
     @property
@@ -170,25 +172,25 @@ class PoolAxis:
 
     @property
     def interior(self) -> tuple[int, int]:
-        """First window that lies within the data, as all do from there to the second number."""
+        """The first window inside the data, and the first after it that is not."""
         first = min(ceil_div(self.before, self.stride), self.outputs)
         room = self.size + self.before - self.dilation * (self.kernel - 1) - 1
         return first, max(first, min(room // self.stride + 1, self.outputs))
 
     def position(self, out: Any, tap: Any) -> Any:
-        """Coordinate of a window's ``tap``-th pixel; outside ``[0, size)`` in the padding."""
+        """Return the coordinate of pixel ``tap`` of a window; padding is outside ``[0, size)``."""
         return out * self.stride + tap * self.dilation - self.before
 
     def is_inside(self, position: Any) -> Any:
-        """Whether a coordinate is a pixel of the data."""
+        """Return whether a coordinate is a pixel of the data."""
         return tirx.all(position >= 0, position < self.size)
 
     def clamp(self, position: Any) -> Any:
-        """Nearest coordinate inside the data."""
+        """Return the nearest coordinate inside the data."""
         return position if self.inside else T.max(T.min(position, self.size - 1), 0)
 
     def count(self, out: Any, include_pad: bool) -> Any:
-        """Pixels of window ``out`` that an average divides by."""
+        """Return the number of pixels of window ``out`` by which an average divides."""
         low = -self.before if include_pad else 0
         high = self.size + (self.after if include_pad else 0)
         if self.inside or (include_pad and self.reach <= self.before + high):

@@ -10,22 +10,22 @@ from neocpu.schedules.operators.block_accesses import Stage
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS
 from neocpu.schedules.vocabulary.layout import ceil_div
 
-# Independent sums in flight: four vectors hide the latency of an addition.
+# The number of independent sums: four vectors hide the latency of an addition.
 VECTORS = 4
 LEAST_LANES = 4
 
 
 def vector_factor(extent: int, lanes: int) -> int:
-    """Iterations to compute as one (wide) vector; 1 if none divides ``extent`` and fills well."""
+    """Return the iterations to compute as one (wide) vector; 1 if none divides ``extent`` well."""
     factors = [d for d in range(2, VECTORS * lanes + 1) if extent % d == 0]
     full = [d for d in factors if d >= 0.75 * lanes * ceil_div(d, lanes) or d == extent]
     return max(full, default=1)
 
 
 def partial_lanes(extent: int, lanes: int) -> int:
-    """Partial results of a reduction over ``extent`` contiguous elements; 1 for none.
+    """Return the partial results of a reduction over ``extent`` contiguous elements; 1 for none.
 
-    One vector, or several where the reduction is long enough to pay for adding them up.
+    There is one vector, or several if the reduction is long enough to pay for adding them up.
     """
     wide = VECTORS * lanes
     if extent >= 16 * wide and extent % wide == 0:
@@ -37,7 +37,7 @@ def partial_lanes(extent: int, lanes: int) -> int:
 
 
 def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
-    """Factor a reduction along contiguous memory into a vector of partial results.
+    """Split a reduction along contiguous memory into a vector of partial results.
 
     ::
 
@@ -50,7 +50,8 @@ def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
     first = stage.reduced.index(True)
     if not all(stage.reduced[first:]) or not _reduces_contiguously(stage):
         return
-    # The innermost loop alone: indices into a fused loop that is split again are not consecutive.
+    # Only the innermost loop is split: indices into a fused loop that is split again are not
+    # consecutive.
     factor = partial_lanes(stage.extents[-1], lanes)
     if factor < LEAST_LANES:
         return
@@ -60,7 +61,7 @@ def split_contiguous(sch: Schedule, stage: Stage, lanes: int) -> None:
 
 
 def _reduces_contiguously(stage: Stage) -> bool:
-    """Whether the innermost loop steps through consecutive elements of what it reads."""
+    """Return whether the innermost loop reads consecutive elements."""
     var = stage.variables[-1]
     if var is None or stage.irregular or stage.conditions:
         return False
@@ -92,7 +93,8 @@ def schedule_stage(sch: Schedule, stage: Stage, lanes: int, parallel: bool) -> N
             spatial.append(rest)
             inner = [vector]
         else:
-            # No vector divides the loop: innermost, LLVM vectorises it and its remainder.
+            # No vector length divides the loop; as the innermost loop, LLVM vectorises it and its
+            # remainder.
             inner = [loops[axis]]
     order = [*spatial, *reduced, *inner]
     if len(order) > 1:

@@ -1,7 +1,7 @@
-"""Resizing of feature maps, in NCHW and NCHW[x]c: each pixel is a weighted sum of a few.
+"""Resizing of feature maps in NCHW and NCHW[x]c: each pixel is a weighted sum of neighbours.
 
-Which ones, and their weights, are tables that a kernel reads beside the data: one for rows and one
-for columns, for the sum is one along each axis in turn.
+A kernel reads the neighbours and their weights from two tables, one for rows and one for columns,
+because the sum is computed along each axis in turn.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 Shape4 = tuple[int, int, int, int]
 
-#: Neighbours that a pixel is made of, along each axis, by method.
+#: The number of neighbours that contribute to a pixel along each axis, by method.
 TAPS: Final = {"nearest_neighbor": 1, "linear": 2, "cubic": 4}
 COORDINATES: Final = ("asymmetric", "half_pixel", "align_corners")
-# Of NCHW: a pixel is loaded alone, and where it lies is looked up. Measured on a Zen 5.
+# The cost of a pixel in NCHW, which is loaded alone from a place in a table; measured on a Zen 5.
 _CYCLES_PER_PIXEL: Final = 2.0
 
 
@@ -45,16 +45,15 @@ class ResizeWorkload:
     Attributes
     ----------
     shape : tuple of int
-        Of the input, NCHW.
+        The NCHW shape of the input.
     size : tuple of int
-        Height and width of the output.
+        The height and width of the output.
     method : str
-        A key of `TAPS`. The nearest neighbour is the one before, of coordinates that are
-        ``asymmetric``.
+        A key of `TAPS`. With ``asymmetric`` coordinates, the nearest neighbour is the one before.
     coordinates : str
-        Which point of the input belongs to one of the output: one of `COORDINATES`.
+        The mapping of output points to input points: one of `COORDINATES`.
     cubic : float
-        Coefficient of the cubic kernel.
+        The coefficient of the cubic kernel.
     """
 
     shape: Shape4
@@ -65,16 +64,16 @@ class ResizeWorkload:
 
     @property
     def taps(self) -> int:
-        """Neighbours that a pixel is made of, along each axis."""
+        """The number of neighbours that contribute to a pixel along each axis."""
         return TAPS[self.method]
 
     @property
     def output_shape(self) -> Shape4:
-        """Shape of the output, NCHW."""
+        """The NCHW shape of the output."""
         return (*self.shape[:2], *self.size)
 
     def tables(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return which rows and then columns are summed up, and their weights.
+        """Return the rows and then the columns to sum, and their weights.
 
         Both are ``(height + width, taps)``, of the output.
         """
@@ -121,7 +120,10 @@ def estimate(workload: ResizeWorkload, form: Format, target: CpuTarget, threads:
 
 
 def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> Any:
-    """Scheduled ``PrimFunc(data, places, weights, output)``; the tables are the workload's."""
+    """Return the scheduled ``PrimFunc(data, places, weights, output)``.
+
+    The tables ``places`` and ``weights`` are the workload's.
+    """
     table = (sum(workload.size), workload.taps)
     parameters = [
         ("data", form.shape(workload.shape), form.dtype),
@@ -143,22 +145,22 @@ def lower_resize(workload: ResizeWorkload, form: Format, target: CpuTarget) -> A
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Emits the sums of an output's row or column, by the tables."""
+    """An emitter of the sums of an output's row or column, by the tables."""
 
     taps: int
     places: Any
     weights: Any
 
     def places_of(self, line: Any) -> list[Any]:
-        """Return what is summed up."""
+        """Return the neighbours to sum."""
         return [T.Bind(self.places[line, tap]) for tap in range(self.taps)]
 
     def weights_of(self, line: Any) -> list[Any]:
-        """Return the weights; none where one neighbour is taken as it is."""
+        """Return the weights; empty if a single neighbour is copied."""
         return [T.Bind(self.weights[line, tap]) for tap in range(self.taps) if self.taps > 1]
 
     def sum(self, weights: list[Any], read: Callable[[int], Any], width: int) -> Any:
-        """Return the sum of vectors; ``read(tap)`` is one of a neighbour."""
+        """Return the weighted sum of vectors; ``read(tap)`` returns that of a neighbour."""
         if not weights:
             return read(0)
         total = read(0) * splat(weights[0], width)

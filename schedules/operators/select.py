@@ -1,4 +1,4 @@
-"""One of two tensors, by a condition of one element."""
+"""A selection of one of two tensors by a condition of one element."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Final
 from tvm import te, tirx
 
 SELECT: Final = "neocpu.select"
-"""Attribute of a kernel ``(condition, then, other, output)``: its output is one of the two, and it
-need not run if that is written there."""
+"""The attribute of a kernel ``(condition, then, other, output)`` whose output is one of the two;
+the kernel is not needed if that one is written to the output's place."""
 
 
 def select(condition: te.Tensor, then: te.Tensor, other: te.Tensor) -> te.Tensor:
-    """``then`` if the condition is true, else ``other``.
+    """Return ``then`` if the condition is true, otherwise ``other``.
 
     Parameters
     ----------
     condition : te.Tensor
         A bool without dimensions.
     then, other : te.Tensor
-        Of one shape and type. Both are loaded; what was not computed is dropped.
+        Tensors of one shape and type. Both are loaded, and the one that was not computed is
+        ignored.
     """
     return te.compute(
         then.shape,

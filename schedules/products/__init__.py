@@ -1,1 +1,1 @@
-"""Kernels that multiply activations with each other: attention, and products of two matrices."""
+"""Kernels that multiply activations: attention, and products of two matrices."""

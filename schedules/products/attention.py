@@ -1,12 +1,12 @@
-"""Attention as one kernel, which never stores its scores: softmax(scale q kᵀ + biases) v.
+"""Attention as one kernel that never stores its scores: softmax(scale q kᵀ + biases) v.
 
 A task takes the queries of one head, or a part of them. It packs the head's keys and values into
-panels, which stay in L2, and goes through the queries in register tiles: a tile's scores lie in L1
-until they have been multiplied with the values. Many keys come in blocks; what earlier blocks added
-up is then scaled to the largest score so far (Milakov and Gimelshein, 2018).
+panels, which stay in L2, and processes the queries in register tiles. A tile's scores lie in L1
+until they have been multiplied with the values. Many keys are processed in blocks; the sums of
+earlier blocks are then rescaled to the largest score so far (Milakov and Gimelshein, 2018).
 
-Where products are of bfloat16, panels have pairs of it, and a tile's queries and powers are rounded
-before they are multiplied; scores, their powers and all sums are float32.
+With products of bfloat16, panels hold pairs of bfloat16, and a tile's queries and powers are
+rounded before they are multiplied. Scores, their powers and all sums are float32.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Keys whose scores are computed before the softmax: a tile's of more no longer fit L1.
+# The most keys whose scores are computed before the softmax: a tile's scores of more do not fit L1.
 BLOCK_KEYS: Final = 512
-# Computing the softmax of a vector of scores, where each waits for the last one, and of a row
-# besides: its largest score and the sum of its powers, lane by lane.
+# The cycles of the softmax of a vector of scores, where each waits for the last one, and of a row:
+# its largest score and the sum of its powers, lane by lane.
 SOFTMAX_CYCLES: Final = 12
 ROW_CYCLES: Final = 60
 
@@ -118,7 +118,7 @@ def lower_attention(workload: AttentionWorkload, target: CpuTarget, threads: int
 
 
 def _instructions(workload: AttentionWorkload, tile: RowTile) -> Any:
-    """Return the frame that what products of bfloat16 call needs around it."""
+    """Return the frame that instructions for products of bfloat16 need around them."""
     frames = ExitStack()
     if tile.unit.group > 1:
         w, lanes = workload, tile.lanes
@@ -130,7 +130,7 @@ def _instructions(workload: AttentionWorkload, tile: RowTile) -> Any:
 
 
 class _Task:
-    """Emits a task of some register tiles of queries of one head."""
+    """An emitter of a task: some register tiles of queries of one head."""
 
     def __init__(
         self, workload: AttentionWorkload, tile: RowTile, buffers: Sequence[Any], index: list[Any]
@@ -146,7 +146,8 @@ class _Task:
         self._group = tile.unit.group
         panels = allocate if self._group == 1 else allocate_pairs
         self._keys = panels(w.depth, w.keys, self._lanes)
-        # Scaled before sums could overflow; and there are fewer of them than of scores.
+        # Keys are scaled before sums could overflow, and because there are fewer of them than
+        # scores.
         keys = matrix_at(k, w.k, index).transposed()
         pack(self._keys, keys, w.depth, w.keys, self._lanes, w.scale)
         self._values = panels(w.keys, w.width, self._lanes)
@@ -190,7 +191,7 @@ class _Task:
             self._store(row, panel, widths, self._sums, panel * VECTORS)
 
     def _emit_block(self, row: Any, first: Any, keys: int) -> None:
-        """Emit what a block of keys adds to a tile's sums."""
+        """Emit the contribution of a block of keys to a tile's sums."""
         self._emit_powers(row, first, keys)
         for panel, widths in each_panel(self._workload.width, self._lanes):
             sums = self._weighted_values(panel, len(widths), first, keys)
@@ -201,7 +202,7 @@ class _Task:
                     T.buffer_store(self._sums, before + sums[r, v, o], list(at))
 
     def _emit_powers(self, row: Any, first: Any, keys: int) -> None:
-        """Emit the scores of a tile and a block of keys, and what the softmax makes of them."""
+        """Emit the scores of a tile and a block of keys, and their powers for the softmax."""
         w, lanes, scores = self._workload, self._lanes, self._softmax.scores
         before = first // (VECTORS * lanes)
         queries = self._q.rows_from(row)
@@ -226,7 +227,7 @@ class _Task:
                 T.buffer_store(self._rounded_powers, bits, [r, vector])
 
     def _round_queries(self, row: Any) -> None:
-        """Emit the queries of a tile in bfloat16, and a zero after those of an odd depth."""
+        """Emit the queries of a tile in bfloat16, followed by a zero if the depth is odd."""
         depth, rounded = self._workload.depth, self._rounded_queries
 
         def copy(column: Any, width: int) -> None:
@@ -256,7 +257,7 @@ class _Task:
                 column = (panel * VECTORS + v) * self._lanes + o
                 value = sums[r, first + v, o] * self._softmax.factor[r]
                 if self._workload.zeros:
-                    # One over a sum of no powers is infinite.
+                    # The reciprocal of an empty sum is infinite.
                     is_number = self._softmax.factor[r] < tirx.const(math.inf, "float32")
                     value = T.Select(is_number, value, tirx.const(0, "float32"))
                 place = self._output.place(row + r, column)
@@ -264,5 +265,5 @@ class _Task:
 
 
 def _pairs(rows: Any) -> Callable[[int, Any], Any]:
-    """Return ``read(row, k)``: the k-th pair of a row of bfloat16, as int32."""
+    """Return ``read(row, k)``, which reads pair ``k`` of a row of bfloat16 as int32."""
     return lambda row, k: tirx.reinterpret("int32", rows[row, span(2 * k, 2)])

@@ -1,9 +1,9 @@
-"""Attention whose heads talk to each other, as one kernel, which never stores its scores.
+"""Attention with mixed heads as one kernel that never stores its scores.
 
-``mix(softmax(mix(scale q kᵀ + biases))) v``, where a mix makes of the scores of all heads weighted
-sums (Shazeer et al., "Talking-Heads Attention", 2020; CaiT, DeepViT). A task takes a part of the
-queries and all heads of them: a register tile's scores of all heads lie in L1 from the first
-product to the second.
+It computes ``mix(softmax(mix(scale q kᵀ + biases))) v``, where a mix replaces the scores of all
+heads by weighted sums of them (Shazeer et al., "Talking-Heads Attention", 2020; CaiT, DeepViT). A
+task takes a part of the queries, for all heads: a register tile's scores of all heads lie in L1
+from the first product to the second.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MOST_SCORES: Final = 1 << 16
-"""Heads times keys: of more, a tile's scores are in no cache."""
+"""The most heads times keys: with more, a tile's scores fit no cache."""
 
 
 def mix_size(heads: int) -> int:
-    """Return the elements of a mix: ``(heads, heads)`` weights, rows what is made; then biases."""
+    """Return the elements of a mix: ``(heads, heads)`` weights, a row per output, then biases."""
     return heads * heads + heads
 
 
@@ -65,7 +65,7 @@ def estimate(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -
 def lower_mixed_attention(workload: AttentionWorkload, target: CpuTarget, threads: int = 1) -> Any:
     """Return the scheduled ``PrimFunc(q, k, v, *biases, *mixes, output)`` of flat float32 tensors.
 
-    Each of ``mixes`` has the elements that `mix_size` counts::
+    Each of ``mixes`` has `mix_size` elements::
 
         parallel image · part of the queries
           for head: pack scale * k, and v
@@ -98,7 +98,7 @@ def lower_mixed_attention(workload: AttentionWorkload, target: CpuTarget, thread
 
 
 class _Task:
-    """Emits a task of some register tiles of queries of all heads of an image."""
+    """An emitter of a task: some register tiles of queries, for all heads of an image."""
 
     def __init__(
         self, workload: AttentionWorkload, tile: RowTile, buffers: Sequence[Any], index: list[Any]
@@ -138,7 +138,7 @@ class _Task:
             self._emit_values(head, row)
 
     def _at(self, head: Any, r: Any) -> Any:
-        """Return which row of the scores a tile's row of a head is."""
+        """Return the row of the scores that belongs to a row of a head's tile."""
         return head * self._tile.height + r
 
     def _matrix(self, buffer: Any, view: Any, head: Any) -> Matrix:
@@ -163,7 +163,7 @@ class _Task:
                     T.buffer_store(self._softmax.scores, score, [self._at(head, r), column + o])
 
     def _emit_padding(self) -> None:
-        """Emit what makes the lanes beyond the last key no part of a softmax."""
+        """Emit values for lanes beyond the last key that exclude them from the softmax."""
         missing = -self._workload.keys % self._lanes
         if missing:
             lowest = splat(tirx.const(-math.inf, "float32"), missing)
@@ -172,7 +172,7 @@ class _Task:
                 T.buffer_store(self._softmax.scores, lowest, place)
 
     def _emit_mix(self, mix: Any, *, scaled: bool) -> None:
-        """Emit sums of all heads' scores, or of what a softmax makes of these where ``scaled``."""
+        """Emit mixes of all heads' scores, or if ``scaled`` of their softmax."""
         scores, factor, heads = self._softmax.scores, self._softmax.factor, self._heads
         with T.serial(self._tile.height) as r:
 

@@ -1,7 +1,7 @@
-"""Panels: one factor of a product as its register tiles read it, a few vectors side by side.
+"""Panels: a factor of a product packed for its register tiles, a few vectors side by side.
 
-Those of bfloat16 have two rows in one: an element is a pair, as int32, of which the lower half is
-of the upper row. Where the number of rows is odd, there are zeros below the last.
+Panels of bfloat16 combine two rows: an element is a pair in an int32 whose lower half belongs to
+the upper row. If the number of rows is odd, zeros follow the last.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 VECTORS = 2
-"""Vectors of a panel: two leave registers for many rows, whose factors are each used twice."""
+"""The number of vectors in a panel: two leave registers for many rows, whose factors are each used
+twice."""
 
-# Copying a vector to a panel, and making one of what lies transposed.
+# The cycles of copying a vector to a panel, and of making one from transposed elements.
 COPY_CYCLES: Final = 2
 TRANSPOSE_CYCLES: Final = 6
 
 
 def pack_cycles(view: StridedView, rows: int, columns: int, lanes: int) -> float:
-    """Return the cycles of packing a matrix, whose view has rows and columns as its last axes."""
+    """Return the cycles of packing a matrix whose view has rows and columns as its last axes."""
     down, along = (view.stride(len(view.axes) - place) for place in (2, 1))
     each = TRANSPOSE_CYCLES if along != 1 and down == 1 else COPY_CYCLES
     return rows * ceil_div(columns, lanes) * each
@@ -44,11 +45,11 @@ class Matrix:
     along: int
 
     def place(self, i: Any, j: Any) -> Any:
-        """Return where an element is."""
+        """Return the place of an element."""
         return self.start + i * self.down + j * self.along
 
     def transposed(self) -> Matrix:
-        """Return it with rows and columns exchanged."""
+        """Return the matrix with rows and columns exchanged."""
         return Matrix(self.buffer, self.start, self.along, self.down)
 
     def element(self, i: Any, j: Any) -> Any:
@@ -56,36 +57,36 @@ class Matrix:
         return self.buffer[self.place(i, j)]
 
     def vector(self, i: Any, j: Any, width: int) -> Any:
-        """Return so many elements of a row from column ``j`` on."""
+        """Return ``width`` elements of a row from column ``j`` on."""
         if width == 1:
             return self.element(i, j)
         return self.buffer[T.ramp(self.place(i, j), self.along, width)]
 
     def rows_from(self, first: Any) -> Callable[[int, Any], Any]:
-        """Return ``read(i, j)``: an element, of rows counted from ``first``."""
+        """Return ``read(i, j)``, which reads an element, with rows counted from ``first``."""
         return lambda i, j: self.element(first + i, j)
 
 
 def matrix_at(buffer: Any, view: StridedView, index: Sequence[Any]) -> Matrix:
-    """Return the matrix that a view has at an index of the axes before the last two."""
+    """Return the matrix of a view at an index of the axes before the last two."""
     rank = len(index)
     return Matrix(buffer, T.Bind(view.start(index)), view.stride(rank), view.stride(rank + 1))
 
 
 def panels_of(columns: int, lanes: int) -> int:
-    """Panels of a matrix of so many columns; the last one may have fewer vectors."""
+    """Return the number of panels of ``columns`` columns; the last may have fewer vectors."""
     return ceil_div(columns, VECTORS * lanes)
 
 
 def each_panel(columns: int, lanes: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Emit what the body does once in a loop over full panels, then for the last, shorter one.
+    """Emit the body in a loop over full panels, and again for the last, shorter one.
 
     Yields
     ------
     panel : Any
-        Its number.
+        The number of the panel.
     widths : tuple of int
-        Columns in each of its vectors.
+        The number of columns in each of its vectors.
     """
     full, rest = divmod(columns, VECTORS * lanes)
     if full:
@@ -108,7 +109,7 @@ def allocate_pairs(rows: int, columns: int, lanes: int) -> Any:
 
 
 def reader(panels: Any, number: Any, lanes: int, first: Any = 0) -> Callable[[Any, int], Any]:
-    """Return ``read(row, v)``: a vector of a panel, of rows, or pairs, counted from ``first``."""
+    """Return ``read(row, v)``: a vector of a panel, with rows, or pairs, from ``first`` on."""
     return lambda row, v: panels[number, first + row, span(v * lanes, lanes)]
 
 
@@ -121,9 +122,9 @@ def pack(
     scale: float = 1.0,
     first: Any = 0,
 ) -> None:
-    """Copy a matrix to its panels, scaled, the first of which has number ``first``.
+    """Copy a matrix, scaled, to its panels, which begin with number ``first``.
 
-    Lanes beyond the columns are left as they are.
+    Lanes beyond the columns are left unchanged.
 
     ::
 
@@ -173,7 +174,7 @@ def _pack_pairs(
 
 
 def _pair(rows: Sequence[Any], width: int) -> Any:
-    """Return vectors of two rows, or of the last one, as one of pairs of bfloat16."""
+    """Return vectors of two rows, or of the last one, as a vector of pairs of bfloat16."""
     low, *high = (rounded_bits(row, width).astype(_words(width)) for row in rows)
     if not high:
         return low
@@ -185,7 +186,7 @@ def _words(width: int) -> str:
 
 
 def _times(value: Any, scale: float, lanes: int = 1) -> Any:
-    """Return a number, or a vector of so many, scaled."""
+    """Return a number, or a vector of ``lanes`` numbers, times ``scale``."""
     if scale == 1:
         return value
     factor = tirx.const(scale, "float32")

@@ -1,4 +1,4 @@
-"""Products of two activations, each read where it lies."""
+"""Products of two activations, both read in place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Storing a number of a vector by itself.
+# The cycles of storing a single element of a vector.
 PUT_CYCLES: Final = 1.5
 
 
@@ -40,7 +40,7 @@ def estimate(workload: ProductWorkload, target: CpuTarget, threads: int = 1) -> 
     parts = parts_of(matrices, tile.count, threads)
     tiles = tile.cycles(w.depth, w.columns, size, target)
     apart = w.left.stride(len(w.batch) + 1)
-    if apart > 1:  # each number that is broadcast brings its neighbours along
+    if apart > 1:  # each broadcast number fetches its neighbours too
         tiles += tile.height * w.depth * min(4 * apart, LINE) / L2_RATE
     if w.output.stride(len(w.batch) + 1) > 1:
         tiles += tile.height * w.columns * PUT_CYCLES

@@ -18,21 +18,21 @@ _LOWEST = -math.inf
 
 
 class RowSoftmax:
-    """Turns scores into powers of two, block after block of a row.
+    """An emitter that replaces scores by powers, block after block of a row.
 
-    A power is that of e, of the score less the largest one so far. Where all are -inf, zero
-    is subtracted in its place: the powers are then zeros, as those of later blocks need not be.
+    A power is e to the score less the largest score so far. If all scores are -inf, zero is
+    subtracted instead: the powers are then zeros, while those of later blocks need not be.
 
     Attributes
     ----------
     scores : buffer
-        ``(height, columns)``, and then the powers. Beyond the last column, to whole vectors, they
-        must be -inf.
+        The scores ``(height, columns)``, replaced by the powers. Beyond the last column, up to
+        whole vectors, they must be -inf.
     rescale : buffer
-        ``(height,)``: by what sums of earlier blocks' powers are to be multiplied.
+        The factors ``(height,)`` by which sums of earlier blocks' powers must be multiplied.
     factor : buffer
-        ``(height,)``: one over the sum of a row's powers, after `finish`. It is above zero, or no
-        number.
+        The reciprocals ``(height,)`` of the sums of a row's powers, after `finish`: positive or
+        NaN.
     """
 
     def __init__(self, tile: RowTile, columns: int) -> None:
@@ -44,13 +44,13 @@ class RowSoftmax:
         )
 
     def begin(self) -> None:
-        """Emit what comes before the first block."""
+        """Emit the code before the first block."""
         with T.serial(self._height) as r:
             T.buffer_store(self._largest, tirx.const(_LOWEST, "float32"), [r])
             T.buffer_store(self._sum, tirx.const(0, "float32"), [r])
 
     def emit(self, columns: int, is_whole: bool) -> None:
-        """Emit the powers of a block, of whole rows if there is only one."""
+        """Emit the powers of a block; ``is_whole`` means that it is the only one."""
         vectors, lanes, scores = ceil_div(columns, self._lanes), self._lanes, self.scores
         with T.serial(self._height) as r:
             best = self._reduced(
@@ -107,5 +107,5 @@ class RowSoftmax:
 
 
 def _larger(one: Any, other: Any) -> Any:
-    """Return the larger one, in one instruction: NaN is no matter, for sums show it."""
+    """Return the larger value in one instruction; NaN may be lost here, because sums show it."""
     return T.Select(one > other, one, other)

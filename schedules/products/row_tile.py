@@ -21,22 +21,23 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Storing a vector of sums.
+# The cycles of storing a vector of sums.
 STORE_CYCLES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
-    """Rows that are multiplied together.
+    """A number of rows that are multiplied together.
 
     Attributes
     ----------
     rows : int
-        Of the matrix.
+        The number of rows of the matrix.
     height : int
-        Of the tile. The last tile moves back where it would overhang, and computes rows again.
+        The number of rows of the tile. The last tile moves back if it would overhang, and computes
+        rows again.
     unit : DotUnit
-        Of float32, or of pairs of bfloat16.
+        The unit for float32, or for pairs of bfloat16.
     """
 
     rows: int
@@ -45,12 +46,12 @@ class RowTile:
 
     @property
     def lanes(self) -> int:
-        """Of a vector of sums."""
+        """The number of lanes in a vector of sums."""
         return self.unit.lanes
 
     @property
     def count(self) -> int:
-        """Tiles of the matrix."""
+        """The number of tiles of the matrix."""
         return ceil_div(self.rows, self.height)
 
     def cycles(self, steps: int, columns: int, panel_bytes: int, target: CpuTarget) -> float:
@@ -70,7 +71,7 @@ class RowTile:
         return first if self.rows % self.height == 0 else T.min(first, self.rows - self.height)
 
     def each(self, part: Any, parts: int) -> Iterator[Any]:
-        """Emit what the body does for a part of the tiles, given the first row of each."""
+        """Emit the body for a part of the tiles, with the first row of each."""
         first = T.Bind(part_start(part, self.count, parts))
         with T.serial(T.Bind(part_start(part + 1, self.count, parts) - first)) as number:
             yield T.Bind(self.first(first + number))
@@ -94,9 +95,9 @@ class RowTile:
         Parameters
         ----------
         factor : callable
-            ``factor(row, k)``, a scalar; of bfloat16 a pair, as int32.
+            ``factor(row, k)`` returns a scalar; for bfloat16 a pair, as int32.
         panel : callable
-            ``panel(k, v)``, a vector of such.
+            ``panel(k, v)`` returns a vector of them.
 
         Returns
         -------
@@ -131,7 +132,7 @@ def choose_tile(
     Parameters
     ----------
     panel_bytes : int
-        Of all panels, which each tile reads again.
+        The bytes of all panels, which each tile reads again.
     """
     unit = target.dot_unit(numerics)
     limit = max(1, min(rows, broadcast_limit(VECTORS, unit)))
@@ -145,16 +146,16 @@ def choose_tile(
 
 
 def busiest_seconds(tasks: int, each: float, moved: int, target: CpuTarget, threads: int) -> float:
-    """Return the seconds of equal tasks of so many cycles, which read and write ``moved`` bytes."""
+    """Return the time of equal tasks of ``each`` cycles that move ``moved`` bytes, in seconds."""
     busy = ceil_div(tasks, threads) * each / target.frequency
     far = moved / threads if moved > target.l2 * threads else 0.0
     return fork_seconds(threads, target) + with_memory(busy, far, 0.0, target)
 
 
 def parts_of(matrices: int, tiles: int, threads: int) -> int:
-    """Return in how many parts the tiles of each matrix are tasks: the busiest thread has least.
+    """Return the parts of each matrix's tiles that leave the busiest thread the least work.
 
-    Each task packs its matrix's panels, which takes about as long as a tile.
+    Each part is a task that packs its matrix's panels, which takes about as long as a tile.
     """
 
     def busiest(parts: int) -> int:

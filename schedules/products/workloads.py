@@ -1,4 +1,4 @@
-"""What products of activations compute, and where in memory: frozen, and printed in full."""
+"""Workloads of products of activations, with the places of their tensors in memory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProductWorkload:
     """``output[b, i, j] = scale * sum over k of left[b, i, k] * right[b, k, j]``.
 
     Attributes
     ----------
     batch : tuple of int
-        Extents of the axes before the matrices'.
+        The extents of the axes before those of the matrices.
     rows, columns, depth : int
-        Extents of i, j and k.
+        The extents of i, j and k.
     left, right, output : StridedView
-        Of the batch's axes and two more, which are regular.
+        Views with the batch's axes and two more, which are regular.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -37,51 +37,52 @@ class ProductWorkload:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, two per multiply-accumulate."""
+        """The number of floating-point operations, two per multiply-accumulate."""
         return 2 * math.prod(self.batch) * self.rows * self.columns * self.depth
 
     def __str__(self) -> str:
         return f"{math.prod(self.batch)} of {self.rows}x{self.depth} -> {self.columns}"
 
     def transposed(self) -> ProductWorkload:
-        """Return the product of the transposed matrices in the other order, which is the same."""
+        """Return the equivalent product of the transposed matrices in the opposite order."""
         order = (*range(len(self.batch)), len(self.batch) + 1, len(self.batch))
         return ProductWorkload(
-            self.batch,
-            self.columns,
-            self.rows,
-            self.depth,
-            self.scale,
-            self.right.permuted(order),
-            self.left.permuted(order),
-            self.output.permuted(order),
+            batch=self.batch,
+            rows=self.columns,
+            columns=self.rows,
+            depth=self.depth,
+            scale=self.scale,
+            left=self.right.permuted(order),
+            right=self.left.permuted(order),
+            output=self.output.permuted(order),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionWorkload:
     """``output = softmax(scale * q kᵀ + biases) v``, for each index of the batch.
 
-    Heads may talk to each other (Shazeer et al., 2020): before the softmax, after it or both their
-    scores become sums of those of all heads, the last axis of the batch.
+    Heads may be mixed (Shazeer et al., 2020): before the softmax, after it, or both, scores become
+    weighted sums over all heads, the last axis of the batch.
 
     Attributes
     ----------
     batch : tuple of int
-        Extents of the axes before the matrices': images or windows, and heads.
+        The extents of the axes before those of the matrices: images or windows, and heads.
     queries, keys, depth, width : int
-        Rows of q and the output, rows of k and v, columns of q and k, columns of v and the output.
+        The rows of q and the output, the rows of k and v, the columns of q and k, and the columns
+        of v and the output.
     scale : float
-        Above zero.
+        A positive factor.
     q, k, v, output, biases : StridedView
-        Of the batch's axes and two more, which are regular: rows and columns; of a bias, queries
-        and keys, and neighbouring keys lie side by side or are one.
+        Views with the batch's axes and two more, which are regular: rows and columns. Those of a
+        bias are queries and keys; neighbouring keys lie side by side or are the same element.
     zeros : bool
-        Whether a query whose softmax is no numbers, as where all keys are masked, gives zeros.
+        Whether a query whose softmax is NaN, because all keys are masked, gives zeros.
     mixed_before, mixed_after : bool
         Whether heads are mixed before the softmax, and after it.
     products : Numerics
-        `FLOAT32`, or `BFLOAT16_PRODUCTS`. All else is float32.
+        `FLOAT32`, or `BFLOAT16_PRODUCTS`. Everything else is float32.
     """
 
     numerics: ClassVar[Numerics] = FLOAT32
@@ -103,17 +104,17 @@ class AttentionWorkload:
 
     @property
     def panel_bytes(self) -> int:
-        """Bytes of a head's keys and values as they are multiplied."""
+        """The bytes of a head's packed keys and values."""
         return bytes_of(self.products.weights) * self.keys * (self.depth + self.width)
 
     @property
     def mixes(self) -> int:
-        """How often heads are mixed."""
+        """The number of times that heads are mixed."""
         return self.mixed_before + self.mixed_after
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of all products, two per multiply-accumulate."""
+        """The number of floating-point operations of all products, two per multiply-accumulate."""
         pairs = math.prod(self.batch) * self.queries * self.keys
         mixed = self.mixes * self.batch[-1] if self.mixes else 0
         return 2 * pairs * (self.depth + self.width + mixed)

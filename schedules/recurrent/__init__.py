@@ -1,1 +1,1 @@
-"""Recurrent layers: the kernel that runs a layer's loop over time."""
+"""Recurrent layers: kernels that run a layer's loop over time."""

@@ -1,4 +1,4 @@
-"""The activations that recurrent layers may name, by ONNX's names."""
+"""The activations of recurrent layers, by ONNX's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Formula = Callable[[Any, float, float], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A formula over x, alpha and beta, and the defaults of those that it has."""
+    """A formula over x, alpha and beta, with defaults for the parameters that it has."""
 
     formula: Formula
     alpha: float | None = None
@@ -30,7 +30,7 @@ class Activation:
     name : str
         One of `ACTIVATIONS`.
     alpha, beta : float
-        0 where it has none.
+        The parameters; 0 if it has none.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Activation:
     beta: float = 0.0
 
     def __call__(self, x: Any) -> Any:
-        """Return the expression of a float32 scalar's activation."""
+        """Return the expression of the activation of a float32 scalar."""
         return ACTIVATIONS[self.name].formula(x, self.alpha, self.beta)
 
 
@@ -47,7 +47,7 @@ def _f(value: float) -> Any:
 
 
 def _softplus(x: Any, alpha: float, beta: float) -> Any:
-    """``log(1 + exp(x))``, without overflow."""
+    """Return ``log(1 + exp(x))``, without overflow."""
     size = T.Select(x < _f(0), x, _f(0) - x)
     return T.max(_f(0), x) + T.log(_f(1) + T.exp(size))
 
@@ -67,18 +67,18 @@ ACTIVATIONS: Final[Mapping[str, _Kind]] = {
     "Tanh": _Kind(lambda x, a, b: T.tanh(x)),
     "ThresholdedRelu": _Kind(lambda x, a, b: T.Select(x < _f(a), _f(0), x), 1.0),
 }
-"""By name; ONNX Runtime does not mind the case of one."""
+"""All activations by name; ONNX Runtime ignores the case of names."""
 
 
 def activations_named(
     names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]
 ) -> tuple[Activation, ...]:
-    """Return activations; those that have an alpha or a beta take the next one, or the default.
+    """Return activations; those with an alpha or a beta take the next given one, or the default.
 
     Raises
     ------
     ValueError
-        If a name is none of `ACTIVATIONS`.
+        A name is not in `ACTIVATIONS`.
     """
     known = {name.lower(): name for name in ACTIVATIONS}
     alpha, beta = iter(alphas), iter(betas)

@@ -1,4 +1,4 @@
-"""What one hidden unit of each kind of cell computes at a step, given the sums of its gates."""
+"""The computation of a hidden unit at a step, for each kind of cell, from its gates' sums."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from neocpu.schedules.recurrent.activations import Activation
 from neocpu.schedules.recurrent.workload import RecurrentWorkload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a task computes with: a direction of the layer, for a few sequences, its rows.
+    """The state of a task: one direction of the layer, for a few sequences, its rows.
 
     Attributes
     ----------
@@ -26,11 +26,11 @@ class Task:
     first : expression
         The first of its sequences.
     h : buffer
-        ``(2, rows, units)``: the state, after even steps and after odd ones.
+        The state ``(2, rows, units)``: after even steps and after odd ones.
     c : buffer
-        ``(rows, units)``: an LSTM's cell state.
+        The cell state ``(rows, units)`` of an LSTM.
     update, reset : buffer
-        ``(rows, units)``: of a GRU, its update gate, and what its candidate multiplies.
+        The update gate of a GRU and the factor of its candidate, each ``(rows, units)``.
     """
 
     workload: RecurrentWorkload
@@ -43,22 +43,22 @@ class Task:
     reset: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A hidden unit at a step of a row.
+    """A hidden unit of a row at a step.
 
     Attributes
     ----------
     task : Task
     old : expression
-        Where in `Task.h` the last step's state is.
+        The index of the last step's state in `Task.h`.
     row : expression
     place : tuple of expression
-        Indices of the sequence and its time, in the order that tensors have them.
+        The indices of the sequence and its time, in the order of the tensors' axes.
     number : expression
-        Which unit.
+        The number of the unit.
     sums : mapping of int to expression
-        By gate, the products of the last state and the recurrent weights.
+        The products of the last state and the recurrent weights, by gate.
     """
 
     task: Task
@@ -70,37 +70,37 @@ class Unit:
 
     @property
     def at(self) -> list[Any]:
-        """Index into states of one step."""
+        """The index into states of one step."""
         return [self.row, self.number]
 
     @property
     def state(self) -> Any:
-        """The last step's state."""
+        """The state after the last step."""
         return self.task.h[self.old, self.row, self.number]
 
     def write(self, state: Any) -> None:
-        """Emit the step's state."""
+        """Emit the state after this step."""
         T.buffer_store(self.task.h, state, [1 - self.old, *self.at])
 
     def input(self, gate: int) -> Any:
-        """Return the input's share of a gate."""
+        """Return the input's contribution to a gate."""
         w = self.task.workload
         column = self.task.direction * w.columns + gate * w.units + self.number
         return self.task.buffers["projected"][(*self.place, column)]
 
     def gate(self, gate: int) -> Any:
-        """Return what a gate's activation reads."""
+        """Return the argument of a gate's activation."""
         return self.clipped(self.input(gate) + self.sums[gate])
 
     def peephole_gate(self, gate: int, number: int, cell: Any) -> Any:
-        """Return what a gate's activation reads if the gate may look at a cell state."""
+        """Return the argument of a gate's activation for a gate that may see a cell state."""
         if "peepholes" not in self.task.workload.given:
             return self.gate(gate)
         weight = self.task.buffers["peepholes"][self.task.direction, number, self.number]
         return self.clipped(self.input(gate) + self.sums[gate] + weight * cell)
 
     def clipped(self, value: Any) -> Any:
-        """Return a value within the bound that there may be."""
+        """Return a value clipped to the bound, if there is one."""
         clip = self.task.workload.clip
         return value if clip is None else T.max(_f(-clip), T.min(_f(clip), value))
 
@@ -124,7 +124,7 @@ def _lstm(unit: Unit, activations: Sequence[Activation]) -> None:
 
 
 def _reset(unit: Unit, activations: Sequence[Activation]) -> None:
-    """Emit a GRU's update gate, and what its candidate multiplies: the state, by the reset gate."""
+    """Emit a GRU's update gate, and the factor of its candidate: the state times the reset gate."""
     f, task = activations[0], unit.task
     T.buffer_store(task.update, f(unit.gate(0)), unit.at)
     T.buffer_store(task.reset, f(unit.gate(1)) * unit.state, unit.at)
@@ -148,7 +148,7 @@ def _rnn(unit: Unit, activations: Sequence[Activation]) -> None:
 
 
 def cells(workload: RecurrentWorkload) -> tuple[Cell, ...]:
-    """Return what is emitted for a unit after each product of `RecurrentWorkload.products`."""
+    """Return the emitters of a unit after each product of `RecurrentWorkload.products`."""
     if workload.cell == "GRU":
         return (_gru_reset_after,) if workload.reset_after else (_reset, _candidate)
     return (_CELLS[workload.cell],)

@@ -1,8 +1,8 @@
 """The kernels around the body of a loop that the runtime repeats.
 
-Before it one gives the states their first values. At its end one hands on what the step made: the
-next states take the places of those that were read, and a row of each further output goes to the
-place of the step. Another one takes an element of what is scanned.
+The first kernel sets the states to their initial values. The last kernel passes on the results of a
+step: the next states replace those that were read, and a row of each further output goes to the
+place of the step. Another kernel takes an element of a scanned tensor.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from neocpu.schedules.tir.builder import (
 )
 
 LOOP_BEGIN: Final = "neocpu.loop_begin"
-"""Attribute of the first kernel, whose value is the loop's name."""
+"""The attribute of the first kernel whose value is the loop's name."""
 
 LOOP_END: Final = "neocpu.loop_end"
-"""Attribute of the second one, likewise. What it writes, but for the rows, is what the first one
-did: the same places."""
+"""The same attribute of the last kernel, whose outputs, except the rows, have the places of the
+first kernel's."""
 
 LOOP_LIMIT: Final = "neocpu.loop_limit"
-"""Attribute of the second one: how often the body runs at most."""
+"""The attribute of the last kernel with the largest number of iterations."""
 
 LOOP_STATES: Final = "neocpu.loop_states"
-"""Attribute of both: how many states there are."""
+"""The attribute of both kernels with the number of states."""
 
 LOOP_DECIDED: Final = "neocpu.loop_decided"
-"""Attribute of both: whether the last tensor that they read decides. That of the first one says how
-often the body runs (int64), that of the second one whether it runs once more (bool)."""
+"""The attribute of both kernels that says whether the last tensor they read decides: for the first
+kernel the number of iterations (int64), for the last kernel whether there is one more (bool)."""
 
 LOOP_OUTER: Final = "neocpu.loop_outer"
-"""Attribute of a kernel that never runs: its result, which a loop reads, is what it reads."""
+"""The attribute of a kernel that never runs: its result, which a loop reads, is its input."""
 
 _VECTOR: Final = 64
-"""Bytes that are copied at a time: LLVM makes of it what the target has."""
+"""The bytes copied at a time; LLVM chooses vectors of the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
@@ -67,20 +67,20 @@ _COUNTER: Final = Tensor("int64", ())
 
 
 def lower_loop_begin(name: str, states: Sequence[Tensor], *, counted: bool) -> Any:
-    """Scheduled ``PrimFunc(*initial, [count], number, *states)``.
+    """Return the scheduled ``PrimFunc(*initial, [count], number, *states)``.
 
     Parameters
     ----------
     name : str
-        Of the loop, unlike that of any other.
+        The unique name of the loop.
     states : sequence of Tensor
     counted : bool
-        Whether a tensor says how often the body runs.
+        Whether a tensor holds the number of iterations.
 
     Returns
     -------
     PrimFunc
-        Writes the number of the step, 0, and copies the states.
+        A function that writes the number of the step, 0, and copies the states.
     """
     reads = [*states, *([_COUNTER] if counted else ())]
 
@@ -101,24 +101,25 @@ def lower_loop_end(
     rows: Sequence[tuple[Tensor, bool]],
     condition: Tensor | None,
 ) -> Any:
-    """Scheduled ``PrimFunc(number, *next, *rows, [condition], *states, *outputs)``.
+    """Return the scheduled ``PrimFunc(number, *next, *rows, [condition], *states, *outputs)``.
 
     Parameters
     ----------
     name : str
-        Of the loop.
+        The name of the loop.
     limit : int
-        How often it runs at most.
+        The largest number of iterations.
     states : sequence of Tensor
     rows : sequence of (Tensor, bool)
-        What a step adds to each output of ``limit`` rows, and whether the last one comes first.
+        The row that a step adds to each output of ``limit`` rows, and whether the last row comes
+        first.
     condition : Tensor, optional
-        One bool, whether the body runs once more, if a tensor decides.
+        One bool, if a tensor decides whether the body runs once more.
 
     Returns
     -------
     PrimFunc
-        Of each output writes one row, and leaves the others as they are.
+        A function that writes one row of each output and leaves the others unchanged.
     """
     deciding = [] if condition is None else [condition]
     reads = [_COUNTER, *states, *(row for row, _ in rows), *deciding]
@@ -140,14 +141,14 @@ def lower_loop_end(
 
 
 def lower_loop_element(whole: Tensor, axis: int, limit: int, *, backward: bool) -> Any:
-    """Scheduled ``PrimFunc(whole, number, element)``.
+    """Return the scheduled ``PrimFunc(whole, number, element)``.
 
     Parameters
     ----------
     whole : Tensor
-        At least ``limit`` long along the axis.
+        A tensor that is at least ``limit`` long along the axis.
     axis : int
-        Not negative; the element has all others.
+        The axis, not negative; the element has all others.
     backward : bool
         Whether the first step takes the last of ``limit`` elements.
     """
@@ -168,13 +169,13 @@ def lower_loop_element(whole: Tensor, axis: int, limit: int, *, backward: bool) 
 
 
 def lower_copy(tensor: Tensor) -> Any:
-    """Scheduled ``PrimFunc(input, output)`` that copies."""
+    """Return the scheduled ``PrimFunc(input, output)`` that copies."""
     parameters = _parameters([tensor], [tensor])
     return build_kernel(parameters, lambda source, result: _copy(source, result))
 
 
 def lower_loop_outer(tensor: Tensor) -> Any:
-    """``PrimFunc(input, output)`` that marks what a loop reads of what is around it."""
+    """Return ``PrimFunc(input, output)``, which marks a tensor from outside that a loop reads."""
     return lower_copy(tensor).with_attr(LOOP_OUTER, 1)
 
 
@@ -193,14 +194,14 @@ def _marked(kernel: Any, marks: dict[str, Any], states: int, decided: bool) -> A
 
 
 def _step(number: Any, limit: int) -> Any:
-    """Return the number of the step, within the loop whatever a header says of it."""
+    """Return the number of the step, kept within the loop whatever a header says."""
     step = tirx.BufferLoad(number, [])
     last = tirx.const(limit - 1, "int64")
     return T.cast(T.max(T.min(step, last), tirx.const(0, "int64")), "int32")
 
 
 def _copy(source: Any, destination: Any, *, start: Any = 0, first: Any = 0, size: int = 0) -> None:
-    """Emit a copy of a tensor, or of ``size`` elements from ``first``, to those from ``start``."""
+    """Emit a copy of a tensor, or of ``size`` elements from ``first`` on, to ``start``."""
     size = size or math.prod(int(extent) for extent in source.shape)
     lanes = _VECTOR // bytes_of(str(source.dtype))
     given, made = flat(source), flat(destination)

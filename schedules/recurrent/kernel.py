@@ -1,7 +1,7 @@
 """The loop over time of LSTM, GRU and RNN layers, in all directions.
 
-What a step adds to the last one's state depends on it, so that time is serial. Directions and the
-sequences of a batch are independent, and run in parallel.
+Each step depends on the state after the last one, so time is serial. Directions and the sequences
+of a batch are independent and run in parallel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neocpu.schedules.tir.vector_math import vectorize_calls
 
 
 def lower_recurrent(workload: RecurrentWorkload) -> Any:
-    """Scheduled ``PrimFunc`` of a recurrent layer, on `RecurrentWorkload.parameters`.
+    """Return the scheduled ``PrimFunc`` of a recurrent layer, on `RecurrentWorkload.parameters`.
 
     A length beyond the tensor counts as the tensor's, one below zero as zero; the last state of a
     sequence of no step is zeros, as in ONNX Runtime.
@@ -51,7 +51,9 @@ def lower_recurrent(workload: RecurrentWorkload) -> Any:
         tiles = w.tasks // w.directions
         with task_loop(w.tasks, work) as number:
             direction, first = T.Bind(number // tiles), T.Bind(number % tiles * w.rows)
-            _emit_task(Task(w, buffers, direction, first, **_allocated(w)))
+            _emit_task(
+                Task(workload=w, buffers=buffers, direction=direction, first=first, **_allocated(w))
+            )
 
     return vectorize_calls(build_kernel(w.parameters, body))
 
@@ -83,10 +85,11 @@ def _emit_task(task: Task) -> None:
 
 
 def _emit_blocks(task: Task, product: Product, cell: Cell, step: Any) -> None:
-    """Emit a product of a step, and what its cells make of it.
+    """Emit a product of a step, and the cells that use it.
 
-    Every other step goes through the blocks from the last to the first: what caches still hold of
-    the weights is then read before it is replaced. Threads that share them keep their own ones.
+    Every other step goes through the blocks from the last to the first, so that weights still in
+    the caches are read before they are replaced. Threads that share the weights keep their own
+    parts.
     """
     w = task.workload
     blocks = w.packed_shape(product)[1]
@@ -100,14 +103,14 @@ def _emit_blocks(task: Task, product: Product, cell: Cell, step: Any) -> None:
 
 
 def _advance(task: Task, product: Product, cell: Cell, at: tuple[Any, Any, Any], sums: Any) -> None:
-    """Emit the units of a block of a row: those of a sequence that has ended stay as they are."""
+    """Emit the units of a block of a row; those of a sequence that has ended stay unchanged."""
     block, row, step = at
     place, goes_on = _place(task, _sequence(task, row), step)
 
     def units(v: int, lane: Any) -> Unit:
         own = {product.first + gate: sums[row, gate, v, lane] for gate in range(product.gates)}
         number = (block * product.vectors + v) * LANES + lane
-        return Unit(task, step % 2, row, place, number, own)
+        return Unit(task=task, old=step % 2, row=row, place=place, number=number, sums=own)
 
     if goes_on is None:
         _each_direction(task, product, units, cell)
@@ -125,8 +128,8 @@ def _sums(task: Task, product: Product, block: Any, step: Any) -> Any:
     shape = (w.rows, product.gates, product.vectors, LANES)
     sums = T.alloc_buffer(shape, "float32", scope="local", layout=None)
     weights, every = task.buffers[product.name], span(0, LANES)
-    for panel in range(product.gates // product.together):
-        gates = range(panel * product.together, (panel + 1) * product.together)
+    for panel in range(product.gates // product.panel_gates):
+        gates = range(panel * product.panel_gates, (panel + 1) * product.panel_gates)
         columns = [(g, v) for g in gates for v in range(product.vectors)]
         tile = [(row, *column) for row in range(w.rows) for column in columns]
         for place in tile:
@@ -148,7 +151,7 @@ def _sums(task: Task, product: Product, block: Any, step: Any) -> Any:
 def _each_direction(
     task: Task, product: Product, units: Callable[[int, Any], Unit], cell: Cell
 ) -> None:
-    """Emit a cell for the units of a block, for each direction apart if activations differ."""
+    """Emit a cell for the units of a block, separately for directions with other activations."""
 
     def emit(activations: Sequence[Activation]) -> None:
         for v in range(product.vectors):
@@ -167,7 +170,7 @@ def _each_direction(
 
 
 def _sequence(task: Task, row: Any) -> Any:
-    """Which of the batch a row is: the last task may compute the last one twice."""
+    """Return the sequence of a row; the last task may compute the last sequence twice."""
     return T.Bind(T.min(task.first + row, task.workload.batch - 1))
 
 
@@ -188,7 +191,8 @@ def _length(task: Task, sequence: Any) -> Any:
 def _place(task: Task, sequence: Any, step: Any) -> tuple[tuple[Any, Any], Any]:
     """Return the indices of a sequence and its time, and whether it still goes on.
 
-    The latter is None if all sequences do. One that does not is at the step itself.
+    The latter is None if all sequences go on. The time of a sequence that has ended is the step
+    itself.
     """
     w, length = task.workload, _length(task, sequence)
     goes_on = None if length is None else step < length
@@ -249,7 +253,7 @@ def _end(task: Task, row: Any) -> None:
 
 
 def _copy(w: RecurrentWorkload, source: Any, target: tuple[Any, list[Any]]) -> None:
-    """Emit a copy of all hidden units between places; from None, of zeros."""
+    """Emit a copy of all hidden units between places; None stands for zeros."""
 
     def copy(unit: Any, lanes: int) -> None:
         with T.vectorized(lanes) as lane:

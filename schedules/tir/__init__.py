@@ -1,1 +1,1 @@
-"""From loop nests to machine code: building them, TVM's pipeline, intrinsics."""
+"""Code generation from loop nests: builders, TVM's pipeline, intrinsics."""

@@ -1,8 +1,8 @@
-"""bfloat16 in kernels: its bits, what they are in float32, and instructions that multiply it.
+"""bfloat16 in kernels: its bits, conversion to float32, and instructions that multiply it.
 
-TVM computes bfloat16 in float32 and rounds after each operation, and knows no instruction for it.
-So kernels see the bits, and what LLVM calls bfloat is within functions of its own, brought in as
-text and inlined.
+TVM computes bfloat16 in float32 and rounds after each operation, and has no instruction for it.
+Kernels therefore see the bits. LLVM's type bfloat is confined to functions of its own, which are
+inserted as text and inlined.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ROUND: Final = "neocpu_round_bfloat16"
 
 
 def bits_of(buffer: Any) -> Any:
-    """Return a buffer of bfloat16 as one of `BITS`; any other as it is."""
+    """Return a buffer of bfloat16 as one of `BITS`; other buffers unchanged."""
     if str(buffer.dtype) != NAME:
         return buffer
     return T.decl_buffer(buffer.shape, BITS, data=buffer.data, layout=None)
 
 
 def widened(bits: Any) -> Any:
-    """Return as float32 what bits stand for: a scalar's, or a vector's."""
+    """Return the float32 value of bits, for a scalar or a vector."""
     lanes = int(bits.ty.dtype.lanes)
     times = f"x{lanes}" if lanes > 1 else ""
     shift = T.broadcast(_const(16), lanes) if lanes > 1 else _const(16)
@@ -47,13 +47,13 @@ def rounded(value: Any) -> Any:
     bits = tirx.reinterpret("uint32", value)
     odd = tirx.bitwise_and(tirx.shift_right(bits, _const(16)), _const(1))
     nearest = tirx.shift_right(bits + _const(0x7FFF) + odd, _const(16))
-    # A NaN all of whose bits are set would become a zero. (TVM takes ``value == value`` for true.)
+    # A NaN with all bits set would become a zero. (TVM takes ``value == value`` for true.)
     number = tirx.bitwise_and(bits, _const(0x7FFFFFFF)) <= _const(_INFINITY)
     return tirx.Select(number, nearest, _const(_QUIET_NAN)).astype(BITS)
 
 
 def exact(value: Any) -> Any:
-    """Return the bits of a float32, or of a vector of them, that bfloat16 holds as it is."""
+    """Return the bits of a float32, or of a vector, that is known to be exact in bfloat16."""
     lanes = int(value.ty.dtype.lanes)
     times = f"x{lanes}" if lanes > 1 else ""
     shift = T.broadcast(_const(16), lanes) if lanes > 1 else _const(16)
@@ -62,17 +62,17 @@ def exact(value: Any) -> Any:
 
 
 def round_casts(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Round float32 to bfloat16 as `rounded` does, wherever ``func`` casts it, and widen it again.
+    """Replace casts between float32 and bfloat16 in ``func`` by `rounded` and `widened`.
 
-    TVM would write what is cast three times. What has names in it, as exponentials have, cannot be
-    vectorised so, and all else takes longer to compile. What is cast to float32 where a name is
-    given to it, TVM (0.27) takes for the number that its bits are.
+    TVM would write the cast expression three times. An expression that contains names, as
+    exponentials do, cannot be vectorised in that form, and others take longer to compile. TVM
+    (0.27) takes a cast to float32 under a name for the number that its bits form.
     """
 
     def replace(cast: Any) -> Any:
         kinds = str(cast.value.ty), str(cast.ty)
         if kinds == (NAME, "float32"):
-            # A product, which becomes a shift: estimates do not look into shifts.
+            # A product becomes a shift here; estimates do not look into shifts.
             bits = tirx.reinterpret(BITS, cast.value).astype("uint32")
             return tirx.reinterpret("float32", bits * _const(1 << 16))
         if kinds != ("float32", NAME):
@@ -85,7 +85,7 @@ def round_casts(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def halves(pairs: Any, lanes: int) -> tuple[Any, Any]:
-    """Return vectors of pairs of bfloat16, in words of 32 bits, as float32: first ones, others."""
+    """Return pairs of bfloat16 in 32-bit words as float32 vectors of first and second elements."""
     kind = f"float32x{lanes}"
     first = tirx.shift_left(pairs, T.broadcast(tirx.const(16, "int32"), lanes))
     mask = T.broadcast(tirx.const(-(1 << 16), "int32"), lanes)
@@ -93,7 +93,7 @@ def halves(pairs: Any, lanes: int) -> tuple[Any, Any]:
 
 
 def dot_products(intrinsic: str, lanes: int) -> Any:
-    """Return the frame that `add_dot` with such an instruction stands in."""
+    """Return the frame that `add_dot` needs around it for an instruction."""
     sums, words, pairs = f"<{lanes} x float>", f"<{lanes} x i32>", f"<{2 * lanes} x bfloat>"
     definition = f"""
 declare {sums} @{intrinsic}({sums}, {pairs}, {pairs})
@@ -108,23 +108,23 @@ define {sums} @{_DOT}({sums} %sums, {words} %vector, {words} %spread) alwaysinli
 
 
 def add_dot(sums: Any, vector: Any, spread: Any) -> Any:
-    """Return ``sums`` with the products of pairs of bfloat16, in words of 32 bits, added.
+    """Return ``sums`` plus the products of pairs of bfloat16 in 32-bit words.
 
-    Of ``spread`` all words are one, which the instruction may read from memory.
+    All words of ``spread`` are equal, so the instruction may read one from memory.
     """
     return tirx.call_extern(str(sums.ty.dtype), _DOT, sums, vector, spread)
 
 
 def rounds_vectors(dtype: str, unit: DotUnit | None) -> bool:
-    """Whether what is stored in a type is rounded by `rounded_bits`, where ``unit`` multiplies it.
+    """Return whether `rounded_bits` rounds stored values of a type on a CPU with ``unit``.
 
-    Who has an instruction for products of bfloat16 has one to round to it, in place of eight.
+    A CPU with an instruction for products of bfloat16 has one for rounding, which replaces eight.
     """
     return dtype == NAME and unit is not None and bool(unit.intrinsic)
 
 
 def roundings(widths: Iterable[int]) -> Any:
-    """Return the frame that `rounded_bits` of vectors of such widths stands in."""
+    """Return the frame that `rounded_bits` needs around it for vectors of these widths."""
     definitions = (
         f"""
 define <{width} x i16> @{_ROUND}_{width}(<{width} x float> %value) alwaysinline nounwind {{
@@ -141,7 +141,7 @@ define <{width} x i16> @{_ROUND}_{width}(<{width} x float> %value) alwaysinline 
 def rounded_bits(value: Any, width: int) -> Any:
     """Return a vector of float32, or one number, rounded to bfloat16; NaN stays NaN.
 
-    Numbers that are denormal may become zeros, as they are to instructions that multiply bfloat16.
+    Denormal numbers may become zeros, as they do in instructions that multiply bfloat16.
     """
     if width == 1:
         return rounded(value)

@@ -1,7 +1,7 @@
-"""Writing a kernel as an explicit loop nest of vector operations, on TVM's IR builder.
+"""Kernels as explicit loop nests of vector operations, written with TVM's IR builder.
 
-Pooling, layout transforms and concatenation are data movement whose best loop nest is known: they
-are written down directly, instead of being derived by schedule primitives.
+The best loop nests of pooling, layout transforms and concatenation are known: they are written down
+directly instead of being derived by schedule primitives.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from neocpu.schedules.tir.vector_math import vectorize_calls
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Below this many elements a fork and join (about 4 us) costs more than the second core saves.
+# With fewer elements, a fork and join (about 4 us) costs more than a second core saves.
 PARALLEL_ELEMENTS = 8192
-# Tasks that keep every thread busy however the rows divide.
+# The number of tasks that keeps every thread busy however the rows divide.
 ENOUGH_TASKS = 16
 
 Parameter = tuple[str, tuple[int, ...], str]  # name, physical shape, dtype
@@ -36,12 +36,12 @@ def build_kernel(parameters: Sequence[Parameter], body: Callable[..., None]) -> 
     parameters : sequence of (name, shape, dtype)
         The buffers, in calling order.
     body : callable
-        Called once with one buffer per parameter, inside the builder's frame.
+        A function that is called once, inside the builder's frame, with one buffer per parameter.
 
     Returns
     -------
     tvm.tirx.PrimFunc
-        Private (no global symbol), marked as scheduled.
+        A private function (without a global symbol) that is marked as scheduled.
     """
     with IRBuilder() as builder, T.prim_func(is_private=True, s_tir=True):
         T.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
@@ -61,9 +61,10 @@ def llvm_definition(text: str) -> Any:
 def build_convolution(
     shapes: Sequence[tuple[tuple[int, ...], str]], body: Callable[..., None]
 ) -> Any:
-    """Build the kernel of a convolution whose arguments have these shapes and types.
+    """Build the kernel of a convolution with arguments of these shapes and types.
 
-    They are data, packed weights, what fused steps read, and output: ``body`` gets a buffer each.
+    The arguments are data, packed weights, operands of fused steps, and output; ``body`` gets a
+    buffer for each.
     """
     names = ["data", "weights", *(f"operand{i}" for i in range(len(shapes) - 3)), "output"]
     parameters = [(name, *shape) for name, shape in zip(names, shapes, strict=True)]
@@ -71,33 +72,34 @@ def build_convolution(
 
 
 def part_start(number: Any, total: int, parts: int) -> Any:
-    """First element of a part, of ``parts`` about equal ones, with no product beyond int32."""
+    """Return the first element of part ``number`` of ``parts``, with no product beyond int32."""
     if total * parts < 1 << 31:
         return tirx.floordiv(number * total, parts)
     return T.cast(tirx.floordiv(T.cast(number, "int64") * total, parts), "int32")
 
 
 def task_loop(tasks: int, elements: int) -> Any:
-    """Return the frame of the outermost loop: parallel if ``elements`` written are worth a fork."""
+    """Return the frame of the outermost loop, parallel if ``elements`` written are worth a fork."""
     return T.parallel(tasks) if tasks > 1 and elements >= PARALLEL_ELEMENTS else T.serial(tasks)
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return how many elements apart neighbours along each axis lie, row-major."""
+    """Return the distance of neighbours along each axis of a row-major array, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def digits(number: Any, extents: Sequence[int]) -> list[Any]:
-    """Return the index that has ``number`` in the row-major order of an array of ``extents``."""
+    """Return the index with ``number`` in the row-major order of an array of ``extents``."""
     strides = strides_of(extents)
     return [number // stride % extent for stride, extent in zip(strides, extents, strict=True)]
 
 
 @contextmanager
 def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
-    """Emit what is in its body for every index into ``extents``, the last axis innermost.
+    """Emit the body for every index into ``extents``, the last axis innermost.
 
-    Leading loops that make enough tasks are one, parallel if ``elements`` written are worth it.
+    Leading loops that make enough tasks are fused into one, parallel if ``elements`` written are
+    worth it.
     """
     lead = 1
     while lead < len(extents) and math.prod(extents[:lead]) < ENOUGH_TASKS:
@@ -111,20 +113,20 @@ def loop_nest(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]
 
 
 def flat(buffer: Any) -> Any:
-    """Return a buffer as one axis, where it lies."""
+    """Return a view of a buffer with a single axis."""
     size = math.prod(int(extent) for extent in buffer.shape)
     return T.decl_buffer((size,), str(buffer.dtype), data=buffer.data, layout=None)
 
 
 def flat_bits(buffer: Any) -> Any:
-    """Return a buffer as one axis of unsigned integers: TVM takes vectors of booleans for bits."""
+    """Return a flat view as unsigned integers, because TVM takes vectors of booleans for bits."""
     size = math.prod(int(extent) for extent in buffer.shape)
     kind = f"uint{8 * bytes_of(str(buffer.dtype))}"
     return T.decl_buffer((size,), kind, data=buffer.data, layout=None)
 
 
 def span(start: Any, width: int) -> Any:
-    """Index ``width`` consecutive elements from ``start``."""
+    """Return the index of ``width`` consecutive elements from ``start`` on."""
     return start if width == 1 else T.ramp(start, 1, width)
 
 
@@ -134,22 +136,22 @@ def splat(scalar: Any, width: int) -> Any:
 
 
 def prefetch_to_l2(buffer: Any, index: Sequence[Any]) -> Any:
-    """Return the call that asks for an element's cache line; it may lie after the buffer's end."""
+    """Return a prefetch of an element's cache line, which may lie after the buffer's end."""
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
-    read, locality, data = 0, 2, 1  # of llvm.prefetch
+    read, locality, data = 0, 2, 1  # arguments of llvm.prefetch
     return tirx.call_intrin("void", "tirx.prefetch", address, read, locality, data)
 
 
 def fraction(number: Any, size: int, parts: int, target: CpuTarget) -> Any:
-    """``number * size // parts``, or on NEON, where a few instructions more count, a bit more."""
+    """Return ``number * size // parts``; on NEON, where instructions count, slightly more."""
     if target.isa != "neon":
         return tirx.floordiv(number * size, parts)
-    bits = 8  # of weights of less than 2^23 elements the product fits int32
+    bits = 8  # the product fits int32 for weights of less than 2^23 elements
     return tirx.shift_right(number * -(-(size << bits) // parts), tirx.const(bits, "int32"))
 
 
 def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
-    """Cover ``length`` elements: ``emit(offset, lanes)`` in a loop, then the shorter tail.
+    """Emit ``emit(offset, lanes)`` for ``length`` elements in a loop, then a shorter tail.
 
     ::
 
@@ -167,7 +169,7 @@ def for_vectors(length: int, lanes: int, emit: Callable[[Any, int], None]) -> No
 
 
 def for_share(task: Any, length: int, lanes: int, emit: Callable[[Any, int], None]) -> None:
-    """Cover the share that a task, of `ENOUGH_TASKS`, has of ``length`` elements.
+    """Emit code for the share of ``length`` elements of one of `ENOUGH_TASKS` tasks.
 
     ::
 

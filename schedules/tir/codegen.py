@@ -1,26 +1,27 @@
-"""From scheduled functions to machine code: TVM's pipeline with a few changes.
+"""Compilation of scheduled functions to machine code: TVM's pipeline with a few changes.
 
-Accumulators are kept in registers: TVM allocates a temporary of 1 KiB or more, or of scope
-``local``, from a workspace on the heap: a call and a return per register tile, and stores LLVM
-cannot remove. On the stack, LLVM promotes the accumulators to registers and the memory disappears.
+Accumulators stay in registers. TVM allocates a temporary of 1 KiB or more, or of scope ``local``,
+from a workspace on the heap, which costs a call and a return per register tile and stores that LLVM
+cannot remove. If it is on the stack, LLVM promotes the accumulators to registers and the memory
+disappears.
 
-Arguments are not checked: TVM compares every extent, stride and type of every argument at every
-call, three quarters of a DenseNet's machine code and half of LLVM's time. The loader has checked
+Arguments are not checked. TVM checks every extent, stride and type of every argument at every call,
+which is three quarters of a DenseNet's machine code and half of LLVM's time. The loader has checked
 the inputs and the weights, and memory planning made the rest.
 
-Maxima and minima of floats propagate NaN, as every reference does: TVM makes ``a > b ? a : b`` of
-them, one instruction that gives ``b`` if either is NaN, so that ``max(x, 0)`` would hide it.
+Maxima and minima of floats propagate NaN, as every reference does. TVM compiles them to ``a > b ? a
+: b``, one instruction that gives ``b`` if either is NaN, so that ``max(x, 0)`` would hide it.
 
-Loop nests that are written down have their buffers in the shapes that they ask for: TVM would fit
-them to the region that it finds is accessed. Where data decide how many rows of a buffer a task
-uses, it finds no bound, and makes a hundred times as many; and it takes away what keeps rows from
-the same cache lines.
+Hand-written loop nests keep the shapes of their buffers. TVM would shrink them to the region that
+it finds accessed. If data decide how many rows of a buffer a task uses, it finds no bound and makes
+the buffer a hundred times as large; it would also remove the padding that keeps rows from sharing
+cache lines.
 
 A temporary that is read by another name has memory of its own. TVM lets a temporary take the place
-of one that it is computed from where both are of one size and each element depends on its own place
-alone; but it sees no reads by other names, and so would overwrite what is still to be read.
+of one that it is computed from if both have one size and each element depends only on its own
+place; but TVM does not see reads by other names, and would overwrite elements before they are read.
 
-What NEON has instructions for is in `neocpu.schedules.tir.neon`.
+Rewrites for NEON instructions are in `neocpu.schedules.tir.neon`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from neocpu.schedules.tir.halving import JoinByHalves
 
 #: Name of the pipeline, for ``tvm.compile(..., tir_pipeline=PIPELINE)`` and ``tirx.build``.
 PIPELINE = "neocpu"
-# Larger than any register file, far smaller than a thread's stack.
+# This is larger than any register file and far smaller than a thread's stack.
 MAX_STACK_ELEMENTS = 4096
 # TVM's name for "leave this allocation alone"; code generation then puts it on the stack.
 _ON_STACK = "disable_lower_builtin"
@@ -49,7 +50,7 @@ _ON_STACK = "disable_lower_builtin"
 
 @tirx.transform.prim_func_pass(opt_level=0, name="KeepAccumulatorsOnStack")
 class KeepAccumulatorsOnStack:
-    """Mark the small allocations of scope ``local`` so that they stay on the stack."""
+    """A pass that keeps small allocations of scope ``local`` on the stack."""
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
@@ -61,7 +62,7 @@ class KeepAccumulatorsOnStack:
 
 @tirx.transform.prim_func_pass(opt_level=0, name="NoEntryPoint")
 class NoEntryPoint:
-    """Give no function a second name: TVM calls one that is alone in its module ``main`` too."""
+    """A pass that gives no function a second name; TVM also names a module's only one ``main``."""
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
@@ -72,11 +73,11 @@ class NoEntryPoint:
 
 @tirx.transform.prim_func_pass(opt_level=0, name="PropagateNaN")
 class PropagateNaN:
-    """Make ``max`` and ``min`` of floats NaN where either operand is.
+    """A pass that makes ``max`` and ``min`` of floats NaN if either operand is.
 
-    A constant goes first, which costs nothing: of two operands that do not compare the second one
-    is the result. Without a constant, the first one must be chosen where it is NaN. NEON has an
-    instruction that does.
+    A constant becomes the first operand, which costs nothing: if two operands do not compare, the
+    second is the result. Without a constant, the first operand is selected explicitly if it is NaN.
+    NEON has an instruction for this.
     """
 
     def transform_function(
@@ -90,12 +91,12 @@ class PropagateNaN:
 
 @tirx.transform.prim_func_pass(opt_level=0, name="MultiplyByLane")
 class MultiplyByLane:
-    """On NEON, take factors of multiply-adds from lanes of vectors; see `tir.neon`."""
+    """A pass that takes factors of multiply-adds from vector lanes on NEON; see `tir.neon`."""
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
-        """Return ``func`` with whole vectors loaded of what is broadcast from them."""
+        """Return ``func`` with whole-vector loads of elements that are broadcast."""
         if not neon.is_target_of(func):
             return func
         return func.with_body(neon.multiply_by_lane(func.body))
@@ -103,7 +104,7 @@ class MultiplyByLane:
 
 @tirx.transform.prim_func_pass(opt_level=0, name="ClipAsIntegers")
 class ClipAsIntegers:
-    """On NEON, clip floats by a maximum of integers; see `neocpu.schedules.tir.neon`."""
+    """A pass that clips floats by a maximum of integers on NEON; see `tir.neon`."""
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
@@ -133,7 +134,7 @@ def _propagating(extremum: Any) -> Any:
 
     if isinstance(first, Var | TensorLoad):
         return chosen(first)
-    # Written out three times, one within the other, maxima would triple at each level.
+    # Written out three times, nested maxima would triple at each level.
     name = Var("t", first.ty)
     return tirx.Let(name, first, chosen(name))
 
@@ -160,7 +161,7 @@ _COMPACTION, _SHARING = "s_tir.CompactBufferAllocation", "tirx.StorageRewrite"
 
 @tvm.transform.module_pass(opt_level=0, name="Lower")
 class Lower:
-    """TVM's lowering, but for the shapes of buffers in loop nests that are written down."""
+    """TVM's lowering, except that hand-written loop nests keep the shapes of their buffers."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Return ``mod`` with every function lowered."""
@@ -181,20 +182,20 @@ class Lower:
 
 
 def _harmful_passes(func: Any) -> tuple[str, ...]:
-    """Return the names of TVM's passes that a function is lowered without."""
+    """Return the names of TVM's passes that are skipped for a function."""
     if not _is_written_down(func):
         return ()
     return (_COMPACTION, _SHARING) if _may_lose_reads(func) else (_COMPACTION,)
 
 
 def _is_written_down(func: Any) -> bool:
-    """Whether a function allocates in its loops, and no schedule moved its stages into them."""
+    """Return whether a function is a hand-written loop nest: it allocates within its loops."""
     body = func.body if isinstance(func, tirx.PrimFunc) else None
     return isinstance(body, SBlockRealize) and not body.block.alloc_buffers
 
 
 def _may_lose_reads(func: tirx.PrimFunc) -> bool:
-    """Whether a temporary is read by another name, and another temporary is of its size."""
+    """Return whether a temporary is read by another name, and another one has its size."""
     sizes: dict[Any, tuple[str, int]] = {}
     owners: dict[Any, Any] = {}
     read: set[Any] = set()
@@ -204,7 +205,7 @@ def _may_lose_reads(func: tirx.PrimFunc) -> bool:
         sizes[alloc.buffer] = (str(alloc.buffer.dtype), count)
 
     def declare(declaration: Any) -> None:
-        (source,) = declaration.data.args  # of the call that returns a buffer's address
+        (source,) = declaration.data.args  # of the call for a buffer's address
         owner = owners.get(source, source)
         if owner in sizes:
             owners[declaration.buffer] = owner

@@ -1,4 +1,4 @@
-"""Which frames of a volume lie under a window along its depth."""
+"""The depth slices of a volume that lie under a window along its depth."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from neocpu.schedules.vocabulary.frames import Frames
 
 
 def taps_inside(frames: Frames, start: Any) -> tuple[Any, Any]:
-    """Return the first of a window's taps that has a frame of the volume, and how many have one.
+    """Return the first tap of a window with a slice of the volume, and the number of such taps.
 
     Parameters
     ----------
     start : expression
-        The frame under the window's first tap, which may lie before the volume.
+        The slice under the window's first tap, which may lie before the volume.
     """
     first = T.Bind(T.max((frames.dilation - 1 - start) // frames.dilation, 0))
     ahead = (frames.depth - start + frames.dilation - 1) // frames.dilation

@@ -1,6 +1,6 @@
-"""Partial results joined half by half, and not one after the other.
+"""Combination of partial results half by half instead of one after the other.
 
-A reduction along contiguous memory has a vector of partial results. Joined one by one, each waits
+A reduction along contiguous memory has a vector of partial results. Combined one by one, each waits
 for the one before it: sixteen additions take sixty cycles. Half by half, they wait for four.
 """
 
@@ -14,15 +14,15 @@ from tvm.ir import TensorLoad, Var
 from tvm.sym import detect_linear_equation
 
 FEWEST, MOST = 4, 64
-"""Partial results that are joined so."""
+"""The numbers of partial results that are combined in this way."""
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="JoinByHalves")
 class JoinByHalves:
-    """Make vectors of loops that join partial results of floating point one by one."""
+    """A pass that vectorises loops which combine floating-point partial results one by one."""
 
     def transform_function(self, func: tirx.PrimFunc, mod: Any, ctx: Any) -> tirx.PrimFunc:
-        """Return ``func``, lowered, without such loops."""
+        """Return the lowered ``func`` without such loops."""
         body = tvm_ffi.structural_map(func.body, (tirx.For, _joined))
         return func if body.same_as(func.body) else func.with_body(body)
 
@@ -51,7 +51,7 @@ def _joined(loop: Any) -> Any:
 
 
 def _is_of(value: Any, store: Any) -> bool:
-    """Whether a value is what a store replaces."""
+    """Return whether a value is the old value at the place of a store."""
     return (
         isinstance(value, TensorLoad)
         and value.source.same_as(store.buffer)
@@ -60,7 +60,7 @@ def _is_of(value: Any, store: Any) -> bool:
 
 
 def _beginning(part: Any, var: Var, first: Any) -> Any | None:
-    """Return where a load's loop begins, if it reads one element after another."""
+    """Return the start of a load's loop, if it reads consecutive elements."""
     linear = detect_linear_equation(part.indices[0], [var]) if len(part.indices) == 1 else None
     if not linear or not isinstance(linear[0], tirx.IntImm) or int(linear[0]) != 1:
         return None
@@ -74,7 +74,7 @@ def _uses(expr: Any, var: Var) -> bool:
 
 
 def _total(kind: Any, buffer: Any, base: Any, count: int) -> Any:
-    """Return all of ``count`` elements joined."""
+    """Return the combination of all ``count`` elements."""
     half = count // 2
 
     def load(start: int, width: int) -> Any:

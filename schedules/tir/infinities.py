@@ -1,7 +1,7 @@
-"""Maxima and minima that begin with infinities, and wait for nothing but each other.
+"""Maxima and minima that start from infinities and depend only on each other.
 
-TVM begins with the largest finite number of the other sign, which is wrong where there is nothing
-but infinities; and its schedules know no reduction that begins with anything else.
+TVM starts from the largest finite number of the opposite sign, which is wrong if all elements are
+infinite; and its schedules accept no reduction with another start.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tvm.ir import TensorLoad
 
 
 def begin_with_infinities(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled function in which no extremum begins with a finite number.
+    """Return a scheduled function in which no extremum starts from a finite number.
 
-    The operand that is new comes first: it is the one that is looked at for being no number, which
-    then is done while the last extremum is still on its way.
+    The new operand comes first: it is the one that is tested for NaN, and this test can then run
+    before the last extremum is complete.
     """
     found = list(_accumulators(func))
     if not found:
@@ -40,14 +40,14 @@ def begin_with_infinities(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _accumulators(func: tirx.PrimFunc) -> Iterator[tuple[Any, type]]:
-    """Yield what a function keeps maxima or minima of floating-point numbers in, and of which."""
+    """Yield the buffers of floating-point maxima or minima, and the operation of each."""
     stores: list[Any] = []
     tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append))
     yield from ((store.buffer, type(store.value)) for store in stores if _is_step(store))
 
 
 def _is_step(store: Any) -> bool:
-    """Whether a store replaces a number by an extremum of it and another."""
+    """Return whether a store replaces a number by an extremum of it and another number."""
     value = store.value
     is_extremum = isinstance(value, tirx.Max | tirx.Min)
     if not is_extremum or not str(value.ty.dtype).startswith(("float", "bfloat")):
@@ -60,7 +60,7 @@ def _is_own(value: Any, buffer: Any) -> bool:
 
 
 def _beginning(value: Any, kind: type) -> Any | None:
-    """Return the infinity in place of the number that TVM begins with; None of all else."""
+    """Return the infinity to use instead of TVM's starting number; None for other values."""
     lanes = value.lanes if isinstance(value, tirx.Broadcast) else None
     number = value.value if isinstance(value, tirx.Broadcast) else value
     if not isinstance(number, tirx.FloatImm):

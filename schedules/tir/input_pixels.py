@@ -1,4 +1,4 @@
-"""The input of a convolution in TE, as windows find it: as it is stored, or with padding."""
+"""The input of a convolution in TE, as stored or with padding."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def stored_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
-    """Return what windows read that do not reach beyond the input.
+    """Return the reader of pixels for windows that do not reach beyond the input.
 
     Parameters
     ----------
     each : int
-        Channels of a frame's group, or chunks.
+        The number of channels, or chunks, in one group of one depth slice.
 
     Returns
     -------
     callable
-        ``pixel(b, c, h, w, *lane)``: of the output's image, of a channel, or chunk, of all that
-        windows read, and of a row and column.
+        ``pixel(b, c, h, w, *lane)``, with the image of the output, the channel or chunk among all
+        that windows read, and the row and column.
     """
     if workload.frames is None:
         return data
@@ -35,7 +35,7 @@ def stored_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
 
 
 def padded_pixels(data: te.Tensor, workload: Conv2dWorkload, each: int) -> Any:
-    """Return `stored_pixels` with zeros around them: rows and columns are of the padded image."""
+    """Return `stored_pixels` with zeros around them, indexed by rows and columns with padding."""
     top, left = workload.padding[:2]
 
     def pixel(b: Any, c: Any, h: Any, w: Any, *lane: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which taps of dilated windows meet the image: where they read nothing but padding they go."""
+"""Removal of taps of dilated windows that read only padding."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TapAxis:
-    """A convolution along one axis, whose outputs are computed ``tile`` at a time."""
+    """A convolution along one axis whose outputs are computed ``tile`` at a time."""
 
     extent: int
     outputs: int
@@ -28,30 +28,30 @@ class TapAxis:
 
     @property
     def tiles(self) -> int:
-        """How many there are."""
+        """The number of tiles."""
         return ceil_div(self.outputs, self.tile)
 
     @property
     def skips(self) -> bool:
-        """Whether some tap of some tile is left out: of dilated windows alone."""
+        """Whether some tap of some tile is left out, which only happens in dilated windows."""
         return self.dilation > 1 and self.live < self.tiles * self.taps
 
     @property
     def live(self) -> int:
-        """Pairs of a tile and a tap that reads a pixel for it; all, of windows not dilated."""
+        """The number of pairs of a tile and a tap that reads a pixel for it; all if not dilated."""
         if self.dilation == 1:
             return self.tiles * self.taps
         ends = (self.ends(tile, tap) for tile in range(self.tiles) for tap in range(self.taps))
         return sum(low < self.extent and high >= 0 for low, high in ends)
 
     def ends(self, tile: Any, tap: Any) -> tuple[Any, Any]:
-        """Return where a tap of a tile's first and last output reads; padding is outside."""
+        """Return the inputs of a tap for a tile's first and last output; padding is outside."""
         low = tile * (self.tile * self.stride) + tap * self.dilation - self.before
         return low, low + (self.tile - 1) * self.stride
 
 
 def mean_taps(workload: Conv2dWorkload, axis: int) -> float:
-    """Return how many taps of a window's row or column lie in the image, on average."""
+    """Return the mean number of taps of a window's row or column that lie in the image."""
     extent, outputs = workload.input_shape[2 + axis], workload.output_shape[2 + axis]
     stride, reach = workload.stride[axis], workload.kernel[axis] * workload.dilation[axis]
     before = workload.padding[axis]
@@ -63,15 +63,25 @@ def mean_taps(workload: Conv2dWorkload, axis: int) -> float:
 
 
 def tap_axes(workload: Conv2dWorkload, scheme: DirectScheme) -> tuple[TapAxis, TapAxis]:
-    """Return the rows and the columns of a convolution's register tiles."""
+    """Return the axes of a convolution's register tiles: rows and columns."""
     w = workload
-    rows = (w.height, w.out_height, w.kernel[0], w.stride[0], w.dilation[0], w.padding[0])
-    columns = (w.width, w.out_width, w.kernel[1], w.stride[1], w.dilation[1], w.padding[1])
-    return TapAxis(*rows, scheme.reg_oh), TapAxis(*columns, scheme.reg_n)
+
+    def axis(index: int, tile: int) -> TapAxis:
+        return TapAxis(
+            extent=(w.height, w.width)[index],
+            outputs=(w.out_height, w.out_width)[index],
+            taps=w.kernel[index],
+            stride=w.stride[index],
+            dilation=w.dilation[index],
+            before=w.padding[index],
+            tile=tile,
+        )
+
+    return axis(0, scheme.reg_oh), axis(1, scheme.reg_n)
 
 
 def skip_dead_taps(func: tirx.PrimFunc, axis: TapAxis, tile: Any, tap: Var) -> tirx.PrimFunc:
-    """Return a kernel whose loop over ``tap`` leaves out those that ``tile`` has no pixel for."""
+    """Return a kernel whose loop over ``tap`` skips taps without a pixel for ``tile``."""
     if not axis.skips:
         return func
 

@@ -1,11 +1,12 @@
-"""What NEON does in one instruction, or in a cheaper one, and LLVM does not find.
+"""Rewrites for NEON instructions that LLVM does not find.
 
-A multiply-add takes one lane of a vector as a factor (``fmla v0.4s, v1.4s, v2.s[3]``), so that four
-pixels' channels, or four neighbouring pixels, are one load. Of broadcast scalars LLVM makes a load
-each, or one of every two.
+A multiply-add can take one lane of a vector as a factor (``fmla v0.4s, v1.4s, v2.s[3]``), so that
+four channels of a pixel, or four adjacent pixels, are one load. For broadcast scalars LLVM emits
+one load each, or one for two.
 
-A maximum of floats takes a multiply-add's place in the pipes, one of integers or a copy of a
-register half of it, a load none. So clips take the latter maximum, and sums can begin with a load.
+A maximum of floats occupies a pipe for as long as a multiply-add; a maximum of integers or a copy
+of a register takes half of that, and a load none. Clips therefore use maxima of integers, and sums
+can start from a load.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from neocpu.schedules.tir.builder import llvm_definition
 #: Lanes of float32.
 LANES = 4
 
-# Of the floating-point control register: every NaN that an instruction gives is 0x7fc00000.
+# The bit of the floating-point control register that makes every NaN from an instruction
+# 0x7fc00000.
 _DEFAULT_NAN = 1 << 25
 
 _LOAD_AGAIN = "neocpu_load_again"
@@ -38,16 +40,16 @@ define <{LANES} x float> @{_LOAD_AGAIN}(ptr %address) {{
 
 
 def is_target_of(func: tirx.PrimFunc) -> bool:
-    """Whether a ``PrimFunc`` is bound to a target that has NEON."""
+    """Return whether a ``PrimFunc`` is bound to a target that has NEON."""
     target = (func.attrs or {}).get("target")
     return target is not None and bool(target.attrs.get("feature.is_aarch64", False))
 
 
 def multiply_by_lane(body: Any) -> Any:
-    """Load whole vectors of what is broadcast from them, in a flat statement.
+    """Replace scalars that are broadcast by lanes of whole vectors, in a flat statement.
 
-    A scalar of float32, or a word of four bytes, whose place within an aligned vector is known
-    becomes that lane of it; LLVM then loads each vector once. The vector must lie in the buffer.
+    A float32 scalar, or a word of four bytes, with a known place in an aligned vector becomes that
+    lane of it; LLVM then loads each vector once. The vector must lie in the buffer.
     """
     analyzer = Analyzer()
 
@@ -62,7 +64,7 @@ def multiply_by_lane(body: Any) -> Any:
         (index,) = load.indices
         first, elements = (index.base, 4) if isinstance(index, tirx.Ramp) else (index, 1)
         place = analyzer.modular_set(first)
-        # Of words, half a vector will do.
+        # Half a vector suffices for words.
         for lanes in (LANES, LANES // 2) if elements > 1 else (LANES,):
             whole = lanes * elements
             offset = place.base % whole
@@ -71,7 +73,7 @@ def multiply_by_lane(body: Any) -> Any:
             vector = tirx.BufferLoad(load.source, [tirx.Ramp(first - offset, 1, whole)])
             if elements > 1:
                 vector = tirx.reinterpret(f"int32x{lanes}", vector)
-            vectors = [vector] * (LANES // lanes)  # as many lanes as there are to be
+            vectors = [vector] * (LANES // lanes)  # as many lanes as needed
             return tirx.Shuffle(vectors, [offset // elements] * LANES)
         return broadcast
 
@@ -80,24 +82,24 @@ def multiply_by_lane(body: Any) -> Any:
 
 
 def loads_again() -> Any:
-    """Return the frame that `load_again` stands in."""
+    """Return the frame that `load_again` needs around it."""
     return llvm_definition(_DEFINITION)
 
 
 def load_again(first: Any) -> Any:
-    """Return the vector from a scalar on, loaded where this stands, whatever registers hold.
+    """Return the vector at ``first``, loaded at this place even if a register holds it.
 
-    Of several loads from one place LLVM makes one, and copies.
+    LLVM would merge several loads from one place into one, and copy registers.
     """
     return tirx.call_extern(f"float32x{LANES}", _LOAD_AGAIN, tirx.address_of(first))
 
 
 def clip_as_integers(body: Any) -> Any:
-    """In parallel tasks, take the greater of a float's minimum and a constant as integers.
+    """Compute the maximum of a float's minimum and a constant as integers, in parallel tasks.
 
-    Floats from zero on are ordered as their bits are, and negative ones are negative integers. A
-    NaN is greater than all if its sign is positive, which each task asks the CPU for: then the
-    minimum gives no other.
+    Non-negative floats are ordered like their bits, and negative ones are negative integers. A NaN
+    with a positive sign exceeds all of them; each task sets the CPU's mode in which all NaNs are
+    positive.
     """
 
     def clip(extremum: Any) -> Any:
@@ -135,7 +137,7 @@ def clip_as_integers(body: Any) -> Any:
 
 
 def _with_default_nan(body: Any) -> Any:
-    """Return a statement during which every NaN that an instruction gives is the default one."""
+    """Return a statement during which every NaN from an instruction is the default one."""
     before = Var("fpcr", PrimType("int64"))
     call = tirx.call_llvm_intrin
     during = tirx.bitwise_or(before, tirx.const(_DEFAULT_NAN, "int64"))
@@ -150,7 +152,7 @@ def _with_default_nan(body: Any) -> Any:
 
 
 def _bits(value: Any) -> int | None:
-    """Return the bits of a constant of float32, as a signed integer; None of anything else."""
+    """Return the bits of a float32 constant as a signed integer; None for other values."""
     value = value.value if isinstance(value, tirx.Broadcast) else value
     if not isinstance(value, tirx.FloatImm) or str(value.ty) != "float32":
         return None
@@ -159,7 +161,7 @@ def _bits(value: Any) -> int | None:
 
 
 def _load_of_word(value: Any) -> Any:
-    """Return the load of a float32, or of four bytes as an int32, that a value is; else None."""
+    """Return the load that a value consists of, of a float32 or of four bytes as int32, or None."""
     load = value
     if isinstance(value, Call) and getattr(value.op, "name", "") == "tirx.reinterpret":
         load = value.args[0]
@@ -171,7 +173,7 @@ def _load_of_word(value: Any) -> Any:
 
 
 def _is_whole(buffer: Any, elements: int) -> bool:
-    """Whether a buffer consists of whole vectors of so many elements."""
+    """Return whether a buffer consists of whole vectors of ``elements`` elements."""
     extents = buffer.shape
     if not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return False

@@ -1,8 +1,8 @@
-"""Numbers that LLVM does not know: extents of short loops that are to stay loops.
+"""Numbers that LLVM cannot see, as extents of short loops that must stay loops.
 
-LLVM unrolls loops of few iterations altogether, and moves what does not change in them out of the
-loops around. Of a register tile's loop it then holds weights and sums of several steps at a time,
-for which there are no registers.
+LLVM fully unrolls loops of few iterations, and moves loop-invariant code out of the loops around
+them. In a register tile's loop it would then keep weights and sums of several steps at once, for
+which there are no registers.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ define i32 @{_NAME}(i32 %number) alwaysinline {{
 
 
 def opaque_numbers() -> Any:
-    """Return the frame that `opaque_number` stands in."""
+    """Return the frame that `opaque_number` needs around it."""
     return llvm_definition(_DEFINITION)
 
 
 def opaque_number(number: int) -> Any:
-    """Return a number that LLVM takes for any of 32 bits."""
+    """Return a number that LLVM takes for an arbitrary 32-bit one."""
     return tirx.call_extern("int32", _NAME, tirx.const(number, "int32"))

@@ -8,7 +8,7 @@ from tvm.tirx.script.builder import ir as T
 
 
 def transpose(rows: list[Any]) -> list[Any]:
-    """Transpose a square of vectors: each round exchanges off-diagonal blocks of twice the size."""
+    """Transpose a square of vectors; each round exchanges off-diagonal blocks of twice the size."""
     edge, stride = len(rows), 1
     while stride < edge:
         low = [j + edge - stride if j & stride else j for j in range(edge)]

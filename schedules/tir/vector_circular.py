@@ -1,12 +1,12 @@
-"""Sine and cosine of float32 that vectorise, for all numbers: no branch, and no table in memory.
+"""Sine and cosine of float32 that vectorise for all numbers: no branch, and no table in memory.
 
-The number's part of a turn is found in float64. Where it is large, ``x = y 2^s`` for an integer
-``y``, and whole turns of ``2^s / (2 pi)`` do not count. The factor that is left comes in three
-parts, of which two are so short that products with the 24 bits of ``y`` are exact, and so are their
-fractions: there is nothing to cancel but in the last addition, to 1e-16 of a turn.
+The fraction of a turn is computed in float64. A large number is ``x = y 2^s`` with an integer
+``y``, and whole turns of ``2^s / (2 pi)`` do not count. The remaining factor has three parts. Two
+of them are so short that products with the 24 bits of ``y`` are exact, and so are their fractions.
+Cancellation therefore only occurs in the last addition, to 1e-16 of a turn.
 
-What depends on the number is chosen by its bits: where it were a ``Select``, code generation would
-take TVM ten times as long, which looks into conditions wherever what has come of them is used.
+Values that depend on the number are selected by its bits. With ``Select``, code generation would
+take TVM ten times as long, because it analyses conditions wherever their results are used.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SCALES: Final = (
     (54, 86637607, 184172198, 4.220776518111768e-18),
     (81, 180260777, 350077147, 2.672134687910571e-18),
 )
-"""``(s, a, b, c)``: ``2^s / (2 pi)`` is ``a 2^-28 + b 2^-57 + c`` and some whole turns.
+"""``(s, a, b, c)``: ``2^s / (2 pi)`` is ``a 2^-28 + b 2^-57 + c`` plus whole turns.
 
-Each is for numbers below ``2^(s + 50)``, of which all above the one before are integers times
-``2^s``.
+Each entry is for numbers below ``2^(s + 50)``. Those above the previous entry's limit are integers
+times ``2^s``.
 """
 BITS: Final = 50
 
@@ -39,7 +39,7 @@ COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
 
 def sin(x: Any) -> Any:
-    """``sin(x)`` within two units in the last place; no number of what is infinite."""
+    """Return ``sin(x)`` within two units in the last place; NaN for infinities."""
     names = Names()
     x = names.give(x)
     quarter, sine, cosine = _in_quarters(names, tirx.abs(x))
@@ -49,7 +49,7 @@ def sin(x: Any) -> Any:
 
 
 def cos(x: Any) -> Any:
-    """``cos(x)`` within two units in the last place; no number of what is infinite."""
+    """Return ``cos(x)`` within two units in the last place; NaN for infinities."""
     names = Names()
     quarter, sine, cosine = _in_quarters(names, tirx.abs(x))
     bits = _either(quarter, cosine, sine)
@@ -57,13 +57,14 @@ def cos(x: Any) -> Any:
 
 
 def _in_quarters(names: Names, size: Any) -> tuple[Any, Any, Any]:
-    """Of ``size``, not below zero: quarters of a turn, from -2 to 2, and what is left's functions.
+    """Return the quarters of a turn in ``size``, which is not negative, and sine and cosine.
 
     Returns
     -------
     quarter : expression of int32
+        The number of quarters, from -2 to 2.
     sine, cosine : expression of float32
-        Those of the angle behind the quarters, from -pi / 4 to pi / 4.
+        The functions of the remaining angle, from -pi / 4 to pi / 4.
     """
     turn = _turn(names, names.give(size))
     rounded = names.give(to_even(turn * _wide(4)))
@@ -77,13 +78,13 @@ def _in_quarters(names: Names, size: Any) -> tuple[Any, Any, Any]:
 
 
 def _turn(names: Names, size: Any) -> Any:
-    """Return the part of a turn, in float64, from -1/2 to 1/2."""
+    """Return the fraction of a turn, in float64, from -1/2 to 1/2."""
     bits = names.give(_bits(size))
     steps = [_steps(scale) for scale in SCALES]
     power, *parts = (whole(step, width) for step, width in zip(steps[0], WIDTHS, strict=True))
     for before, (one, other) in zip(SCALES, itertools.pairwise(steps), strict=False):
         limit = _stored(2.0 ** (before[0] + BITS), 32)
-        far = names.give((whole(limit - 1) - bits) >> whole(31))  # from the limit on all bits
+        far = names.give((whole(limit - 1) - bits) >> whole(31))  # all bits set from the limit on
         wide = names.give(tirx.Cast("int64", far))
         changes = (
             tirx.bitwise_and(mask, whole(a ^ b, width))
@@ -100,7 +101,7 @@ def _turn(names: Names, size: Any) -> Any:
 
 
 WIDTHS: Final = (32, 64, 64, 64)
-"""Bits of what is chosen."""
+"""The bits of the selected values."""
 
 
 def _steps(scale: tuple[int, int, int, float]) -> tuple[int, ...]:
@@ -116,14 +117,14 @@ def _fraction(names: Names, value: Any) -> Any:
 
 
 def _either(quarter: Any, even: Any, odd: Any) -> Any:
-    """Return the bits of the number for even quarters, or for odd ones."""
+    """Return the bits of the first number for even quarters, of the second for odd ones."""
     is_odd = -tirx.bitwise_and(quarter, whole(1))
     differing = tirx.bitwise_xor(_bits(even), _bits(odd))
     return tirx.bitwise_xor(_bits(even), tirx.bitwise_and(is_odd, differing))
 
 
 def _negative_of_half(bits: Any, quarter: Any) -> Any:
-    """Return a number of bits, its sign changed in the third and the fourth quarter."""
+    """Return the bits of a number, negated in the third and the fourth quarter."""
     sign = tirx.bitwise_and(quarter, whole(2)) << whole(30)
     return tirx.reinterpret("float32", tirx.bitwise_xor(bits, sign))
 

@@ -1,9 +1,9 @@
-"""Functions of float32 that vectorise: polynomials in place of a library call per element.
+"""Functions of float32 that vectorise: polynomials instead of a library call per element.
 
-LLVM lowers ``exp`` of a vector to a scalar ``expf`` per lane. The replacements below are arithmetic
-alone, so they run at full vector width, within a few units in the last place, or 1e-6 (``tanh``)
-and 3e-7 (``erf``) absolute. ``exp`` overflows to infinity where the library's does, and is zero
-below 2^-125.5. All of them propagate NaN.
+LLVM lowers ``exp`` of a vector to a scalar ``expf`` per lane. The replacements below consist of
+arithmetic, so they run at full vector width. They are accurate to a few units in the last place, or
+to 1e-6 (``tanh``) and 3e-7 (``erf``) absolute. ``exp`` overflows to infinity where the library's
+does, and is zero below 2^-125.5. All of them propagate NaN.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from tvm.ir import Call
 from neocpu.schedules.tir.vector_circular import cos, sin
 from neocpu.schedules.tir.vector_terms import Names, horner, let, number, to_even, whole
 
-# exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2)/2, within 3.1e-9 of it: a fit of least squares,
-# reweighted until its largest errors were alike.
+# exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2)/2, within 3.1e-9: a least-squares fit, reweighted until
+# its largest errors were alike.
 EXP_POLYNOMIAL = (1.381446822e-3, 8.368780472e-3, 4.166839419e-2, 1.666652011e-1, 4.999999341e-1)
 LOG2_E = 1.44269504088896341
-# ln(2) in two parts: multiples of the first are exact.
+# ln(2) in two parts; multiples of the first are exact.
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-# From where the power of two, at half its size, is zero, and where all is above float32.
+# The limits below which the power of two, at half its size, is zero, and above which everything
+# exceeds float32.
 EXP_LOW, EXP_HIGH = -87.67, 88.7229
 # 2^x for |x| <= 1/2, from Cephes' exp2f.
 POWER_POLYNOMIAL = (1.535336188e-4, 1.339887440e-3, 9.618437357e-3, 5.550332548e-2,
                     2.402264791e-1, 6.931472028e-1, 1.0)  # fmt: skip
 # Exponents of the smallest normal float32 and of infinity; 1.5 * 2^23 and the exponents' bias.
 POWER_LOW, POWER_HIGH, MAGIC = -126.0, 128.0, 12582912.0 + 127.0
-# erf(x) = x P(x^2) / Q(x^2) for |x| <= 3.85, within 1.3e-8, and 3e-7 as it is computed: a fit of
-# least squares, reweighted until its largest errors were alike. None of the terms is negative, so
-# nothing cancels. At ERF_LIMIT it is above 1, to which it is cut.
+# erf(x) = x P(x^2) / Q(x^2) for |x| <= 3.85, within 1.3e-8 exactly and 3e-7 as computed: a
+# least-squares fit, reweighted until its largest errors were alike. No term is negative, so nothing
+# cancels. At ERF_LIMIT it exceeds 1, to which it is clamped.
 ERF_LIMIT = 3.96
 ERF_NUMERATOR = (2.09059895e-6, 2.87595876e-4, 3.7622858e-3, 5.27469526e-2, 1.89966403e-1,
                  1.12837906)  # fmt: skip
@@ -45,7 +46,8 @@ ERF_DENOMINATOR = (3.86513064e-5, 1.16692258e-3, 1.49598924e-2, 1.13979109e-1, 5
 LOG_POLYNOMIAL = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1,
                   1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1,
                   3.3333331174e-1)  # fmt: skip
-# Bits of sqrt(1/2), of the smallest normal float32, of all below the exponent, and below the sign.
+# The bits of sqrt(1/2), of the smallest normal float32, of the mantissa, and of everything but the
+# sign.
 ROOT_BITS, NORMAL_BITS, FRACTION_BITS, SIZE_BITS = 0x3F3504F3, 0x800000, 0x7FFFFF, 0x7FFFFFFF
 
 # arctan(x) = x + x^3 P(x^2) for |x| <= tan(pi/8), and arcsin for |x| <= 1/2: Cephes' atanf, asinf.
@@ -67,9 +69,10 @@ def vectorize_calls(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def exp(x: Any) -> Any:
-    """``exp(x)``: a power of two, and a remainder within ``ln(2)/2`` of zero.
+    """Return ``exp(x)`` as a power of two times that of a remainder within ``ln(2)/2`` of zero.
 
-    The power is found as `power_of_two` does, at half its size: the largest is not above float32.
+    The power is computed like `power_of_two`, at half its size, because the largest exceeds
+    float32.
     """
 
     def scaled(x: Any) -> Any:
@@ -86,9 +89,9 @@ def exp(x: Any) -> Any:
 
 
 def log(x: Any) -> Any:
-    """``log(x)``: the exponent's, and that of what is left, from sqrt(1/2) to sqrt(2).
+    """Return ``log(x)``: that of the exponent plus that of the mantissa, sqrt(1/2) to sqrt(2).
 
-    A denormal number is its bits times 2^-149, whether or not the processor takes it for zero.
+    A denormal number is its bits times 2^-149, whether or not the processor treats it as zero.
     """
     names = Names()
     x = names.give(x)
@@ -110,26 +113,26 @@ def log(x: Any) -> Any:
 
 
 def sigmoid(x: Any) -> Any:
-    """``1 / (1 + exp(-x))``."""
+    """Return ``1 / (1 + exp(-x))``."""
     return _one_over_one_plus_power(x * number(-LOG2_E))
 
 
 def tanh(x: Any) -> Any:
-    """``1 - 2 / (1 + exp(2 x))``."""
+    """Return ``1 - 2 / (1 + exp(2 x))``."""
     return number(1) - number(2) * _one_over_one_plus_power(x * number(2 * LOG2_E))
 
 
 def power_of_two(x: Any) -> Any:
-    """``2^x`` of float32 that is not above 127; zero where that is denormal.
+    """Return ``2^x`` for float32 up to 127, with zero for denormal results.
 
-    Added to `MAGIC`, ``x`` is rounded to an integer, which lies in the sum's last bits, increased
-    by a float's bias: they are the power of two's exponent.
+    Adding `MAGIC` to ``x`` rounds it to an integer in the last bits of the sum. Increased by a
+    float's bias, these bits are the exponent of the power of two.
     """
     return let(tirx.max(x, number(POWER_LOW - 1)), _power)
 
 
 def _power(x: Any) -> Any:
-    """``2^x`` from `POWER_LOW` - 1 to `POWER_HIGH`."""
+    """Return ``2^x`` for ``x`` from `POWER_LOW` - 1 to `POWER_HIGH`."""
 
     def power(shifted: Any) -> Any:
         bits = tirx.reinterpret("int32", shifted) << whole(23)
@@ -140,15 +143,15 @@ def _power(x: Any) -> Any:
 
 
 def _one_over_one_plus_power(x: Any) -> Any:
-    """``1 / (1 + 2^x)``: two thirds of the time that `exp` takes it."""
+    """Return ``1 / (1 + 2^x)``, in two thirds of the time that `exp` needs for it."""
     within = tirx.min(tirx.max(x, number(POWER_LOW)), number(POWER_HIGH))
     return let(within, lambda x: number(1) / (number(1) + _power(x)))
 
 
 def erf(x: Any) -> Any:
-    """``x P(x^2) / Q(x^2)``: in GELU, on a Zen 5, 10.5 cycles of a vector and not 16.
+    """Return ``x P(x^2) / Q(x^2)``; in GELU on a Zen 5 it takes 10.5 cycles a vector, not 16.
 
-    One polynomial that is as exact has 15 coefficients in a row; the division takes place beside
+    A single polynomial of this accuracy has 15 coefficients in a chain. The division runs beside
     the multiply-adds.
     """
 
@@ -163,7 +166,7 @@ def erf(x: Any) -> Any:
 
 
 def atan(x: Any) -> Any:
-    """``arctan``: ``|x|`` is brought below tan(pi/8), by (|x| - 1) / (|x| + 1) or by -1 / |x|."""
+    """Return ``arctan``, with ``|x|`` reduced by (|x| - 1) / (|x| + 1) or -1 / |x|."""
 
     def of(size: Any) -> Any:
         far, near = size > number(TAN_3_PI_8), size > number(TAN_PI_8)
@@ -181,7 +184,7 @@ def atan(x: Any) -> Any:
 
 
 def asin(x: Any) -> Any:
-    """``arcsin``: above 1/2 in size by the half angle's; no number beyond 1."""
+    """Return ``arcsin``, above 1/2 from that of the half angle; NaN beyond 1."""
 
     def of(size: Any) -> Any:
         def whole(angle: Any) -> Any:
@@ -193,7 +196,7 @@ def asin(x: Any) -> Any:
 
 
 def acos(x: Any) -> Any:
-    """``arccos``: above 1/2 in size twice the half angle; no number beyond 1."""
+    """Return ``arccos``, above 1/2 as twice the half angle; NaN beyond 1."""
 
     def of(size: Any, x: Any) -> Any:
         def choose(angle: Any) -> Any:
@@ -208,7 +211,7 @@ def acos(x: Any) -> Any:
 
 
 def _asin_near(size: Any) -> Any:
-    """``arcsin(s)``, of what is at most 1/2; above that with ``sqrt((1 - s) / 2)`` in its place."""
+    """Return ``arcsin(s)`` up to 1/2; above that, of ``sqrt((1 - s) / 2)``."""
     far = size > number(0.5)
     square = tirx.Select(far, (number(1) - size) * number(0.5), size * size)
 
@@ -220,7 +223,7 @@ def _asin_near(size: Any) -> Any:
 
 
 def _with_sign(value: Any, x: Any) -> Any:
-    """Return a value, not below zero, with the sign of ``x``."""
+    """Return a non-negative value with the sign of ``x``."""
     bits = tirx.bitwise_and(tirx.reinterpret("int32", x), whole(-(1 << 31)))
     return tirx.reinterpret("float32", tirx.bitwise_or(tirx.reinterpret("int32", value), bits))
 

@@ -1,4 +1,4 @@
-"""What expressions of vector functions are put together from."""
+"""Building blocks of the expressions of vector functions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def to_even(value: Any) -> Any:
 
 
 def let(value: Any, body: Callable[[Any], Any]) -> Any:
-    """Return ``body`` of a name for ``value``, which is computed once."""
+    """Return ``body`` applied to a name for ``value``, which is computed once."""
     var = tirx.Var("t", value.ty.dtype)
     return tirx.Let(var, value, body(var))
 
 
 def horner(coefficients: tuple[float, ...], x: Any) -> Any:
-    """Return a polynomial of float32, the highest power's coefficient first."""
+    """Return a float32 polynomial; the first coefficient is that of the highest power."""
     result = number(coefficients[0])
     for coefficient in coefficients[1:]:
         result = result * x + number(coefficient)
@@ -37,7 +37,7 @@ def horner(coefficients: tuple[float, ...], x: Any) -> Any:
 
 
 class Names:
-    """Names for values, each computed once, in turn."""
+    """A sequence of names for values that are each computed once."""
 
     def __init__(self) -> None:
         self._given: dict[Any, Any] = {}
@@ -49,7 +49,7 @@ class Names:
         return var
 
     def around(self, body: Any) -> Any:
-        """Return ``body`` with all names that were given."""
+        """Return ``body`` with all names bound."""
         for var, value in reversed(self._given.items()):
             body = tirx.Let(var, value, body)
         return body

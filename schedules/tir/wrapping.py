@@ -1,7 +1,7 @@
 """Arithmetic of 32-bit integers modulo 2^32, in vectors.
 
-TVM's code generator promises LLVM that sums and products of 32 bits never overflow. Where they do,
-and are meant to, they are functions in LLVM's own language, which are inlined.
+TVM's code generator promises LLVM that 32-bit sums and products never overflow. Where they may
+overflow on purpose, they are functions in LLVM's own language, which are inlined.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OPERATIONS: Final = ("add", "sub", "mul")
 
 
 def wrapping_arithmetic(lanes: int) -> Any:
-    """Return the frame in which vectors of so many 32-bit integers may be `Wrapping`."""
+    """Return the frame that `Wrapping` vectors of ``lanes`` integers need around them."""
     kind = f"<{lanes} x i32>"
     return llvm_definition(
         "\n".join(

@@ -1,1 +1,1 @@
-"""The words that everything else is written in: frozen dataclasses with stable keys."""
+"""The types that describe kernels: frozen dataclasses with stable keys."""

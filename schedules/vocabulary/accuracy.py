@@ -1,4 +1,4 @@
-"""How exact a compiled network has to be: what its outputs may err, and what its kernels may.
+"""Accuracy levels: bounds on the errors of a network's outputs and of its kernels.
 
 Errors are norm-wise and relative: ``‖y - r‖ / ‖r‖`` in the 2-norm over one tensor, with ``r``
 computed in float64.
@@ -15,18 +15,18 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Which convolution kernels a plan may choose.
+    """The set of convolution kernels that a plan may choose from.
 
     Attributes
     ----------
     name : str
-        What it does without, as in ``compiled again without Winograd and Strassen``.
+        A phrase that says what is left out, as in ``compiled again without Winograd and Strassen``.
     error_factor : float
-        Largest error of a kernel, as a multiple of direct float32 summation's
+        The largest error of a kernel, as a multiple of direct float32 summation's
         (`registry.error_bound`).
     longest_sum : float
-        Products that a convolution may add up one by one: longer sums are split
-        (`registry.exact_form`).
+        The largest number of products that a convolution may add up one by one; longer sums are
+        split (`registry.exact_form`).
     """
 
     name: str
@@ -39,14 +39,14 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class SumBound:
-    """Why an algorithm of integers is exact that would not be of larger sums.
+    """A proof that an integer algorithm is exact, because its sums stay below a limit.
 
     Attributes
     ----------
     largest : int
-        The largest sum in size that any data make.
+        The largest absolute value that a sum can reach with any data.
     limit : int
-        What comes out exactly is below it in size.
+        The bound below which absolute values of sums are exact.
     """
 
     largest: int
@@ -54,47 +54,48 @@ class SumBound:
 
     @property
     def holds(self) -> bool:
-        """Whether the results are those of direct convolution, to the bit."""
+        """Return whether the results equal those of direct convolution, bit for bit."""
         return self.largest < self.limit
 
     def to_json(self) -> dict[str, int]:
-        """JSON form."""
+        """Return the JSON form."""
         return {"largest_sum": self.largest, "limit": self.limit}
 
 
 EVERY_TILE: Final = Admission("with Winograd tiles of any size", 25.0)
-# Those of up to four pixels of 3x3 kernels; F(5x5) and F(6x6) err two to four times as much.
+# Tiles of up to four pixels for 3x3 kernels; F(5x5) and F(6x6) err two to four times as much.
 SMALL_TILES: Final = Admission("with small Winograd tiles alone", 6.0)
-# What another order of the same sums explains, and no more. Each pixel is then computed from its
-# own window alone, so that an infinity or a NaN stays where direct convolution has it.
+# Errors that another order of the same sums explains, and no more. Each pixel is then computed from
+# its own window alone, so that an infinity or a NaN stays where direct convolution has it.
 NO_TILES: Final = Admission("without Winograd and Strassen", 1.25)
-# Long sums are split for SSD's scores, which err eight times as much as their logits: 1.2e-5
-# without.
+# Long sums are split because of SSD's scores, which err eight times as much as their logits: 1.2e-5
+# with whole sums.
 SHORT_SUMS: Final = Admission(
     "without Winograd and Strassen, with sums in parts", 1.25, longest_sum=512
 )
 
 LADDER: Final = (EVERY_TILE, SMALL_TILES, NO_TILES, SHORT_SUMS)
-"""From the fastest plans to the most exact ones: a plan that breaks its promise descends."""
+"""Admissions from the fastest plans to the most exact: after a broken promise comes the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A level of accuracy: what is promised, and what is tried first to keep it.
+    """A level of accuracy: the promised bound, and the kernels that are tried first.
 
     Attributes
     ----------
     name : str
-        As ``--accuracy`` spells it.
+        The name that ``--accuracy`` uses.
     bound : float
-        Largest error of a network's output that verification lets pass.
+        The largest error of a network's output that passes verification.
     admission : Admission
-        Of the first plan, one of `LADDER`.
+        The kernels of the first plan, one of `LADDER`.
     coarseness : float
-        How many times as much as float32 each result is rounded. Above 1 the bound is each
-        operator's, and outputs are held to what a network errs all of whose results are.
+        The rounding of each result as a multiple of float32's. If it is above 1, ``bound`` applies
+        to each operator, and outputs are bounded by the error of a network that rounds every result
+        so.
     limit : float
-        Largest error of outputs that the user allows beside that, as ``--max-error`` has it.
+        An additional bound on the errors of outputs, set by the user as ``--max-error``.
     """
 
     name: str
@@ -105,14 +106,14 @@ class Accuracy:
 
     @property
     def admissions(self) -> tuple[Admission, ...]:
-        """The first plan's and all stricter ones, in the order in which they are tried."""
+        """Return the first plan's admission and all stricter ones, in the order they are tried."""
         return LADDER[LADDER.index(self.admission) :]
 
     def __str__(self) -> str:
         return self.name
 
     def to_json(self) -> dict[str, str | float]:
-        """JSON form."""
+        """Return the JSON form."""
         limit = {} if self.limit == math.inf else {"limit": self.limit}
         return {"name": self.name, "bound": self.bound, **limit}
 
@@ -123,7 +124,8 @@ class Accuracy:
 DEFAULT: Final = Accuracy("default", 1e-4, EVERY_TILE)
 STRICT: Final = Accuracy("strict", 5e-6, SHORT_SUMS)
 
-# With ``--precision bf16``. Data, weights and results have 8 bits, and err half a unit each.
+# The level of ``--precision bf16``: data, weights and results have 8 bits, and err by up to half a
+# unit each.
 BFLOAT16: Final = Accuracy("bfloat16", 2.0**-8, EVERY_TILE, coarseness=2.0**16)
 
 LEVELS: Final = {level.name: level for level in (DEFAULT, STRICT)}
@@ -135,7 +137,7 @@ def parse_accuracy(name: str) -> Accuracy:
     Raises
     ------
     UsageError
-        If there is none.
+        There is no level of that name.
     """
     if name not in LEVELS:
         hint = did_you_mean(name, LEVELS)

@@ -1,4 +1,4 @@
-"""Dot units: the instructions that a CPU multiplies and adds with, by numerics."""
+"""Dot units: the multiply-add instructions of a CPU, by the numerics they compute with."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DotUnit:
-    """An instruction, or a sequence, on a CPU.
+    """A multiply-add instruction, or a sequence of instructions, on one CPU.
 
     Attributes
     ----------
     instruction : Instruction
-        What is the same on all CPUs.
+        The properties that are the same on all CPUs.
     lanes : int
-        Sums in its vector; those of a row of a tile.
+        The number of sums in its vector, or in a row of its tile.
     per_cycle : float
-        How many a core starts per cycle.
+        The number that a core starts per cycle.
     vector_bytes : int
-        Of a vector of sums, or of weights.
+        The bytes of a vector of sums, or of weights.
     registers : int
-        Vector registers that the CPU has, less those that a sequence needs for itself; of a matrix
-        unit with tiles, those.
+        The number of vector registers of the CPU, less those that a sequence needs for itself; for
+        a matrix unit the number of tile registers.
     broadcasts : bool
-        Whether it broadcasts one operand itself: from memory, or from a lane.
+        Whether the instruction itself broadcasts one operand, from memory or from a vector lane.
     by_lane : bool
-        Whether it takes one lane of a vector (one group of it) as a factor of all.
+        Whether the instruction multiplies by one lane (one group) of a vector.
     int16_sums : int
-        Of a sequence: how many products it may add up in 16 bits, see `Numerics.int16_sums`.
+        The number of products that a sequence may add up in 16 bits; see `Numerics.int16_sums`.
     operand_vectors : int
-        Registers that a vector of weights of a step takes.
+        The number of registers that one step's vector of weights takes.
     """
 
     instruction: Instruction
@@ -50,32 +50,32 @@ class DotUnit:
 
     @property
     def group(self) -> int:
-        """Products it adds to each sum of a vector: of so many neighbouring input channels."""
+        """The number of products added to each sum, from as many adjacent input channels."""
         return self.instruction.group
 
     @property
     def intrinsic(self) -> str:
-        """LLVM's name of it, ``(sums, data, weights)`` to sums; see `Instruction.intrinsic`."""
+        """The LLVM intrinsic ``(sums, data, weights) -> sums``; see `Instruction.intrinsic`."""
         return self.instruction.intrinsic
 
     @property
     def latency(self) -> float:
-        """Cycles before a sum can be added to again."""
+        """The number of cycles before a sum can be added to again."""
         return self.instruction.latency
 
     @property
     def offset(self) -> int:
-        """What is taken from data first: the instruction is for signed ones."""
+        """The number subtracted from data first, for instructions that take signed data."""
         return self.instruction.offset
 
     @property
     def adds(self) -> bool:
-        """Whether the instruction adds its products to the sums; if not, an addition follows."""
+        """Whether the instruction adds its products to the sums; otherwise an addition follows."""
         return self.instruction.adds
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether data and weights are of one type to the instruction, and in either order."""
+        """Whether the instruction takes data and weights of one type, in either order."""
         return self.instruction.is_symmetric
 
     @property
@@ -85,25 +85,25 @@ class DotUnit:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of one instruction."""
+        """The number of multiply-accumulates of one instruction."""
         made = self.instruction
         return made.rows * (made.columns or self.lanes) * (made.depth or made.group)
 
     @property
     def is_sequence(self) -> bool:
-        """Whether products and sums are instructions of their own, of 16-bit integers."""
+        """Whether separate instructions on 16-bit integers compute the products and the sums."""
         return self.group == _BYTES_OF_A_SUM and not self.intrinsic
 
     @property
     def widens_floats(self) -> bool:
-        """Whether pairs of 16-bit floats are made float32 before they are multiplied."""
+        """Whether pairs of 16-bit floats are converted to float32 before they are multiplied."""
         return self.group == _HALVES_OF_A_SUM and not self.intrinsic
 
     def adding(self, groups: int) -> DotUnit:
-        """Return a sequence that adds the products of ``groups`` groups in 16 bits first.
+        """Return a sequence that first adds the products of ``groups`` groups in 16 bits.
 
-        It starts as many as it starts multiplications: two for each group by itself, one for each
-        and one for all otherwise.
+        The rate counts multiplications: two for a single group, otherwise one for each group and
+        one for all of them.
         """
         if groups == 1:
             return self
@@ -114,35 +114,39 @@ class DotUnit:
 
 
 TILES: Final = 8
-"""Tile registers of a CPU that has some."""
+"""The number of tile registers of a CPU that has any."""
 
 _BYTES_OF_A_SUM: Final = 4
 _HALVES_OF_A_SUM: Final = 2
-# What a sequence needs besides sums, weights and data: a product, and ones to multiply by.
+# Registers that a sequence needs besides sums, weights and data: a product, and ones to multiply
+# by.
 _SEQUENCE_REGISTERS: Final = 2
-# A second vector of data, a mask, and a zero that LLVM blends with.
+# Registers for a second vector of data, a mask, and a zero that LLVM blends with.
 _WIDENING_REGISTERS: Final = 3
-# Of multiplications of pairs, what their additions leave: 25.8 of 32 products a cycle on a Zen 4.
+# The share of multiplications of pairs that additions leave: 25.8 of 32 products a cycle on a Zen
+# 4.
 _APART_SHARE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorUnits:
-    """What a CPU multiplies with.
+    """The vector units of a CPU.
 
     Attributes
     ----------
     mcpu, isa : str
         See `neocpu.schedules.vocabulary.target.CpuTarget`.
     features : frozenset of str
-        Everything that it has, LLVM names.
+        All features of the CPU, by their LLVM names.
     vector_bytes, registers : int
-        Of its vectors.
+        The bytes of a vector register, and the number of registers.
     per_cycle : int
-        Multiply-adds of whole vectors that a core starts per cycle; as many of the others, as on
-        all CPUs that were looked at, but where their own rate is known.
+        The number of float32 multiply-adds of whole vectors that a core starts per cycle. Other
+        instructions are taken to have the same rate, as on all CPUs that were measured, unless
+        their own is known.
     integer_multiplies : float
-        Multiplications of 16-bit integers that it starts per cycle, which bound sequences.
+        The number of 16-bit integer multiplications that a core starts per cycle, which bounds
+        sequences.
     """
 
     mcpu: str
@@ -154,7 +158,7 @@ class VectorUnits:
     integer_multiplies: float = 2.0
 
     def units(self, numerics: Numerics) -> tuple[DotUnit, ...]:
-        """Return all that compute with ``numerics``, the preferred first."""
+        """Return all units that compute with ``numerics``, the preferred one first."""
         data = numerics.sum if numerics.computes_in_float32 else numerics.data
         types = (data, numerics.weights, numerics.sum)
         found = instructions(types, self.isa, self.features)
@@ -181,7 +185,7 @@ class VectorUnits:
 
 
 def _widening(unit: DotUnit) -> DotUnit:
-    """Return the unit of two multiply-adds of float32, whose operands take two registers each."""
+    """Return the unit of two float32 multiply-adds, whose operands take two registers each."""
     return replace(
         unit,
         per_cycle=unit.per_cycle / 2,
@@ -193,7 +197,7 @@ def _widening(unit: DotUnit) -> DotUnit:
 
 
 def _adding_apart(unit: DotUnit, multiplies: float) -> DotUnit:
-    """Return the unit of a multiplication of pairs and an addition of what it makes."""
+    """Return the unit of a multiplication of pairs followed by an addition of the products."""
     return replace(
         unit,
         per_cycle=multiplies * _APART_SHARE,
@@ -203,10 +207,10 @@ def _adding_apart(unit: DotUnit, multiplies: float) -> DotUnit:
 
 
 def _sequence(unit: DotUnit, numerics: Numerics, multiplies: float) -> DotUnit:
-    """Return the unit of two multiplications: VPMADDUBSW and VPMADDWD, or the latter twice.
+    """Return the unit of two multiplications: VPMADDUBSW and VPMADDWD, or VPMADDWD twice.
 
-    The former adds two products up in 16 bits, which weights that are not known to be small
-    enough overflow; these are widened, into two vectors.
+    VPMADDUBSW adds two products in 16 bits. Weights that are not known to be small enough would
+    overflow there, so they are widened into two vectors.
     """
     return replace(
         unit,

@@ -1,4 +1,4 @@
-"""Where a convolution over volumes, kept as frames, finds the channels of its windows."""
+"""Indices into the depth slices of a volume, for convolutions over volumes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def reads_outside(workload: Conv2dWorkload) -> bool:
-    """Whether windows reach beyond the first or last frame of a volume."""
+    """Return whether windows reach beyond the first or the last depth slice of a volume."""
     return workload.frames is not None and workload.frames.reads_outside
 
 
 def frame_of(workload: Conv2dWorkload, image: Any, tap: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the image that a window's ``tap``-th frame is, and conditions that there is one.
+    """Return the image that holds depth slice ``tap`` of a window, and conditions that it exists.
 
     Parameters
     ----------
     image : expression
-        Of the output.
+        The index of an output image.
     """
     frames = workload.frames
     if frames is None:
@@ -40,18 +40,16 @@ def frame_of(workload: Conv2dWorkload, image: Any, tap: Any) -> tuple[Any, tuple
 def place_of(
     workload: Conv2dWorkload, image: Any, channel: Any, each: int
 ) -> tuple[Any, Any, tuple[Any, ...]]:
-    """Return the image and channel of the input that a window's channel is.
-
-    And conditions that there are such.
+    """Return the input image and channel of a window's channel, and conditions that it exists.
 
     Parameters
     ----------
     image : expression
-        Of the output.
+        The index of an output image.
     channel : expression
-        Of all that windows read, in channels or in chunks of these.
+        The index among all channels, or chunks of channels, that a window reads.
     each : int
-        Channels of a frame's group, or chunks.
+        The number of channels, or chunks, in one group of one depth slice.
     """
     if workload.frames is None:
         return image, channel, ()
@@ -64,10 +62,10 @@ def place_of(
 
 
 def in_whole_blocks(workload: Conv2dWorkload, scheme: Scheme) -> Conv2dWorkload:
-    """Return a convolution over frames as one whose frames' channels fill blocks of its layout.
+    """Return a convolution over depth slices with whole blocks of channels in each slice.
 
-    Any other convolution, and one in groups, is returned as it is: there are channels to be skipped
-    in front of the next frame's.
+    Other convolutions, and those in groups, are returned unchanged: in groups, channels would have
+    to be skipped in front of those of the next slice.
     """
     frames, block = workload.frames, scheme.in_layout.block
     if frames is None or workload.groups > 1:
@@ -79,7 +77,7 @@ def in_whole_blocks(workload: Conv2dWorkload, scheme: Scheme) -> Conv2dWorkload:
 def weights_of(
     weights: NDArray[np.generic], workload: Conv2dWorkload, blocked: Conv2dWorkload
 ) -> NDArray[np.generic]:
-    """Return ``workload``'s OIHW weights as those of `in_whole_blocks`, with zeros between."""
+    """Return OIHW weights of ``workload`` as those of `in_whole_blocks`, with zeros in between."""
     frames, more = workload.frames, blocked.image_channels - workload.image_channels
     if frames is None or more == 0:
         return weights
@@ -90,10 +88,10 @@ def weights_of(
 
 
 def turned(workload: Conv2dWorkload) -> Conv2dWorkload:
-    """Return a convolution along the depth alone as one along the rows of images.
+    """Return a convolution along depth alone as one along the rows of images.
 
-    A volume is then an image, whose rows are its frames; their pixels are its columns. Any other
-    convolution is returned as it is.
+    Each volume becomes one image: its depth slices become rows and their pixels become columns.
+    Other convolutions are returned unchanged.
     """
     frames, (height, width) = workload.frames, (workload.height, workload.width)
     within = (workload.kernel, workload.stride, workload.padding, workload.groups)

@@ -1,8 +1,9 @@
-"""Volumes as the frames that they are made of: how a window reaches through the depth.
+"""Depth slices: how a convolution's window reaches through the depth of a volume.
 
-A feature map of volumes ``(V, C, D, H, W)`` is kept as one of images ``(V * D, C, H, W)``, frame by
-frame. A convolution over volumes is then one over images, in any of their layouts, whose input
-channels are those of all frames under the window: only where a kernel finds them differs.
+A feature map of volumes ``(V, C, D, H, W)`` is stored as images ``(V * D, C, H, W)``, one for each
+depth slice. A convolution over volumes is then one over images, in any layout, whose input channels
+are those of all slices under the window. Only the place where a kernel finds these channels
+differs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_EXTENT = 1 << 31
-"""Pixels, channels or frames along an axis: far more than a tensor that fits a memory has."""
+"""The largest extent of an axis: far more than a tensor that fits in memory has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,11 @@ class Frames:
     Attributes
     ----------
     depth : int
-        Frames of a volume that is read.
+        The number of depth slices of an input volume.
     kernel : int
-        Frames under the window.
+        The number of depth slices under the window.
     padding : tuple of int
-        Frames of zeros before and after a volume.
+        The numbers of zero slices before and after a volume.
     """
 
     depth: int
@@ -35,7 +36,7 @@ class Frames:
 
     @property
     def out_depth(self) -> int:
-        """Frames of a volume that is written."""
+        """The number of depth slices of an output volume."""
         span = self.dilation * (self.kernel - 1) + 1
         return (self.depth + sum(self.padding) - span) // self.stride + 1
 
@@ -46,17 +47,17 @@ class Frames:
         return self.padding[0] > 0 or last - self.padding[0] >= self.depth
 
     def to_json(self) -> list[int]:
-        """JSON form."""
+        """Return the JSON form."""
         return [self.depth, self.kernel, self.stride, self.dilation, *self.padding]
 
     @classmethod
     def from_json(cls, data: list[int]) -> Frames:
-        """Inverse of `to_json`.
+        """Read the JSON form; the inverse of `to_json`.
 
         Raises
         ------
         ValueError, TypeError
-            If ``data`` are not such windows.
+            ``data`` describes no such windows.
         """
         if any(type(size) is not int or not 0 <= size <= MAX_EXTENT for size in data):
             raise ValueError(f"not the windows along a depth: {data!r}")

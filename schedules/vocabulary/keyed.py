@@ -10,7 +10,7 @@ from neocpu.foundation.json_codec import fields_to_json
 
 
 class Keyed:
-    """Base of workloads, which are dataclasses: their JSON form says everything of them."""
+    """Base class of workloads, which are fully described by their JSON form."""
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -23,7 +23,7 @@ class Keyed:
         return found
 
     def key(self) -> str:
-        """Content hash that names this workload, in the tuning database too."""
+        """Return the content hash that names this workload, in the tuning database too."""
         return content_hash(self.to_json())
 
 

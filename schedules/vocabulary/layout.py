@@ -1,8 +1,8 @@
 """Data and kernel layouts: NCHW, NCHW[x]c and OIHW[x]i[y]o (paper §3.1).
 
-A blocked layout splits the channels into ``ceil(C / x)`` chunks of ``x``; when ``x`` does not
-divide ``C`` the last chunk is padded, so prime channel counts keep full vectors. What the padded
-lanes of an activation hold is unspecified but finite; packed weights hold zeros there, so they
+A blocked layout splits the channels into ``ceil(C / x)`` chunks of ``x``. When ``x`` does not
+divide ``C`` the last chunk is padded, so prime channel counts keep full vectors. Padded channels of
+an activation hold unspecified but finite values; packed weights hold zeros there, so these values
 never contribute.
 """
 
@@ -22,7 +22,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def channel_blocks(channels: int, lanes: int) -> list[int]:
-    """Channel blocks worth trying: one, two and four vectors, less where that is mostly padding."""
+    """Return the channel blocks worth trying: 1, 2 and 4 vectors, fewer if mostly padding."""
     if channels < lanes:
         return [1 << (channels - 1).bit_length()]  # 3 -> 4, 5 -> 8
     waste = {b: ceil_div(channels, b) * b / channels for b in (lanes, 2 * lanes, 4 * lanes)}
@@ -51,7 +51,7 @@ class DataLayout:
         Raises
         ------
         ValueError
-            If ``text`` is not such a layout.
+            ``text`` is not such a layout.
         """
         match = re.fullmatch(r"NCHW(?:(\d+)c)?", text)
         if match is None or match.group(1) == "0":
@@ -59,16 +59,16 @@ class DataLayout:
         return cls(int(match.group(1) or 1))
 
     def shape(self, nchw: tuple[int, ...]) -> tuple[int, ...]:
-        """Physical shape of a feature map whose logical shape is ``(N, C, H, W)``."""
+        """Return the physical shape of a feature map whose logical shape is ``(N, C, H, W)``."""
         n, c, h, w = nchw
         return nchw if self.block == 1 else (n, ceil_div(c, self.block), h, w, self.block)
 
     def divides(self, channels: int) -> bool:
-        """Whether ``channels`` need no padding in this layout."""
+        """Return whether ``channels`` need no padding in this layout."""
         return channels % self.block == 0
 
     def pack(self, nchw: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Transform an NCHW array to this layout, padded lanes zero."""
+        """Convert an NCHW array to this layout, with zeros in padded channels."""
         if self.block == 1:
             return nchw
         n, c, h, w = nchw.shape
@@ -78,7 +78,7 @@ class DataLayout:
         return np.ascontiguousarray(blocked)
 
     def unpack(self, data: NDArray[np.generic], channels: int) -> NDArray[np.generic]:
-        """Inverse of `pack`: drop the padded lanes and return NCHW."""
+        """Convert back to NCHW without padded channels; the inverse of `pack`."""
         if self.block == 1:
             return data
         n, chunks, h, w, block = data.shape
@@ -100,10 +100,10 @@ NCHW = DataLayout(1)
 class KernelLayout:
     """Layout of convolution weights: ``OIHW[x]i[oc_bn]o``, or ``OIHW[x]i[oc_bn]o[dot]i``.
 
-    Physical shape ``(ceil(O/oc_bn), ceil(I/ic_bn), KH, KW, ic_bn, oc_bn)``: the innermost ``oc_bn``
-    is what one vector load takes (paper Figure 1). Instructions that add ``dot`` products to each
-    sum take the weights of so many input channels side by side: then it is ``(…, KH, KW,
-    ic_bn/dot, oc_bn, dot)``, and named after ``x = ic_bn/dot``, as elsewhere.
+    The physical shape is ``(ceil(O/oc_bn), ceil(I/ic_bn), KH, KW, ic_bn, oc_bn)``; one vector load
+    takes the innermost ``oc_bn`` (paper Figure 1). Instructions that add ``dot`` products to each
+    sum take the weights of ``dot`` input channels side by side. The shape is then ``(…, KH, KW,
+    ic_bn/dot, oc_bn, dot)``, and the name has ``x = ic_bn/dot``, as elsewhere.
     """
 
     ic_bn: int
@@ -124,7 +124,7 @@ class KernelLayout:
         Raises
         ------
         ValueError
-            If ``text`` is not such a layout.
+            ``text`` is not such a layout.
         """
         match = re.fullmatch(r"OIHW([1-9]\d*)i([1-9]\d*)o(?:([1-9]\d*)i)?", text)
         if match is None:
@@ -135,7 +135,7 @@ class KernelLayout:
         return cls(outer * dot, oc_bn, dot)
 
     def shape(self, oihw: tuple[int, ...]) -> tuple[int, ...]:
-        """Physical shape of weights whose logical shape is ``(O, I, KH, KW)``."""
+        """Return the physical shape of weights whose logical shape is ``(O, I, KH, KW)``."""
         o, i, kh, kw = oihw
         outer = (ceil_div(o, self.oc_bn), ceil_div(i, self.ic_bn), kh, kw)
         if self.dot == 1:
@@ -143,7 +143,7 @@ class KernelLayout:
         return (*outer, self.ic_bn // self.dot, self.oc_bn, self.dot)
 
     def pack(self, oihw: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Transform OIHW weights to this layout, padded lanes zero."""
+        """Convert OIHW weights to this layout, with zeros in padded channels."""
         o, i, kh, kw = oihw.shape
         oc, ic, *_ = physical = self.shape(oihw.shape)
         pad_o, pad_i = oc * self.oc_bn - o, ic * self.ic_bn - i
@@ -154,7 +154,7 @@ class KernelLayout:
         return np.ascontiguousarray(inner_last.reshape(physical))
 
     def unpack(self, data: NDArray[np.generic], out_ch: int, in_ch: int) -> NDArray[np.generic]:
-        """Inverse of `pack`: return OIHW weights of ``out_ch`` by ``in_ch`` channels."""
+        """Convert back to OIHW weights of ``out_ch`` by ``in_ch`` channels: inverse of `pack`."""
         oc, ic, kh, kw = data.shape[:4]
         blocked = data.reshape(oc, ic, kh, kw, self.ic_bn // self.dot, self.oc_bn, self.dot)
         outer_first = blocked.transpose(0, 5, 1, 4, 6, 2, 3)
@@ -169,10 +169,10 @@ class WinogradLayout:
     Attributes
     ----------
     tile : int
-        Outputs along a dimension of several taps.
+        The number of outputs of a tile along a dimension of several taps.
     stride : tuple of int
     ic_bn, oc_bn : int
-        Blocks that the input and the output channels are padded to.
+        The blocks to which input and output channels are padded.
     """
 
     tile: int
@@ -188,9 +188,9 @@ class StrassenLayout:
     Attributes
     ----------
     half : int
-        Input channels of each half.
+        The number of input channels in each half.
     oc_bn : int
-        Output channels of a register tile, of which two share a block.
+        The number of output channels of a register tile; two tiles share a block.
     """
 
     half: int
@@ -198,4 +198,4 @@ class StrassenLayout:
 
 
 WeightLayout: TypeAlias = KernelLayout | WinogradLayout | StrassenLayout
-"""How a kernel reads weights: moved, or transformed too."""
+"""A layout in which kernels read weights: rearranged, or also transformed."""

@@ -1,8 +1,9 @@
-"""What LLVM says of its CPUs that no code of ours depends on.
+"""The CPU features of LLVM on which generated code cannot depend.
 
-LLVM describes a CPU by names: instruction sets, how fast something is, what an operating system
-finds in it. Whatever is not listed here may be in generated code, so that a CPU must have it. A
-name that a later LLVM adds is then one that no host is known to have, until somebody decides.
+LLVM describes a CPU by names of instruction sets, of fast instructions and of facilities for the
+operating system. Every feature that is not listed here may occur in generated code, so the CPU must
+have it. A feature that a later LLVM adds therefore counts as missing on every host until somebody
+lists it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 _X86_BASELINE: Final = frozenset("64bit 64bit-mode cmov cx8 fxsr mmx nopl sse sse2 x87".split())
-"""Every x86-64 CPU has them."""
+"""Features that every x86-64 CPU has."""
 
 _X86_BY_NAME: Final = frozenset(
     """
@@ -22,10 +23,10 @@ _X86_BY_NAME: Final = frozenset(
     wbnoinvd widekl xsave xsavec xsaveopt xsaves
     """.split()
 )
-"""Instructions that LLVM emits only where code names them, as none of ours does.
+"""Instructions that LLVM emits only where code names them, which our code never does.
 
-Hypervisors hide many of them, and not all CPUs of a kind have them: code that demanded them would
-be refused where it can run.
+Hypervisors hide many of them, and CPUs of one kind differ in them: code that demanded them would be
+refused on hosts that can run it.
 """
 
 _X86_TUNING: Final = frozenset(
@@ -45,12 +46,12 @@ _X86_TUNING: Final = frozenset(
 )
 
 _ARM_BASELINE: Final = frozenset("fp-armv8 v8a v8r".split())
-"""Every AArch64 CPU that runs Linux has them."""
+"""Features of every AArch64 CPU that runs Linux."""
 
 _ARM_VERSIONS: Final = frozenset(
     "v8.1a v8.2a v8.3a v8.4a v8.5a v8.6a v8.7a v8.8a v9a v9.1a v9.2a v9.3a".split()
 )
-"""Versions of the architecture: each of their instruction sets has a name of its own."""
+"""Versions of the architecture; each of their instruction sets also has a name of its own."""
 
 _ARM_BY_NAME: Final = frozenset(
     """
@@ -60,10 +61,10 @@ _ARM_BY_NAME: Final = frozenset(
     specrestrict ssbs sve-aes sve-sm4 tlb-rmi tracev8.4 trbe uaops vh wfxt xs
     """.split()
 )
-"""Instructions and registers that LLVM uses only where code names them, as none of ours does.
+"""Instructions and registers that LLVM uses only where code names them, as ours never does.
 
-Most are the operating system's, which does not tell programs of them; a Raspberry Pi 4 lacks the
-cryptography that LLVM's Cortex-A72 has.
+The operating system uses most of them and does not report them to programs; a Raspberry Pi 4 lacks
+the cryptography that LLVM's Cortex-A72 has.
 """
 
 _ARM_TUNING: Final = frozenset(
@@ -91,10 +92,10 @@ _ARM_MODELS: Final = frozenset(
     thunderx2t99 thunderx3t110 thunderxt81 thunderxt83 thunderxt88 tsv110
     """.split()
 )
-"""CPUs, for which LLVM tunes."""
+"""Names of CPUs, which only select tuning."""
 
 BY_NAME: Final[Mapping[str, frozenset[str]]] = {"x86_64": _X86_BY_NAME, "aarch64": _ARM_BY_NAME}
-"""What LLVM uses only where code names it, by machine."""
+"""The features that LLVM uses only where code names them, by machine."""
 
 _HARMLESS: Final = {
     "x86_64": _X86_BASELINE | _X86_BY_NAME | _X86_TUNING,
@@ -103,5 +104,5 @@ _HARMLESS: Final = {
 
 
 def demanded(machine: str, features: Iterable[str]) -> tuple[str, ...]:
-    """Return those of a CPU's ``features`` that code for it may depend on, sorted."""
+    """Return those of a CPU's ``features`` that its code may depend on, sorted."""
     return tuple(sorted(set(features) - _HARMLESS[machine]))

@@ -1,9 +1,9 @@
-"""Numerics: what the tensors of an operator are made of.
+"""Numerics: the element types of an operator's tensors.
 
 A convolution reads data and weights, adds up their products and stores an output. Each of the four
-has an element type of its own, and integers stand for real numbers by scales and zero points. What
-these are is a matter of operands, like weights; whether there is one for all channels, and whether
-there is a zero point at all, decides about the code, and so belongs to the workload.
+has an element type of its own, and integers stand for real numbers by scales and zero points. The
+values of scales and zero points are operands, like weights. Whether all channels share one scale,
+and whether there is a zero point at all, changes the code and therefore belongs to the workload.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ Role: TypeAlias = Literal["data", "weights", "output"]
 
 
 INT16_SUMS: Final = (2, 4, 8)
-"""How many products of uint8 with int8 may be known to add up to 16 bits at most.
+"""The numbers of uint8 by int8 products whose sum may be known to fit 16 bits.
 
-Input channels lie in groups of four, of which x86 multiplies the first two and the last two and
-adds each pair up in 16 bits. Of so many products they are the same halves of 1, 2 or 4 groups that
-follow each other, beginning with a multiple of as many.
+Input channels lie in groups of four; x86 multiplies the first two and the last two, and adds each
+pair in 16 bits. These products come from the same halves of 1, 2 or 4 consecutive groups, which
+begin at a multiple of their number.
 """
 
 
 class UnknownTypeError(ValueError):
-    """The name of an element type that this version does not know, but perhaps a later one."""
+    """The name of an element type that this version does not have, but a later one may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """How integers stand for real numbers: ``real = scale * (stored - zero_point)``.
+    """The mapping from integers to real numbers: ``real = scale * (stored - zero_point)``.
 
     Attributes
     ----------
     granularity : {"tensor", "channel"}
-        Whether one scale and zero point is for all elements, or each channel has its own: the
-        output channels of weights.
+        Whether all elements share one scale and zero point, or each channel has its own; for
+        weights, each output channel.
     symmetric : bool
         Whether every zero point is 0.
     """
@@ -52,20 +52,21 @@ class Quantisation:
             raise ValueError(f"not a quantisation: {self!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """Element types of an operator's tensors.
+    """The element types of an operator's tensors.
 
     Attributes
     ----------
     data, weights, sum, output : str
-        A key of `DTYPES` each: of what is read, of what products are added up in, and of what is
-        stored.
+        Keys of `DTYPES`: the types of data and weights, of the sums of products, and of the stored
+        output.
     quantised : tuple of (str, Quantisation)
-        By role, of those of data, weights and output whose integers stand for real numbers.
+        The quantisation of data, weights and output, by role, if their integers stand for real
+        numbers.
     int16_sums : int
-        Products whose sum fits 16 bits, whatever the data: see `INT16_SUMS`. 0 if the weights are
-        not known to be so small.
+        The number of products whose sum fits 16 bits with any data: see `INT16_SUMS`. It is 0 if
+        the weights are not known to be small enough.
     """
 
     data: str
@@ -88,25 +89,25 @@ class Numerics:
         bytewise = (self.data, self.weights) == ("uint8", "int8")
         if self.int16_sums not in ((0, *INT16_SUMS) if bytewise else (0,)):
             raise ValueError(f"impossible numerics: {self!r}")
-        # Equal ones compare equal, whatever the order they were given in.
+        # Equal numerics compare equal, whatever the order of their arguments.
         object.__setattr__(self, "quantised", tuple(sorted(self.quantised, key=lambda q: q[0])))
 
     @classmethod
     def uniform(cls, dtype: str) -> Numerics:
-        """Numerics of an operator whose tensors are all of ``dtype``, and mean what they hold."""
-        return cls(dtype, dtype, dtype, dtype)
+        """Return the numerics of unquantised tensors that all have ``dtype``."""
+        return cls(data=dtype, weights=dtype, sum=dtype, output=dtype)
 
     @property
     def is_uniform(self) -> bool:
-        """Whether one element type says everything."""
+        """Whether all tensors have one element type and none is quantised."""
         return self == Numerics.uniform(self.data)
 
     @property
     def computes_in_float32(self) -> bool:
-        """Whether products and sums are of float32, be data and output stored as bytes or not.
+        """Whether products and sums are of float32, even if data and output are stored as bytes.
 
-        Bytes times weights that are integers add up exactly there, below 2^24. Data may be bfloat16
-        too, and the output where they are.
+        Products of bytes and integer weights add up exactly in float32 below 2^24. Data may also be
+        bfloat16, and then the output may be too.
         """
         stored = {self.data, self.output} <= {"float32", "uint8"}
         stored |= self.data == "bfloat16" and self.output in ("bfloat16", "float32")
@@ -114,22 +115,22 @@ class Numerics:
 
     @property
     def reads_float32(self) -> bool:
-        """Whether data are of float32 too: output alone may be stored as bytes."""
+        """Whether data are also of float32; only the output may be stored as bytes."""
         return self.computes_in_float32 and self.data == "float32"
 
     @property
     def group(self) -> int:
-        """Products that an instruction adds to each sum: of what a word of 32 bits has of data."""
+        """The number of products that an instruction adds to a sum: elements of data in 32 bits."""
         return 1 if self.computes_in_float32 else 4 // bytes_of(self.data)
 
     @property
     def kind(self) -> str:
-        """What the kinds of kernels that read narrower numbers end with: `` of uint8``, say."""
+        """The suffix of the names of kernels that read narrower numbers, such as `` of uint8``."""
         narrow = self.weights if self.reads_float32 else self.data
         return "" if narrow == "float32" else f" of {narrow}"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form: ``{"dtype": …}`` of uniform ones, else ``{"numerics": {…}}``."""
+        """Return ``{"dtype": …}`` if one type says everything, otherwise ``{"numerics": {…}}``."""
         if self.is_uniform:
             return {"dtype": self.data}
         found = fields_to_json(self)
@@ -139,12 +140,12 @@ class Numerics:
 
     @classmethod
     def take_from(cls, fields: dict[str, Any]) -> Numerics:
-        """Take the JSON form out of ``fields``, a workload's.
+        """Remove the JSON form from ``fields``, those of a workload, and return the numerics.
 
         Raises
         ------
         ValueError, KeyError, TypeError
-            If they hold none.
+            ``fields`` hold no numerics.
         """
         if "dtype" in fields:
             return cls.uniform(fields.pop("dtype"))
@@ -168,5 +169,7 @@ class Numerics:
 
 
 FLOAT32 = Numerics.uniform("float32")
-BFLOAT16_PRODUCTS: Final = Numerics("bfloat16", "bfloat16", "float32", "float32")
+BFLOAT16_PRODUCTS: Final = Numerics(
+    data="bfloat16", weights="bfloat16", sum="float32", output="float32"
+)
 """Both factors are rounded to bfloat16, and products are added up in float32."""

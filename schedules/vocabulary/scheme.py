@@ -1,7 +1,8 @@
-"""Schemes: how an operator is computed. A template's name plus its parameters.
+"""Schemes: the parameters by which a template computes an operator.
 
 The parameter names are the paper's (§3.3.1) wherever it has one: ``ic_bn``, ``oc_bn``, ``reg_n``
-and ``unroll_ker``. A scheme fixes the layouts at its ends: choosing schemes is choosing layouts.
+and ``unroll_ker``. A scheme fixes the layouts of input and output, so choosing schemes is choosing
+layouts.
 """
 
 from __future__ import annotations
@@ -11,30 +12,31 @@ from typing import Any, ClassVar
 
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
 
-# Parameters that need not be there; 0, their default, leaves a kernel as it is without them.
+# Optional parameters; with 0, their default, kernels are the same as without them.
 OPTIONAL = ("edge_tiles", "int16_groups", "on_the_fly", "out_bn", "sum_chunks")
-# Of any parameter: they count channels, pixels and tiles of them, of tensors that fit a memory.
+# The largest value of a parameter: parameters count channels, pixels and tiles of tensors that fit
+# in memory.
 MAX_PARAMETER = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Base of all schemes; each subclass belongs to one template."""
+    """Base class of all schemes; each subclass belongs to one template."""
 
     template: ClassVar[str]
 
     @property
     def in_layout(self) -> DataLayout:
-        """Layout the template reads its input in."""
+        """The layout of the input."""
         raise AssertionError("abstract")
 
     @property
     def out_layout(self) -> DataLayout:
-        """Layout the template writes its output in."""
+        """The layout of the output."""
         raise AssertionError("abstract")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form: the template's name and its parameters, of `OPTIONAL` only those in use."""
+        """Return the template's name and its parameters, without unset ones of `OPTIONAL`."""
         params = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
         return {"template": self.template, **params}
 
@@ -46,7 +48,7 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class BlockedScheme(Scheme):
-    """Base of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c."""
+    """Base class of schemes that read NCHW[ic_bn]c and write NCHW[oc_bn]c."""
 
     ic_bn: int
     oc_bn: int
@@ -63,7 +65,7 @@ class BlockedScheme(Scheme):
 
 
 class StoreFold(Scheme):
-    """Base of schemes whose ``out_bn`` folds a layout transform into the stores of ``oc_bn``."""
+    """Base class of schemes whose stores may also transform the layout, to blocks of ``out_bn``."""
 
     __slots__ = ()
     oc_bn: int
@@ -75,31 +77,32 @@ class StoreFold(Scheme):
 
     @property
     def out_layout(self) -> DataLayout:
-        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
+        """NCHW[out_bn]c if ``out_bn`` is set, otherwise NCHW[oc_bn]c."""
         return DataLayout(self.out_bn or self.oc_bn)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DirectScheme(StoreFold, BlockedScheme):
     """Direct NCHW[x]c convolution: the paper's Algorithm 1, with a wider register tile.
 
     Attributes
     ----------
     ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts; need not divide the channels. ``ic_bn == 1``
-        reads NCHW. ``oc_bn`` may span several vectors.
+        Channel blocks of the input and output layouts, which need not divide the channels. ``ic_bn
+        == 1`` reads NCHW. ``oc_bn`` may span several vectors.
     reg_n : int
-        Output columns of one register tile.
+        The number of output columns of one register tile.
     unroll_ker : bool
-        Unroll the loops over the kernel window.
+        Whether the loops over the kernel window are unrolled.
     reg_oh : int
-        Output rows of one register tile; the tile holds ``reg_oh * reg_n * oc_bn`` accumulators.
+        The number of output rows of one register tile, which holds ``reg_oh * reg_n * oc_bn``
+        accumulators.
     out_bn : int
-        Channel block of the output layout where it is not ``oc_bn``, which then only says what one
-        register tile computes: a layout transform folded into its stores. Otherwise 0.
+        The channel block of the output layout if it differs from ``oc_bn``, which is then only the
+        width of a register tile: stores transform the layout. Otherwise 0.
     sum_chunks : int
-        Input chunks whose products are summed before they are added to the output's sum, which
-        rounds less; a divisor of their number. 0 sums all of them in one go.
+        The number of input chunks, a divisor of all, whose products are summed before they are
+        added to the output's sum, which rounds less. 0 sums all chunks in one go.
     """
 
     template: ClassVar[str] = "conv2d_direct"
@@ -117,18 +120,20 @@ class DirectScheme(StoreFold, BlockedScheme):
 
 @dataclass(frozen=True, slots=True)
 class GroupScheme(StoreFold):
-    """Base of convolutions in equal groups in NCHW[oc_bn]c: a vector lane per output channel.
+    """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
 
     Attributes
     ----------
     oc_bn : int
-        Channel block of the input layout, and of the output layout but for ``out_bn``.
+        The channel block of the input layout, and of the output layout if ``out_bn`` is 0.
     reg_n : int
-        Output columns of one register tile, which holds a vector of channels of each.
+        The number of output columns of one register tile, which holds one vector of channels for
+        each.
     unroll_ker : bool
-        Unroll the loop over the rows of the kernel window; that over its columns always is.
+        Whether the loop over the rows of the kernel window is unrolled; the loop over its columns
+        always is.
     out_bn : int
-        Channel block of the output layout where it is not ``oc_bn``. Otherwise 0.
+        The channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
     """
 
     oc_bn: int
@@ -147,7 +152,7 @@ class GroupScheme(StoreFold):
 
     @property
     def out_layout(self) -> DataLayout:
-        """NCHW[out_bn]c, or NCHW[oc_bn]c."""
+        """NCHW[out_bn]c if ``out_bn`` is set, otherwise NCHW[oc_bn]c."""
         return DataLayout(self.out_bn or self.oc_bn)
 
 
@@ -160,7 +165,7 @@ class DepthwiseScheme(GroupScheme):
 
 @dataclass(frozen=True, slots=True)
 class GroupedScheme(GroupScheme):
-    """Grouped convolution: every group makes as many output channels as it has inputs."""
+    """Grouped convolution whose groups have as many output channels as input channels."""
 
     template: ClassVar[str] = "conv2d_grouped"
 
@@ -169,7 +174,7 @@ class GroupedScheme(GroupScheme):
 class NchwScheme(Scheme):
     """Convolution in plain NCHW, vectorised along the output row; any number of groups.
 
-    ``reg_oc`` output channels and ``reg_n`` output columns make one register tile.
+    One register tile has ``reg_oc`` output channels and ``reg_n`` output columns.
     """
 
     template: ClassVar[str] = "conv2d_nchw"
@@ -187,33 +192,36 @@ class NchwScheme(Scheme):
         return NCHW
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WinogradScheme(BlockedScheme):
     """Winograd convolution in NCHW[x]c.
 
     Attributes
     ----------
     ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+        Channel blocks of the input and output layouts: whole vectors that need not divide the
+        channels.
     reg_n : int
-        Winograd tiles of one register tile.
+        The number of Winograd tiles in one register tile.
     tile : int
-        Output pixels along a Winograd tile's side; along a dimension of one tap a tile is a pixel.
+        The number of output pixels along the side of a Winograd tile; along a dimension of one tap
+        a tile has one pixel.
     reg_oc : int
-        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators: whole
-        vectors; need not divide the channels.
+        The number of output channels of one register tile, which holds ``reg_n * reg_oc``
+        accumulators: whole vectors that need not divide the channels.
     strip : int
-        Register tiles, along the image, of one task.
+        The number of register tiles, along the image, in one task.
     oc_split : bool
-        Whether a task computes a share of its strip's output channels, from an input that was
-        transformed before, or transforms its strip itself and computes all of them.
+        Whether a task computes a share of its strip's output channels from input that was
+        transformed before. Otherwise a task transforms its strip itself and computes all output
+        channels.
     edge_tiles : bool
-        Whether smaller tiles, of the same weights, compute what whole ones leave over at the ends
-        of rows and columns: of the whole image, and with ``oc_split`` alone. ``reg_n`` then is
-        what a register tile has at most. Where nothing is left over it changes nothing.
+        Whether smaller tiles with the same weights compute what whole tiles leave over at the ends
+        of rows and columns. It needs whole images and ``oc_split``. ``reg_n`` is then the most that
+        a register tile has. It changes nothing where nothing is left over.
     on_the_fly : bool
-        Whether weights, of bytes, are kept as they are given, and transformed by each task: with
-        ``oc_split`` alone. Of others it changes nothing.
+        Whether weights of bytes are stored untransformed, and each task transforms them; it needs
+        ``oc_split``. It changes nothing for other weights.
     """
 
     template: ClassVar[str] = "conv2d_winograd"
@@ -226,24 +234,28 @@ class WinogradScheme(BlockedScheme):
     on_the_fly: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PointwiseScheme(BlockedScheme):
     """1x1 convolution as a blocked matrix product, in NCHW[x]c.
 
     Attributes
     ----------
     ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+        Channel blocks of the input and output layouts: whole vectors that need not divide the
+        channels.
     reg_n : int
-        Pixels of one register tile, along the image as if it were one row.
+        The number of pixels of one register tile, along the image as if it were one row.
     reg_oc : int
-        Output channels of one register tile, which holds ``reg_n * reg_oc`` accumulators.
+        The number of output channels of one register tile, which holds ``reg_n * reg_oc``
+        accumulators.
     ic_block : int
-        Input channels of one pass over a task's register tiles: their weights stay in L1.
+        The number of input channels in one pass over a task's register tiles, whose weights stay in
+        L1.
     strip : int
-        Register tiles, along the image, of one task.
+        The number of register tiles, along the image, in one task.
     oc_split : bool
-        Whether the threads share the output channels of a strip, or a task computes all of them.
+        Whether the threads share the output channels of a strip. Otherwise one task computes all of
+        them.
     """
 
     template: ClassVar[str] = "conv2d_pointwise"
@@ -254,24 +266,27 @@ class PointwiseScheme(BlockedScheme):
     oc_split: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrassenScheme(BlockedScheme):
     """1x1 convolution as a matrix product by Strassen's algorithm, in NCHW[x]c.
 
     Attributes
     ----------
     ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole vectors; need not divide the channels.
+        Channel blocks of the input and output layouts: whole vectors that need not divide the
+        channels.
     reg_n : int
-        Pixels of one register tile: two of them are the halves of a block.
+        The number of pixels of one register tile; two tiles are the halves of a block.
     reg_oc : int
-        Output channels of one register tile: two of them are the halves of a block.
+        The number of output channels of one register tile; two tiles are the halves of a block.
     ic_half : int
-        Input channels of each half, whole vectors; those after both are multiplied as they are.
+        The number of input channels of each half, in whole vectors; channels after both halves are
+        multiplied directly.
     strip : int
-        Blocks, along the image, of one task.
+        The number of blocks, along the image, in one task.
     oc_split : bool
-        Whether the threads share the output channels of a strip, or a task computes all of them.
+        Whether the threads share the output channels of a strip. Otherwise one task computes all of
+        them.
     """
 
     template: ClassVar[str] = "conv2d_strassen"
@@ -282,27 +297,28 @@ class StrassenScheme(BlockedScheme):
     oc_split: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DotScheme(BlockedScheme):
     """Direct convolution by instructions that add several products to each sum, in NCHW[x]c.
 
     Attributes
     ----------
     ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts: whole groups of products, and whole vectors
-        of sums; need not divide the channels.
+        Channel blocks of the input and output layouts: whole groups of products and whole vectors
+        of sums, which need not divide the channels.
     reg_n : int
-        Output columns of one register tile.
+        The number of output columns of one register tile.
     unroll_ker : bool
-        Unroll the loops over the kernel window.
+        Whether the loops over the kernel window are unrolled.
     reg_oh : int
-        Output rows of one register tile, which holds ``reg_oh * reg_n * reg_oc`` sums.
+        The number of output rows of one register tile, which holds ``reg_oh * reg_n * reg_oc``
+        sums.
     reg_oc : int
-        Output channels of one register tile: whole vectors.
+        The number of output channels of one register tile, in whole vectors.
     int16_groups : int
-        Groups of products that are added up in 16 bits before they are added to a sum, where the
-        CPU has no instruction for all of it: 2 or 4, which the workload's weights must allow
-        (`Numerics.int16_sums`). 0 adds each by itself.
+        The number of groups of products, 2 or 4, that are added in 16 bits before they are added to
+        a sum, on CPUs without an instruction for all of it. The workload's weights must allow it
+        (`Numerics.int16_sums`). 0 adds each group alone.
     """
 
     template: ClassVar[str] = "conv2d_dot"
@@ -314,25 +330,27 @@ class DotScheme(BlockedScheme):
 
     @property
     def step_groups(self) -> int:
-        """Groups of products of one step."""
+        """The number of groups of products in one step."""
         return self.int16_groups or 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockScheme(BlockedScheme):
-    """Base of schemes of instructions that multiply blocks of pixels by blocks of channels.
+    """Base class of schemes whose instructions multiply blocks of pixels by blocks of channels.
 
     Attributes
     ----------
     ic_bn, oc_bn : int
-        Channel blocks of the input and output layouts, as those of `DotScheme`.
+        Channel blocks of the input and output layouts, like those of `DotScheme`.
     reg_n : int
-        Output columns of one register tile: of whole blocks of the instruction's rows, or, where
-        rows of the output are shorter, of fewer.
+        The number of output columns of one register tile: whole blocks of the instruction's rows,
+        or fewer where rows of the output are shorter.
     unroll_ker : bool
-        Unroll the loop over the kernel window's rows; those over its columns are.
+        Whether the loop over the rows of the kernel window is unrolled; the loop over its columns
+        always is.
     reg_oc : int
-        Output channels of one register tile: whole blocks of the instruction's columns.
+        The number of output channels of one register tile: whole blocks of the instruction's
+        columns.
     """
 
     reg_n: int
@@ -341,51 +359,52 @@ class BlockScheme(BlockedScheme):
 
     @property
     def reg_oh(self) -> int:
-        """Output rows of one register tile."""
+        """The number of output rows of one register tile."""
         return 1
 
     @property
     def step_groups(self) -> int:
-        """Groups of products of one step."""
+        """The number of groups of products in one step."""
         return 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixScheme(BlockScheme):
     """Direct convolution by instructions that multiply pixels by channels, in NCHW[x]c.
 
     Attributes
     ----------
     dot : int
-        Input channels whose weights lie side by side, as the instruction takes them.
+        The number of input channels whose weights lie side by side, as the instruction takes them.
     """
 
     template: ClassVar[str] = "conv2d_matrix"
     dot: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitScheme(BlockScheme):
-    """Direct convolution of float32 by tiles of bfloat16, two values for one, in NCHW[x]c."""
+    """Direct convolution of float32 by tiles of bfloat16, each value as two, in NCHW[x]c."""
 
     template: ClassVar[str] = "conv2d_split"
 
 
 @dataclass(frozen=True, slots=True)
 class TransformScheme(Scheme):
-    """The one way to transform a layout: its workload says all."""
+    """The only scheme of a layout transform, which its workload describes fully."""
 
     template: ClassVar[str] = "layout_transform"
 
 
 @dataclass(frozen=True, slots=True)
 class JoinScheme(Scheme):
-    """The one way to join feature maps: its workload says all."""
+    """The only scheme of an elementwise operator or a concatenation; the workload says all."""
 
     template: ClassVar[str] = "join"
 
 
-# Here, not in the templates' own files: databases are read where no compiler is installed.
+# The classes are here and not in the templates' files, because databases are read where no compiler
+# is installed.
 SCHEMES: dict[str, type[Scheme]] = {
     cls.template: cls
     for cls in (
@@ -406,12 +425,12 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def register_scheme(cls: type[Scheme]) -> None:
-    """Let `scheme_from_json` know the schemes of a template, if it does not.
+    """Make a template's scheme class known to `scheme_from_json`.
 
     Raises
     ------
     ValueError
-        If it knows others of that name.
+        Another class has that name.
     """
     if SCHEMES.setdefault(cls.template, cls) is not cls:
         raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
@@ -423,12 +442,12 @@ def unregister_scheme(cls: type[Scheme]) -> None:
 
 
 def scheme_from_json(data: dict[str, Any]) -> Scheme:
-    """Inverse of `Scheme.to_json`.
+    """Read a scheme from JSON; the inverse of `Scheme.to_json`.
 
     Raises
     ------
     ValueError
-        If the template is unknown or a parameter is missing, extra or of the wrong type.
+        The template is unknown, or a parameter is missing, unexpected or of the wrong type.
     """
     params = dict(data)
     name = params.pop("template", None)
@@ -443,7 +462,7 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
 
 
 def _fits(value: Any, name: str, kind: Any) -> bool:
-    """Whether a parameter, declared as ``kind``, may have this value."""
+    """Return whether a parameter that is declared as ``kind`` may have this value."""
     if kind == "bool":
         return isinstance(value, bool)
     return type(value) is int and (0 if name in OPTIONAL else 1) <= value <= MAX_PARAMETER

@@ -1,7 +1,7 @@
-"""The elementwise steps that convolutions and dense layers take in: all there is to know of each.
+"""The elementwise steps that convolutions and dense layers can fuse, with their definitions.
 
-What a step reads besides the running value, which Relax operator it is, what TE computes, and what
-numpy must find: a step is one entry of `STEP_KINDS`, and nothing else knows their names.
+An entry of `STEP_KINDS` has everything about a step: its operand, its Relax operator, the
+expression that TE computes and the one that numpy checks. No other code names a step.
 """
 
 from __future__ import annotations
@@ -14,33 +14,34 @@ from typing import Any, Final
 import numpy as np
 
 NO_OPERAND, PER_CHANNEL, TENSOR, PER_IMAGE_CHANNEL = "none", "channel", "tensor", "image channel"
-"""What a step reads: nothing, ``(C,)``, a tensor of the same shape, or ``(N, C, 1, 1)``."""
+"""The operand of a step: none, ``(C,)``, a tensor of the same shape, or ``(N, C, 1, 1)``."""
 
 
 def _no_arguments(call: Any) -> tuple[float, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepKind:
     """A kind of step.
 
     Attributes
     ----------
     operand : str
-        One of the four above.
+        One of the four kinds of operands above.
     relax : str
-        The operator that the step is. Two kinds may be one operator, if their operands differ.
+        The Relax operator of the step. Two kinds may share one operator if their operands differ.
     emit : callable
-        ``emit(x, operand element or None, *arguments)``, the TIR expression of one element.
+        The function ``emit(x, operand element or None, *arguments)``, which returns the TIR
+        expression of one element.
     compute : callable
-        ``compute(x, *operand, *arguments)``, the same of whole arrays, in numpy.
+        The function ``compute(x, *operand, *arguments)``, which computes whole arrays in numpy.
     arguments : callable
-        The scalars of a call of ``relax``.
+        The function that returns the scalar arguments of a call of ``relax``.
     after, before : bool
-        Whether a convolution may apply it to what it stores, and to what it reads.
+        Whether a convolution may apply the step to its output, and to its input.
     cycles : float
-        What a vector takes of it besides a simple step: of polynomials and quotients.
+        The cycles per vector beyond those of a simple step, for polynomials and quotients.
     """
 
     operand: str
@@ -74,7 +75,7 @@ def _emit_gelu(x: Any, _: None) -> Any:
     return x * _const(0.5, x) * (_const(1.0, x) + _tirx().erf(x * _const(0.5**0.5, x)))
 
 
-# tanh(y) + 1 = 2 sigmoid(2 y), of y = sqrt(2 / pi) (x + 0.044715 x^3).
+# tanh(y) + 1 = 2 sigmoid(2 y), with y = sqrt(2 / pi) (x + 0.044715 x^3).
 _GELU_LINEAR: Final = 2 * math.sqrt(2 / math.pi)
 _GELU_CUBIC: Final = 0.044715 * _GELU_LINEAR
 
@@ -102,9 +103,9 @@ def _emit_round(x: Any, _: None) -> Any:
 
 
 def _emit_quantise(x: Any, _: None, zero: float) -> Any:
-    """Round to 32 bits in one instruction, and saturate there, which storing bytes does by itself.
+    """Round to 32 bits in one instruction and saturate there; storing bytes saturates by itself.
 
-    What is too large for 32 bits would become the smallest number of them.
+    Without saturation, values too large for 32 bits would become the most negative number.
     """
     x = _tirx().min(x, _const(_LARGEST_ROUNDED, x))
     low, high, middle = (_tirx().const(int(number), "int32") for number in (0, 255, zero))
@@ -117,7 +118,7 @@ def _emit_leaky(x: Any, slope: Any) -> Any:
 
 
 def _sigmoid(x: Any) -> Any:
-    with np.errstate(over="ignore"):  # of large numbers, whose sigmoid is 0
+    with np.errstate(over="ignore"):  # for large numbers, whose sigmoid is 0
         return 1 / (1 + np.exp(-x))
 
 
@@ -166,63 +167,113 @@ def _multiplied(x: Any, y: Any) -> Any:
 
 
 STEP_KINDS: Final[Mapping[str, StepKind]] = {
-    "bias_add": StepKind(PER_CHANNEL, "relax.add", _added, _added),
-    "scale": StepKind(PER_CHANNEL, "relax.multiply", _multiplied, _multiplied),
-    # Of integer sums: what follows is in float32.
-    "rescale": StepKind(PER_CHANNEL, "", _rescaled, _rescaled, before=False),
-    # Half to even, as ONNX's QuantizeLinear does.
-    "round": StepKind(NO_OPERAND, "relax.round", _emit_round, np.rint, before=False),
-    # The whole number from 0 to 255 that is stored, of a zero point: it stays a float.
-    "quantise": StepKind(NO_OPERAND, "", _emit_quantise, _quantised, before=False),
-    "prelu": StepKind(PER_CHANNEL, "relax.nn.prelu", _emit_leaky, _leaky),
-    # Of the input's shape, a second tensor would have to be packed too.
-    "add": StepKind(TENSOR, "relax.add", _added, _added, before=False),
-    "multiply": StepKind(TENSOR, "relax.multiply", _multiplied, _multiplied, before=False),
-    "relu": StepKind(
-        NO_OPERAND,
-        "relax.nn.relu",
-        lambda x, _: _tirx().max(x, _const(0.0, x)),
-        lambda x: np.maximum(x, 0),
+    "bias_add": StepKind(operand=PER_CHANNEL, relax="relax.add", emit=_added, compute=_added),
+    "scale": StepKind(
+        operand=PER_CHANNEL, relax="relax.multiply", emit=_multiplied, compute=_multiplied
     ),
-    "clip": StepKind(NO_OPERAND, "relax.clip", _emit_clip, np.clip, _clip_bounds),
+    # This applies to integer sums; the following steps are in float32.
+    "rescale": StepKind(
+        operand=PER_CHANNEL, relax="", emit=_rescaled, compute=_rescaled, before=False
+    ),
+    # Rounds half to even, as ONNX's QuantizeLinear does.
+    "round": StepKind(
+        operand=NO_OPERAND, relax="relax.round", emit=_emit_round, compute=np.rint, before=False
+    ),
+    # The integer from 0 to 255 that is stored, with a zero point; it stays a float.
+    "quantise": StepKind(
+        operand=NO_OPERAND, relax="", emit=_emit_quantise, compute=_quantised, before=False
+    ),
+    "prelu": StepKind(
+        operand=PER_CHANNEL, relax="relax.nn.prelu", emit=_emit_leaky, compute=_leaky
+    ),
+    # It cannot precede a convolution: a second tensor of the input's shape would have to be packed
+    # too.
+    "add": StepKind(operand=TENSOR, relax="relax.add", emit=_added, compute=_added, before=False),
+    "multiply": StepKind(
+        operand=TENSOR, relax="relax.multiply", emit=_multiplied, compute=_multiplied, before=False
+    ),
+    "relu": StepKind(
+        operand=NO_OPERAND,
+        relax="relax.nn.relu",
+        emit=lambda x, _: _tirx().max(x, _const(0.0, x)),
+        compute=lambda x: np.maximum(x, 0),
+    ),
+    "clip": StepKind(
+        operand=NO_OPERAND,
+        relax="relax.clip",
+        emit=_emit_clip,
+        compute=np.clip,
+        arguments=_clip_bounds,
+    ),
     "leaky_relu": StepKind(
-        NO_OPERAND,
-        "relax.nn.leakyrelu",
-        lambda x, _, slope: _emit_leaky(x, _const(slope, x)),
-        _leaky,
-        lambda call: (float(call.attrs.alpha),),
+        operand=NO_OPERAND,
+        relax="relax.nn.leakyrelu",
+        emit=lambda x, _, slope: _emit_leaky(x, _const(slope, x)),
+        compute=_leaky,
+        arguments=lambda call: (float(call.attrs.alpha),),
     ),
     "sigmoid": StepKind(
-        NO_OPERAND, "relax.sigmoid", lambda x, _: _tirx().sigmoid(x), _sigmoid, cycles=5.7
+        operand=NO_OPERAND,
+        relax="relax.sigmoid",
+        emit=lambda x, _: _tirx().sigmoid(x),
+        compute=_sigmoid,
+        cycles=5.7,
     ),
     "silu": StepKind(
-        NO_OPERAND,
-        "relax.nn.silu",
-        lambda x, _: x * _tirx().sigmoid(x),
-        lambda x: x * _sigmoid(x),
-        cycles=7.0,  # measured on a Zen 5, as those of the others are by their instructions
+        operand=NO_OPERAND,
+        relax="relax.nn.silu",
+        emit=lambda x, _: x * _tirx().sigmoid(x),
+        compute=lambda x: x * _sigmoid(x),
+        cycles=7.0,  # measured on a Zen 5; those of the other steps follow from their instructions
     ),
-    "tanh": StepKind(NO_OPERAND, "relax.tanh", lambda x, _: _tirx().tanh(x), np.tanh, cycles=5.7),
-    "gelu": StepKind(NO_OPERAND, "relax.nn.gelu", _emit_gelu, _gelu, cycles=10.5),
+    "tanh": StepKind(
+        operand=NO_OPERAND,
+        relax="relax.tanh",
+        emit=lambda x, _: _tirx().tanh(x),
+        compute=np.tanh,
+        cycles=5.7,
+    ),
+    "gelu": StepKind(
+        operand=NO_OPERAND, relax="relax.nn.gelu", emit=_emit_gelu, compute=_gelu, cycles=10.5
+    ),
     "gelu_tanh": StepKind(
-        NO_OPERAND, "relax.nn.gelu_tanh", _emit_gelu_tanh, _gelu_tanh, cycles=8.0
+        operand=NO_OPERAND,
+        relax="relax.nn.gelu_tanh",
+        emit=_emit_gelu_tanh,
+        compute=_gelu_tanh,
+        cycles=8.0,
     ),
-    "hard_swish": StepKind(NO_OPERAND, "neocpu.hard_swish", _emit_hard_swish, _hard_swish),
-    "mish": StepKind(NO_OPERAND, "neocpu.mish", _emit_mish, _mish, cycles=16.0),
-    # Not before: what the padded lanes of a block hold may become infinite.
+    "hard_swish": StepKind(
+        operand=NO_OPERAND, relax="neocpu.hard_swish", emit=_emit_hard_swish, compute=_hard_swish
+    ),
+    "mish": StepKind(
+        operand=NO_OPERAND, relax="neocpu.mish", emit=_emit_mish, compute=_mish, cycles=16.0
+    ),
+    # It cannot precede a convolution: values in padded lanes may become infinite.
     "exp": StepKind(
-        NO_OPERAND, "relax.exp", lambda x, _: _tirx().exp(x), np.exp, before=False, cycles=4.2
+        operand=NO_OPERAND,
+        relax="relax.exp",
+        emit=lambda x, _: _tirx().exp(x),
+        compute=np.exp,
+        before=False,
+        cycles=4.2,
     ),
-    # Squeeze and excitation's factor of each channel of each image.
-    "gate": StepKind(PER_IMAGE_CHANNEL, "relax.multiply", _multiplied, _multiplied, after=False),
+    # The factor of squeeze and excitation for each channel of each image.
+    "gate": StepKind(
+        operand=PER_IMAGE_CHANNEL,
+        relax="relax.multiply",
+        emit=_multiplied,
+        compute=_multiplied,
+        after=False,
+    ),
 }
 AFTER: Final = frozenset(name for name, kind in STEP_KINDS.items() if kind.after)
-"""Steps that a convolution may apply to what it stores."""
+"""Steps that a convolution may apply to its output."""
 BEFORE: Final = frozenset(name for name, kind in STEP_KINDS.items() if kind.before)
-"""Steps that it may apply to what it reads."""
+"""Steps that a convolution may apply to its input."""
 
 
 def find_kind(relax: str, operand: str) -> str | None:
-    """Return the kind of step that a Relax operator is with such an operand; None if it is none."""
+    """Return the kind of step of a Relax operator with such an operand; None if there is none."""
     pairs = ((kind.relax, kind.operand, name) for name, kind in STEP_KINDS.items())
     return next((name for op, reads, name in pairs if (op, reads) == (relax, operand)), None)

@@ -1,7 +1,7 @@
-"""Tensors seen in another shape or order, where they lie: what transposes and reshapes come to.
+"""Strided views: transposes and reshapes of a tensor without a copy.
 
-A view says where each element of an array is in a flat tensor. A kernel that reads or writes
-through views needs no copies of what the model transposes around it.
+A view maps each element of an array to its place in a flat tensor. A kernel that reads or writes
+through views needs no copies of the tensors that the model transposes around it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Part: TypeAlias = tuple[int, int]
-"""Extent of a part of an axis, and elements between neighbours along it."""
+"""The extent of a part of an axis, and the distance of neighbours along it, in elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class StridedView:
     Attributes
     ----------
     size : int
-        Elements of the tensor.
+        The number of elements of the tensor.
     offset : int
-        Where the first element is.
+        The place of the first element.
     axes : tuple of tuple of Part
-        The parts of each axis, outermost first: an axis that a reshape made of two has both, unless
-        these are one regular sequence. An axis of extent 1 has none.
+        The parts of each axis, outermost first. An axis that a reshape made of two has two parts,
+        unless these are one regular sequence. An axis of extent 1 has none.
     """
 
     size: int
@@ -36,7 +36,7 @@ class StridedView:
 
     @classmethod
     def of(cls, shape: Sequence[int]) -> StridedView:
-        """Return a whole tensor, row-major, as what it is."""
+        """Return the view of a whole row-major tensor."""
         size = math.prod(shape)
         reshaped = cls(size, 0, (((size, 1),),)).reshaped(shape)
         assert reshaped is not None
@@ -44,17 +44,17 @@ class StridedView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the axes."""
+        """The extents of the axes."""
         return tuple(math.prod(extent for extent, _ in parts) for parts in self.axes)
 
     def permuted(self, order: Sequence[int]) -> StridedView:
-        """Return the axes in another order."""
+        """Return the view with its axes in another order."""
         return StridedView(self.size, self.offset, tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> StridedView | None:
-        """Return the same elements, row-major, in another shape.
+        """Return the view of the same elements, row-major, in another shape.
 
-        None if that needs a copy, or the shape has not as many.
+        The result is None if the reshape needs a copy, or if the numbers of elements differ.
         """
         if math.prod(shape) != math.prod(self.shape):
             return None
@@ -75,7 +75,7 @@ class StridedView:
         return None if rest else StridedView(self.size, self.offset, tuple(axes))
 
     def sliced(self, axis: int, first: int, extent: int, step: int = 1) -> StridedView | None:
-        """Return some elements of an axis; None if its parts are not one sequence."""
+        """Return a view of some elements of an axis; None if the axis is not regular."""
         parts = self.axes[axis]
         if len(parts) > 1:
             return None
@@ -85,7 +85,7 @@ class StridedView:
         return StridedView(self.size, self.offset + first * stride, axes)
 
     def broadcast(self, shape: Sequence[int]) -> StridedView | None:
-        """Return it repeated along new leading axes and those of extent 1; None if it is larger."""
+        """Return the view repeated along new leading axes and axes of extent 1, or None."""
         missing = len(shape) - len(self.axes)
         if missing < 0:
             return None
@@ -99,10 +99,10 @@ class StridedView:
         return StridedView(self.size, self.offset, tuple(axes))
 
     def inverse(self, shape: Sequence[int]) -> StridedView | None:
-        """Return, of a view that has each element of a tensor once, the tensor seen in the view.
+        """Return the view of the tensor in the array, if every element occurs once in this view.
 
-        Where this says which element of a tensor of ``shape`` comes where in an array, the inverse
-        says where each element of the tensor lies in that array.
+        This view maps an array to places in a tensor of ``shape``; the inverse maps the tensor to
+        places in the array.
         """
         placed: list[tuple[int, int, int]] = []
         distance = 1
@@ -113,7 +113,7 @@ class StridedView:
         return StridedView(self.size, 0, (parts,)).reshaped(shape)
 
     def is_regular(self, axis: int) -> bool:
-        """Whether an axis is one sequence of elements at equal distances."""
+        """Return whether neighbours along an axis are all at the same distance."""
         return len(self.axes[axis]) < 2
 
     def stride(self, axis: int) -> int:
@@ -123,7 +123,7 @@ class StridedView:
         return parts[0][1] if parts else 0
 
     def start(self, index: Sequence[Any]) -> Any:
-        """Return where the elements begin that have ``index`` on the leading axes."""
+        """Return the place of the first element with ``index`` on the leading axes."""
         place: Any = self.offset
         for number, parts in zip(index, self.axes, strict=False):
             inner = math.prod(extent for extent, _ in parts)
@@ -137,7 +137,7 @@ class StridedView:
 
 
 def _merged(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of an axis, those that continue each other as one."""
+    """Return the parts of an axis, with consecutive parts merged."""
     merged: list[Part] = []
     for extent, stride in parts:
         if merged and merged[-1][1] == extent * stride:

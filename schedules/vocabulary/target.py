@@ -1,7 +1,7 @@
-"""CPU targets: any spelling in, what schedules need to know out.
+"""CPU targets: parsed from any spelling, with the properties that schedules need.
 
-LLVM is the authority on which CPUs exist and which features they have; what it does not know comes
-from the host or `cpus`. TVM is imported only to parse a target.
+LLVM is the authority on which CPUs exist and which features they have; the host or `cpus` supplies
+the rest. TVM is imported only to parse a target.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from neocpu.schedules.vocabulary.dot_unit import DotUnit, VectorUnits
 from neocpu.schedules.vocabulary.llvm_features import demanded
 from neocpu.schedules.vocabulary.numerics import Numerics
 
-# The two machines we generate code for, and other spellings of their triples' first component.
+# The two architectures we generate code for, and other spellings of the first component of their
+# triples.
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
@@ -57,20 +58,22 @@ ISA_FEATURES = frozenset(
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How fast a CPU is taken to be.
+    """The speeds that estimates assume for a CPU.
 
     Attributes
     ----------
     frequency : float
-        Cycles per second.
+        The clock in cycles per second.
     own, beyond, memory : float
-        Bytes per second: of one core within L2 and beyond, of all together from memory.
+        Bandwidths in bytes per second: of one core within its L2, of one core beyond it, and of all
+        cores together from memory.
     fork : float
-        Seconds it takes to enter and leave a parallel loop, the threads' first misses included.
+        The time to enter and leave a parallel loop, in seconds, with the threads' first cache
+        misses.
     caches : int
-        Last-level caches of the threads.
+        The number of last-level caches that the threads have.
     """
 
     frequency: float
@@ -81,28 +84,28 @@ class Rates:
     caches: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTarget:
     """One CPU to generate code for.
 
     Attributes
     ----------
     triple, mcpu : str
-        LLVM's target triple, one of `TRIPLES`, and CPU name.
+        LLVM's target triple, one of `TRIPLES`, and its name of the CPU.
     mattr : tuple of str
-        Feature switches on top of ``mcpu``, such as ``+avx2`` or ``-avx512f``, sorted.
+        Feature switches in addition to ``mcpu``, such as ``+avx2`` or ``-avx512f``, sorted.
     features : tuple of str
-        The resulting instruction-set features, LLVM names, limited to `ISA_FEATURES`.
+        The resulting instruction-set features by LLVM names, limited to `ISA_FEATURES`.
     l1d, l2, l3 : int
-        Cache bytes of one core; ``l3`` is its share and may be 0.
+        Cache sizes of one core in bytes; ``l3`` is its share and may be 0.
     streams : int
-        Calls of one model that are made at once: they share the memory's rate and, in the last
-        level's caches, weights.
+        The number of simultaneous calls of one model, which share memory bandwidth and weights in
+        the last-level cache.
     demands : tuple of str
-        Everything that a CPU must have to run the code, LLVM names: more than ``features``.
+        All features that a CPU needs to run the code, by LLVM names: more than ``features``.
     rates : Rates
-        How fast estimates take it to be: only their ratios to measurements matter, unless they
-        are those of `in_network`.
+        The speeds that estimates assume. Only their ratios to measurements matter, except for those
+        of `in_network`.
     isa : str
         The vector instruction set: ``avx512``, ``avx2``, ``sse`` or ``neon``.
     """
@@ -116,7 +119,7 @@ class CpuTarget:
     l3: int
     streams: int = 1
     demands: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    # Fields, for estimates ask for them ten times each.
+    # These are fields because estimates read them ten times each.
     rates: Rates = field(init=False, repr=False)
     isa: str = field(init=False, repr=False, compare=False)
     _units: dict[Numerics, tuple[DotUnit, ...]] = field(
@@ -127,26 +130,26 @@ class CpuTarget:
         object.__setattr__(self, "isa", _isa(self.machine, self.features))
         clock = 3.5e9 if self.machine == "x86_64" else 2.0e9
         own, beyond, memory = BANDWIDTHS.get(self.mcpu, DEFAULT_BANDWIDTHS)
-        rates = Rates(clock, own, beyond, memory / self.streams)
+        rates = Rates(frequency=clock, own=own, beyond=beyond, memory=memory / self.streams)
         object.__setattr__(self, "rates", rates)
 
     @property
     def machine(self) -> str:
-        """``x86_64`` or ``aarch64``."""
+        """The architecture, ``x86_64`` or ``aarch64``."""
         return MACHINES[self.triple.split("-", 1)[0]]
 
     @property
     def vector_bytes(self) -> int:
-        """Width of one vector register."""
+        """The width of a vector register in bytes."""
         return VECTOR_BYTES[self.isa]
 
     @property
     def vector_registers(self) -> int:
-        """Architectural vector registers."""
+        """The number of architectural vector registers."""
         return 32 if self.isa in ("avx512", "neon") else 16
 
     def lanes(self, dtype: str) -> int:
-        """Elements of ``dtype`` in one vector register."""
+        """Return the number of elements of ``dtype`` in a vector register."""
         return self.vector_bytes // bytes_of(dtype)
 
     def dot_unit(self, numerics: Numerics) -> DotUnit:
@@ -155,7 +158,7 @@ class CpuTarget:
         Raises
         ------
         UnsupportedError
-            If the CPU has none.
+            The CPU has none.
         """
         unit = self.find_dot_unit(numerics)
         if unit is None:
@@ -188,33 +191,42 @@ class CpuTarget:
 
     @property
     def bandwidths(self) -> tuple[float, float, float]:
-        """Bytes per second: of one core within L2 and beyond, of all together from memory."""
+        """Bandwidths in bytes per second: a core in L2, a core beyond it, all cores from memory."""
         return (self.rates.own, self.rates.beyond, self.rates.memory)
 
     @property
     def frequency(self) -> float:
-        """Clock the analytic estimates assume, in Hz."""
+        """The clock that analytic estimates assume, in Hz."""
         return self.rates.frequency
 
     def in_network(self, weight_bytes: float, threads: int) -> CpuTarget:
-        """Return the CPU at the rates that networks were measured to run at.
+        """Return the CPU with the speeds measured in whole networks.
 
-        At those of plans where it never was.
+        A CPU that was never measured keeps the speeds that plans assume.
 
         Parameters
         ----------
         weight_bytes : float
-            Of all weights: what the last-level cache keeps of them does not come from memory.
+            The bytes of all weights; the part that the last-level cache keeps does not come from
+            memory.
         """
         known = NETWORK_RATES.get(self.mcpu)
         if known is None:
             return self
         kept = kept_share(weight_bytes, self.l3 * threads * self.streams)
         mixed = 1 / (kept / known.cache + (1 - kept) / known.memory) / self.streams
-        return self.at(Rates(known.frequency, known.own, known.beyond, mixed, known.fork))
+        return self.at(
+            Rates(
+                frequency=known.frequency,
+                own=known.own,
+                beyond=known.beyond,
+                memory=mixed,
+                fork=known.fork,
+            )
+        )
 
     def at(self, rates: Rates) -> CpuTarget:
-        """Return the CPU at other rates."""
+        """Return the CPU with other speeds."""
         found = replace(self)
         object.__setattr__(found, "rates", rates)
         return found
@@ -238,9 +250,10 @@ class CpuTarget:
 
 
 def kept_share(weight_bytes: float, cache: float) -> float:
-    """Return which share of a network's weights a cache keeps from one run to the next.
+    """Return the share of a network's weights that a cache keeps from one run to the next.
 
-    All, where feature maps have room beside them; none of twice as much as it holds.
+    The share is 1 if feature maps have room beside the weights, and 0 if the weights are twice the
+    size of the cache.
     """
     if weight_bytes <= cache / 2:
         return 1.0
@@ -261,13 +274,13 @@ def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
     Parameters
     ----------
     text : str, dict or CpuTarget
-        ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; a CPU
-        or a machine by its name alone, such as ``neoverse-n1`` or ``rpi4``.
+        ``host``; ``llvm -mcpu=skylake-avx512 -mattr=+avx2``; the same as a dict or its JSON; or the
+        name of a CPU or a machine alone, such as ``neoverse-n1`` or ``rpi4``.
 
     Raises
     ------
     TargetError
-        Unknown option, triple, CPU (with the closest known name) or feature.
+        An option, triple, CPU (the message has the closest known name) or feature is unknown.
     """
     if isinstance(text, CpuTarget):
         return text
@@ -300,12 +313,12 @@ def parse_target(text: str | dict[str, Any] | CpuTarget) -> CpuTarget:
 
 
 def host_target() -> CpuTarget:
-    """Return the target of this machine: its CPU, less what a hypervisor hides; its real caches."""
+    """Return this machine's CPU, without features that a hypervisor hides, with its real caches."""
     return _host_target(())
 
 
 def missing_on_host(target: CpuTarget) -> tuple[str, ...]:
-    """Return what code for ``target``, of this host's architecture, demands and this host lacks."""
+    """Return the features that code for ``target`` demands and this host lacks."""
     asked = dict.fromkeys((*target.features, *target.demands))
     return missing_features(tuple(asked), host_features())
 
@@ -351,7 +364,7 @@ def _cpu_hint(name: str) -> str:
 
 
 def _machine(triple: str) -> str:
-    """Return the machine of a triple that means Linux with the GNU C library."""
+    """Return the architecture of a triple that means Linux with the GNU C library."""
     first, *rest = triple.split("-")
     machine = MACHINES.get(first)
     if machine is None:
@@ -366,7 +379,7 @@ def _machine(triple: str) -> str:
 
 
 def _machine_of(cpu: str) -> str | None:
-    """Return the machine that has a CPU, this host's if both do; None for an unknown one."""
+    """Return the architecture of a CPU, this host's if two have it; None for an unknown CPU."""
     machines = sorted(TRIPLES, key=lambda machine: machine != _host_machine())
     return next((machine for machine in machines if cpu in _cpus(machine)), None)
 
@@ -430,8 +443,18 @@ def _make(machine: str, mcpu: str, mattr: tuple[str, ...], l1d: int, l2: int, l3
             f"-mcpu={mcpu} is a 32-bit CPU, and code is made for 64-bit ones: name one of these; "
             "-mcpu=x86-64 runs on all of them"
         )
-    # To schedules tiles are those that multiply bytes and bfloat16, as on every CPU that has some.
+    # For schedules, tiles are those that multiply bytes and bfloat16, as on every CPU that has
+    # tiles.
     tiles = TILES if TILES <= every else frozenset()
     features = tuple(sorted(every - TILES & ISA_FEATURES | tiles & ISA_FEATURES))
     demands = demanded(machine, every)
-    return CpuTarget(triple, mcpu, mattr, features, l1d, l2, l3, demands=demands)
+    return CpuTarget(
+        triple=triple,
+        mcpu=mcpu,
+        mattr=mattr,
+        features=features,
+        l1d=l1d,
+        l2=l2,
+        l3=l3,
+        demands=demands,
+    )

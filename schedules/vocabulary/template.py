@@ -1,7 +1,8 @@
-"""The contract of a template: all that planning, tuning, checks and reports know of one.
+"""The interface of a template, which planning, tuning, checks and reports use.
 
-A template computes one kind of workload in ways that its schemes name. Its module defines the
-functions below, gathers them in a `Template` or `ConvTemplate`, and `schedules.registry` lists it.
+A template computes one kind of workload in different ways, which its schemes name. Its module
+defines the functions below and gathers them in a `Template` or a `ConvTemplate`, which
+`schedules.registry` lists.
 """
 
 from __future__ import annotations
@@ -23,34 +24,36 @@ Arguments: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 
 
 def errs_as_direct(scheme: Any, workload: Any) -> float:
-    """The error factor of what rounds no more than direct summation: 1."""
+    """Return 1, the error factor of algorithms that round no more than direct summation."""
     return 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A way to compute a kind of workload.
+    """One algorithm for one kind of workload.
 
     Attributes
     ----------
     workload : type
-        The kind of workload.
+        The class of its workloads.
     scheme : type
-        Its schemes, each of which says which kernel to make; their ``template`` is its name.
+        The class of its schemes: a scheme describes one kernel, and its ``template`` is the
+        template's name.
     version : int
-        Changes when generated code does: records of others are not used.
+        A number that changes when generated code does: records with other versions are ignored.
     applies : callable
-        ``applies(workload, target)``: whether it can compute a workload on a CPU.
+        ``applies(workload, target)`` returns whether the template can compute a workload on a CPU.
     space : callable
-        ``space(workload, target)``: legal schemes, in the order an expert would try them.
+        ``space(workload, target)`` returns the legal schemes, in the order an expert would try
+        them.
     lower : callable
-        ``lower(workload, scheme, target, threads)``: the scheduled ``PrimFunc``; its last argument
-        is the output.
+        ``lower(workload, scheme, target, threads)`` returns the scheduled ``PrimFunc``, whose last
+        argument is the output.
     argument_shapes : callable
-        ``argument_shapes(workload, scheme)``: physical ``(shape, dtype)`` of that function's
-        arguments.
+        ``argument_shapes(workload, scheme)`` returns the physical ``(shape, dtype)`` of that
+        function's arguments.
     estimate : callable
-        ``estimate(workload, scheme, target, threads)``: analytic seconds.
+        ``estimate(workload, scheme, target, threads)`` returns an analytic time in seconds.
     """
 
     workload: type[Workload]
@@ -64,46 +67,47 @@ class Template:
 
     @property
     def name(self) -> str:
-        """Name of the template, which begins with that of its kind of workload."""
+        """The name of the template, which begins with that of its kind of workload."""
         return self.scheme.template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvTemplate(Template):
-    """A convolution's. Arguments: data, packed weights, prologue, epilogue operands, output.
+    """A template of convolutions; arguments: data, weights, prologue, epilogue operands, output.
 
     Attributes
     ----------
     pack_weights : callable
-        ``pack_weights(weights, workload, scheme)``: OIHW weights in the layout the kernel reads.
+        ``pack_weights(weights, workload, scheme)`` returns OIHW weights in the layout that the
+        kernel reads.
     weight_layout : callable or None
-        ``weight_layout(workload, scheme)``: what that layout is, for who packs weights when a model
-        is loaded; None, or of a workload, if nobody does.
+        ``weight_layout(workload, scheme)`` returns that layout, for weights that are packed when a
+        model is loaded. None, instead of the function or from it, means that they cannot be.
     fold : callable or None
-        ``fold(workload, scheme, in_layout, out_layout, target)``: the scheme that takes layout
-        transforms into its loads and stores, or None; None if it never does.
+        ``fold(workload, scheme, in_layout, out_layout, target)`` returns the scheme that also
+        performs layout transforms in its loads and stores, or None. A template without folded
+        schemes has None.
     fold_penalty : float
-        How much longer folded kernels take than estimates have it, and the risk of one that was not
-        measured as it will run.
+        The ratio of a folded kernel's time to its estimate, including the risk of a kernel that was
+        not measured as it will run.
     error_factor : callable
-        ``error_factor(scheme, workload)``: what it errs at most, norm-wise, as a multiple of direct
-        summation's error.
+        ``error_factor(scheme, workload)`` returns the largest norm-wise error, as a multiple of
+        direct summation's.
     proof : callable or None
-        ``proof(workload)``: why it computes a convolution of integers as direct summation does, to
-        the bit; None where that needs no proof.
+        ``proof(workload)`` returns the proof that a convolution of integers equals direct summation
+        bit for bit; None for templates that need no proof.
     split_sums : callable or None
-        ``split_sums(workload, scheme)``: the scheme that adds products up part by part, if the
-        template can.
+        ``split_sums(workload, scheme)`` returns the scheme that adds up products in parts; None if
+        the template has none.
     keeps_weights : bool
-        Whether ``pack_weights`` takes weights of float32 as they are where the workload has them in
-        bfloat16.
+        Whether ``pack_weights`` takes unrounded float32 weights where the workload has bfloat16.
     prologues : bool
-        Whether it applies steps to what it reads.
-    spread : callable or None
-        ``spread(workload, target, threads)``: schemes besides those of ``space``, for many threads.
+        Whether the template can apply steps to its input.
+    wider_space : callable or None
+        ``wider_space(workload, target, threads)`` returns additional schemes for many threads.
     sparing : callable or None
-        ``sparing(workload, target)``: schemes besides those, slower ones that keep fewer bytes of
-        weights, for plans that these are too many for.
+        ``sparing(workload, target)`` returns additional schemes that are slower but keep fewer
+        bytes of weights, for plans with a limit on weights.
     """
 
     workload: type[Workload] = Conv2dWorkload
@@ -118,5 +122,5 @@ class ConvTemplate(Template):
     split_sums: Callable[[Conv2dWorkload, Any], Scheme] | None = None
     keeps_weights: bool = False
     prologues: bool = False
-    spread: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None
+    wider_space: Callable[[Any, CpuTarget, int], tuple[Scheme, ...]] | None = None
     sparing: Callable[[Any, CpuTarget], tuple[Scheme, ...]] | None = None

@@ -1,4 +1,4 @@
-"""Layout transforms folded into kernels that load and store channels a vector at a time."""
+"""Layout transforms folded into kernels that load and store vectors of channels."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> _Scheme | None:
-    """Return the scheme with this one's tiles between other layouts; None if there is none.
+    """Return the scheme with the same tiles for other layouts; None if there is none.
 
-    A vector of input channels, pixel by pixel, is read from any block, and one of output channels
-    is stored to any.
+    The kernel can read each pixel's vector of input channels from any block, and store a vector of
+    output channels to any block.
     """
     lanes = target.dot_unit(workload.numerics).lanes
     ic_bn, oc_bn = in_layout.block, out_layout.block

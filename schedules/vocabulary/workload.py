@@ -1,8 +1,9 @@
-"""Workloads: what an operator computes, apart from how.
+"""Workloads: the computations of operators, independent of any schedule.
 
-Frozen, hashable, JSON round-trippable; `key` is stable across processes and versions, so it names a
-workload in the tuning database. Everything that changes the generated code's speed is part of it:
-shapes, stride, padding, dilation, groups, dtype, batch and the fused epilogue (paper §3.3.1).
+Workloads are frozen, hashable and JSON round-trippable. Their `key` is stable across processes and
+versions, so it names a workload in the tuning database. Everything that changes the generated
+code's speed is part of a workload: shapes, stride, padding, dilation, groups, dtype, batch and the
+fused epilogue (paper §3.3.1).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
 
 @dataclass(frozen=True, slots=True)
 class EpilogueOp:
-    """One elementwise step, of a convolution's accumulator before it is stored, or of its input.
+    """One elementwise step, applied to a convolution's accumulator or to its input.
 
     Attributes
     ----------
@@ -43,37 +44,38 @@ class EpilogueOp:
 
     @property
     def operand(self) -> str:
-        """What the step reads besides the running value."""
+        """The kind of operand that the step reads besides the running value."""
         return STEP_KINDS[self.kind].operand
 
     def to_json(self) -> list[str | float]:
-        """JSON form: the kind, then the arguments; JSON has no infinity, so that is a string."""
+        """Return the kind and the arguments as JSON, with infinity, which it lacks, as text."""
         return [self.kind, *(str(arg) if math.isinf(arg) else arg for arg in self.args)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conv2dWorkload(Keyed):
-    """A 2-D convolution (cross-correlation) over NCHW data with OIHW weights, and what is fused.
+    """A 2-D convolution (cross-correlation) of NCHW data with OIHW weights, and its fused steps.
 
     Attributes
     ----------
     padding : tuple of int
         ``(top, left, bottom, right)`` zeros, in pixels.
     in_channels : int
-        Channels that a window reads: of volumes those of all the frames under it.
+        The number of channels that a window reads, for volumes in all depth slices under it.
     groups : int
-        Input channels of one group are ``in_channels / groups``.
+        The number of groups, each with ``in_channels / groups`` input channels.
     numerics : Numerics
-        What data, weights, sums and output are made of. A step's vectors and gates are as what it
-        changes: the sums (see `epilogue_types`), or the data; its tensors are as the output.
+        The element types of data, weights, sums and output. Vectors and gates of a step have the
+        type of the values that it changes: sums (see `epilogue_types`) or data. Tensors of a step
+        have the output's type.
     epilogue : tuple of EpilogueOp
         Elementwise steps fused after the accumulation, in order.
     prologue : tuple of EpilogueOp
         Elementwise steps applied to each input pixel, in order, before it is padded and multiplied.
     frames : Frames or None
-        Of a convolution over volumes, the windows along their depth. The images are then frames:
-        ``batch`` counts those that are written, and a group's input channels are those of its first
-        frame, then those of the next.
+        The windows along the depth, for convolutions over volumes; otherwise None. Images are then
+        depth slices: ``batch`` counts the output's slices, and a group's input channels are those
+        of its first slice, then those of the next.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -98,52 +100,53 @@ class Conv2dWorkload(Keyed):
 
     @property
     def out_height(self) -> int:
-        """Rows of the output."""
+        """The number of rows of the output."""
         extent = self.dilation[0] * (self.kernel[0] - 1) + 1
         return (self.height + self.padding[0] + self.padding[2] - extent) // self.stride[0] + 1
 
     @property
     def out_width(self) -> int:
-        """Columns of the output."""
+        """The number of columns of the output."""
         extent = self.dilation[1] * (self.kernel[1] - 1) + 1
         return (self.width + self.padding[1] + self.padding[3] - extent) // self.stride[1] + 1
 
     @property
     def volumes(self) -> int:
-        """Volumes that the images are frames of."""
+        """The number of volumes that the images are slices of."""
         return self.batch // self.frames.out_depth if self.frames else self.batch
 
     @property
     def image_channels(self) -> int:
-        """Channels of an image of the input."""
+        """The number of channels of an input image."""
         return self.in_channels // self.frames.kernel if self.frames else self.in_channels
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the input."""
+        """The logical NCHW shape of the input."""
         images = self.volumes * self.frames.depth if self.frames else self.batch
         return (images, self.image_channels, self.height, self.width)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the output."""
+        """The logical NCHW shape of the output."""
         return (self.batch, self.out_channels, self.out_height, self.out_width)
 
     @property
     def kernel_shape(self) -> tuple[int, int, int, int]:
-        """Logical OIHW shape of the weights (I counts the channels of one group)."""
+        """The logical OIHW shape of the weights, where I counts the channels of one group."""
         return (self.out_channels, self.in_channels // self.groups, *self.kernel)
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each channel of the input makes exactly one output channel."""
+        """Whether each input channel makes exactly one output channel."""
         return self.groups == self.image_channels == self.out_channels and self.groups > 1
 
     @property
     def epilogue_types(self) -> tuple[str, ...]:
-        """Element types of what each step of the epilogue reads, or would.
+        """The element type of the operand of each step of the epilogue, whether or not it has one.
 
-        Tensors are as the output; vectors as the sums, and after these are rescaled in float32.
+        Tensors have the output's type. Vectors have the type of the sums, and float32 once the sums
+        are rescaled.
         """
         types, value = [], self.numerics.sum
         for op in self.epilogue:
@@ -153,9 +156,9 @@ class Conv2dWorkload(Keyed):
 
     @property
     def pads_with_zero_point(self) -> bool:
-        """Whether what lies around images and volumes is not 0 but the integers' zero point.
+        """Whether images and volumes are padded with the zero point of the integers instead of 0.
 
-        Sums of float32 are then of what the data are above it.
+        Sums of float32 then add up the data less their zero point.
         """
         roles = dict(self.numerics.quantised)
         outside = any(self.padding) or (self.frames is not None and self.frames.reads_outside)
@@ -163,7 +166,7 @@ class Conv2dWorkload(Keyed):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of direct convolution, two per multiply-accumulate."""
+        """The number of operations of direct convolution, two per multiply-accumulate."""
         n, o, h, w = self.output_shape
         return (
             2 * n * o * h * w * (self.in_channels // self.groups) * self.kernel[0] * self.kernel[1]
@@ -171,7 +174,7 @@ class Conv2dWorkload(Keyed):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Conv2dWorkload:
-        """Inverse of `to_json`.
+        """Read the JSON form; the inverse of `to_json`.
 
         Raises
         ------
@@ -230,16 +233,16 @@ class Conv2dWorkload(Keyed):
         return text if self.numerics == FLOAT32 else f"{text}, {self.numerics}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransformWorkload(Keyed):
-    """A layout transform of a feature map: NCHW[in_block]c to NCHW[out_block]c, 1 being NCHW.
+    """A layout transform of a feature map from NCHW[in_block]c to NCHW[out_block]c; 1 is NCHW.
 
     Attributes
     ----------
     dtype : str
-        Element type of what it reads.
+        The element type of the input.
     out_dtype : str or None
-        Of what it writes, where that is another: precision is changed by transforms too.
+        The element type of the output if it differs: transforms also change precision.
     """
 
     kind: ClassVar[str] = "layout_transform"
@@ -264,33 +267,41 @@ class TransformWorkload(Keyed):
     ) -> TransformWorkload:
         """Return the transform of a feature map of NCHW ``shape`` from one format to another."""
         other = destination.dtype if destination.dtype != source.dtype else None
-        blocks = source.layout.block, destination.layout.block
         n, c, h, w = shape
-        return cls(n, c, h, w, *blocks, source.dtype, other)
+        return cls(
+            batch=n,
+            channels=c,
+            height=h,
+            width=w,
+            in_block=source.layout.block,
+            out_block=destination.layout.block,
+            dtype=source.dtype,
+            out_dtype=other,
+        )
 
     @property
     def source(self) -> Format:
-        """What it reads."""
+        """The format of the input."""
         return Format(DataLayout(self.in_block), self.dtype)
 
     @property
     def destination(self) -> Format:
-        """What it writes."""
+        """The format of the output."""
         return Format(DataLayout(self.out_block), self.out_dtype or self.dtype)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape."""
+        """The logical NCHW shape."""
         return (self.batch, self.channels, self.height, self.width)
 
     @property
     def flops(self) -> int:
-        """Zero: bytes are moved."""
+        """Zero: a transform only moves bytes."""
         return 0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TransformWorkload:
-        """Inverse of `to_json`.
+        """Read the JSON form; the inverse of `to_json`.
 
         Raises
         ------
@@ -308,19 +319,19 @@ class TransformWorkload(Keyed):
         return f"{size}, {' -> '.join(names)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinWorkload(Keyed):
-    """An operator whose time is that of the feature maps it reads and writes, all in one layout.
+    """An elementwise operator or a concatenation of feature maps in one layout, bound by memory.
 
     Attributes
     ----------
     operator : str
-        ``elementwise``: the rectified sum of feature maps of equal shape, one or several.
-        ``concat``: their channels one after another.
+        ``elementwise`` is the rectified sum of one or more feature maps of equal shape; ``concat``
+        is the concatenation of their channels.
     channels : tuple of int
-        Of each feature map it reads.
+        The number of channels of each input.
     block : int
-        NCHW[block]c; 1 is NCHW.
+        The channel block of NCHW[block]c; 1 is NCHW.
     """
 
     kind: ClassVar[str] = "join"
@@ -342,33 +353,33 @@ class JoinWorkload(Keyed):
 
     @property
     def format(self) -> Format:
-        """Format of all that it reads and writes."""
+        """The format of all inputs and of the output."""
         return Format(DataLayout(self.block), self.dtype)
 
     @property
     def input_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Logical NCHW shapes of what it reads."""
+        """The logical NCHW shapes of the inputs."""
         return tuple((self.batch, c, self.height, self.width) for c in self.channels)
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the output."""
+        """The logical NCHW shape of the output."""
         total = sum(self.channels) if self.operator == "concat" else self.channels[0]
         return (self.batch, total, self.height, self.width)
 
     @property
     def flops(self) -> int:
-        """Zero, as good as: bytes are moved."""
+        """Zero, in effect: the operator moves bytes."""
         return 0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> JoinWorkload:
-        """Inverse of `to_json`.
+        """Read the JSON form; the inverse of `to_json`.
 
         Raises
         ------
         ValueError, KeyError, TypeError
-            ``data`` is not a join workload.
+            ``data`` is not such a workload.
         """
         if "dtype" not in data:
             raise ValueError(f"a join without a dtype: {data!r}")
@@ -386,7 +397,7 @@ _Plain = TypeVar("_Plain", TransformWorkload, JoinWorkload)
 
 
 def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
-    """Read the JSON form of a prologue or epilogue, whose steps are of ``kinds``."""
+    """Read the JSON form of a prologue or epilogue with steps of the given ``kinds``."""
     if data == []:  # as most are
         return ()
     if any(op[0] not in kinds for op in data):

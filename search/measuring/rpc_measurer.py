@@ -45,7 +45,16 @@ LIBRARIES = "neocpu.search.measuring.rpc_library:Libraries"
 SESSION = "neocpu.search.measuring.rpc_session:Session"
 # Candidates per server that `measure` should bring: enough to keep it busy while others are built.
 SHARE = 8
-PROBE = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1), numerics=FLOAT32)
+PROBE = Conv2dWorkload(
+    batch=1,
+    in_channels=32,
+    height=8,
+    width=8,
+    out_channels=32,
+    kernel=(3, 3),
+    padding=(1, 1, 1, 1),
+    numerics=FLOAT32,
+)
 
 
 class RpcMeasurer(Closing):

@@ -1,6 +1,7 @@
 """Counting a convolution from end to end: compiled for ARM, emulated, its inner loop modelled."""
 
 import needs
+from conv_workloads import conv_workload
 from sysroot import SYSROOT
 
 from neocpu.bench.instructions.arm_kernels import Kernel
@@ -9,14 +10,14 @@ from neocpu.bench.instructions.convolution_counter import Counter
 from neocpu.bench.instructions.instruction_count import TOOLS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 pytestmark = needs.programs(*TOOLS)
 
 
 def test_a_kernel_is_counted_and_its_inner_loop_modelled(tmp_path):
     target = parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu={CPU}")
-    workload = Conv2dWorkload(1, 64, 14, 14, 64, (1, 1), epilogue=(EpilogueOp("bias_add"),))
+    workload = conv_workload(1, 64, 14, 14, 64, (1, 1), epilogue=(EpilogueOp("bias_add"),))
     kernel = Kernel(workload, registry.schemes(workload, target)[0])
     root = tmp_path / "root"
     root.mkdir()

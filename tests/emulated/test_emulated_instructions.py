@@ -1,5 +1,6 @@
 """Every instruction that multiplies, as LLVM emits it, against what is said of it, to the bit."""
 
+from dataclasses import replace
 from itertools import product
 
 import emulated_kernel
@@ -36,13 +37,15 @@ def units():
     """Yield a CPU that can be executed, and one of its instructions, each of these once."""
     seen = set()
     for (cpu, target), types in product(CPUS.items(), TYPES):
-        for unit in target.units(Numerics(*types, types[2])):
+        data, weights, sums = types
+        numerics = Numerics(data=data, weights=weights, sum=sums, output=sums)
+        for unit in target.units(numerics):
             made = unit.instruction
-            small = Numerics(*types, types[2], int16_sums=2) if unit.is_sequence else None
+            small = replace(numerics, int16_sums=2) if unit.is_sequence else None
             key = (made.name, made.data, made.weights, tuple(made.isas), target.isa)
             if key not in seen and not made.in_tiles:
                 seen.add(key)
-                yield cpu, target, small or Numerics(*types, types[2]), made
+                yield cpu, target, small or numerics, made
 
 
 CASES = list(units())

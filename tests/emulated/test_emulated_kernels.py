@@ -11,6 +11,7 @@ import emulated_kernel
 import needs
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from emulated_cpu import EmulationError
 
 from neocpu.foundation.bfloat16 import array_dtype
@@ -25,7 +26,7 @@ from neocpu.schedules.convolutions.conv2d_reference import (
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 ARM = {
     name: parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu={name}")
@@ -33,7 +34,7 @@ ARM = {
 }
 CPUS = {name: parse_target(f"llvm -mcpu={name}") for name in emulated_kernel.CPUS} | ARM
 
-INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 SMALL_WEIGHTS = replace(INTEGERS, int16_sums=4)
 ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
 SCALED = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
@@ -47,79 +48,144 @@ PAD = (1, 1, 1, 1)
 
 # Of every CPU.
 FEW = [
-    Conv2dWorkload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
-    Conv2dWorkload(1, 64, 9, 5, 61, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
-    Conv2dWorkload(1, 64, 5, 5, 67, (1, 1), numerics=SMALL_WEIGHTS, epilogue=PLAIN),
+    conv_workload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
+    conv_workload(1, 64, 9, 5, 61, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
+    conv_workload(1, 64, 5, 5, 67, (1, 1), numerics=SMALL_WEIGHTS, epilogue=PLAIN),
 ]
 MORE = [
-    Conv2dWorkload(2, 41, 5, 9, 37, (1, 1), (2, 2), numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(
+    conv_workload(2, 41, 5, 9, 37, (1, 1), stride=(2, 2), numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(
         1, 130, 1, 1, 31, (1, 1), numerics=replace(INTEGERS, output="float32"), epilogue=SCALED
     ),
-    Conv2dWorkload(
-        2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=ASYMMETRIC, epilogue=PLAIN
+    conv_workload(
+        2,
+        3,
+        17,
+        13,
+        20,
+        (5, 3),
+        stride=(2, 1),
+        padding=(2, 0, 1, 3),
+        dilation=(1, 2),
+        numerics=ASYMMETRIC,
+        epilogue=PLAIN,
     ),
-    Conv2dWorkload(1, 64, 5, 7, 96, (3, 3), groups=2, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(1, 64, 5, 7, 96, (3, 3), groups=2, numerics=INTEGERS, epilogue=PLAIN),
     # A ResNet-50's, of fewer channels and pixels.
-    Conv2dWorkload(
-        1, 3, 31, 29, 64, (7, 7), (2, 2), (3, 3, 3, 3), numerics=INTEGERS, epilogue=PLAIN
+    conv_workload(
+        1,
+        3,
+        31,
+        29,
+        64,
+        (7, 7),
+        stride=(2, 2),
+        padding=(3, 3, 3, 3),
+        numerics=INTEGERS,
+        epilogue=PLAIN,
     ),
-    Conv2dWorkload(1, 128, 7, 7, 96, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(1, 96, 8, 8, 64, (3, 3), (2, 2), PAD, numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(1, 64, 7, 7, 256, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
-    Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(
+    conv_workload(1, 128, 7, 7, 96, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(
+        1, 96, 8, 8, 64, (3, 3), stride=(2, 2), padding=PAD, numerics=INTEGERS, epilogue=PLAIN
+    ),
+    conv_workload(1, 64, 7, 7, 256, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
+    conv_workload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(
         1, 36, 9, 11, 36, (3, 3), padding=PAD, groups=9, numerics=INTEGERS, epilogue=RESIDUAL
     ),
 ]
-HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
 WIDENED = replace(HALVES, weights="float32")
 BFLOAT16 = [
-    Conv2dWorkload(1, 19, 9, 11, 20, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
-    Conv2dWorkload(
+    conv_workload(1, 19, 9, 11, 20, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
+    conv_workload(
         1, 67, 5, 7, 48, (1, 1), numerics=replace(HALVES, output="float32"), epilogue=RECTIFIED
     ),
-    Conv2dWorkload(2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=HALVES),
-    Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
+    conv_workload(
+        2,
+        3,
+        17,
+        13,
+        20,
+        (5, 3),
+        stride=(2, 1),
+        padding=(2, 0, 1, 3),
+        dilation=(1, 2),
+        numerics=HALVES,
+    ),
+    conv_workload(8, 8, 8, 8, 8, (3, 3), padding=PAD, numerics=HALVES, epilogue=RECTIFIED),
 ]
 # Of as many channels as tiles are made for: rows that are shorter, strides, dilation, batches.
 IN_TILES = [
-    Conv2dWorkload(
-        2, 128, 9, 21, 48, (3, 3), (2, 2), PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT
+    conv_workload(
+        2,
+        128,
+        9,
+        21,
+        48,
+        (3, 3),
+        stride=(2, 2),
+        padding=PAD,
+        numerics=ASYMMETRIC,
+        epilogue=ZERO_POINT,
     ),
-    Conv2dWorkload(1, 61, 17, 5, 83, (3, 1), (1, 1), (1, 0, 1, 0), (2, 1), numerics=INTEGERS),
-    Conv2dWorkload(1, 64, 6, 40, 24, (5, 5), padding=(2, 2, 2, 2), numerics=HALVES),
-    Conv2dWorkload(3, 96, 4, 7, 64, (1, 1), numerics=HALVES, epilogue=RECTIFIED),
-    Conv2dWorkload(1, 47, 5, 3, 33, (1, 1), (2, 1), numerics=HALVES, epilogue=RECTIFIED),
+    conv_workload(
+        1,
+        61,
+        17,
+        5,
+        83,
+        (3, 1),
+        stride=(1, 1),
+        padding=(1, 0, 1, 0),
+        dilation=(2, 1),
+        numerics=INTEGERS,
+    ),
+    conv_workload(1, 64, 6, 40, 24, (5, 5), padding=(2, 2, 2, 2), numerics=HALVES),
+    conv_workload(3, 96, 4, 7, 64, (1, 1), numerics=HALVES, epilogue=RECTIFIED),
+    conv_workload(1, 47, 5, 3, 33, (1, 1), stride=(2, 1), numerics=HALVES, epilogue=RECTIFIED),
 ]
 # Of float32, which tiles multiply in parts.
 SPLIT = [
-    Conv2dWorkload(2, 61, 7, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
-    Conv2dWorkload(1, 96, 9, 8, 33, (1, 1), (2, 2), epilogue=RECTIFIED),
-    Conv2dWorkload(2, 32, 9, 21, 48, (3, 3), (2, 2), PAD, epilogue=RECTIFIED),
-    Conv2dWorkload(1, 48, 6, 9, 24, (5, 3), (1, 1), (2, 1, 0, 3), (1, 2)),
-    Conv2dWorkload(1, 128, 1, 1, 70, (1, 1)),
+    conv_workload(2, 61, 7, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
+    conv_workload(1, 96, 9, 8, 33, (1, 1), stride=(2, 2), epilogue=RECTIFIED),
+    conv_workload(2, 32, 9, 21, 48, (3, 3), stride=(2, 2), padding=PAD, epilogue=RECTIFIED),
+    conv_workload(1, 48, 6, 9, 24, (5, 3), stride=(1, 1), padding=(2, 1, 0, 3), dilation=(1, 2)),
+    conv_workload(1, 128, 1, 1, 70, (1, 1)),
     # Pictures.
-    Conv2dWorkload(2, 3, 31, 29, 64, (7, 7), (2, 2), (3, 3, 3, 3), epilogue=RECTIFIED),
-    Conv2dWorkload(1, 1, 9, 13, 17, (3, 3), (1, 1), PAD),
-    Conv2dWorkload(1, 4, 11, 10, 33, (4, 8), (2, 3), (0, 1, 2, 5), (2, 1), epilogue=RECTIFIED),
-    Conv2dWorkload(1, 3, 8, 5, 24, (2, 2), (2, 2)),
-    Conv2dWorkload(1, 70, 9, 8, 33, (1, 1), prologue=NORMALISED, epilogue=RECTIFIED),
-    Conv2dWorkload(2, 35, 9, 8, 33, (1, 1), (2, 1), prologue=NORMALISED),
+    conv_workload(
+        2, 3, 31, 29, 64, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3), epilogue=RECTIFIED
+    ),
+    conv_workload(1, 1, 9, 13, 17, (3, 3), stride=(1, 1), padding=PAD),
+    conv_workload(
+        1,
+        4,
+        11,
+        10,
+        33,
+        (4, 8),
+        stride=(2, 3),
+        padding=(0, 1, 2, 5),
+        dilation=(2, 1),
+        epilogue=RECTIFIED,
+    ),
+    conv_workload(1, 3, 8, 5, 24, (2, 2), stride=(2, 2)),
+    conv_workload(1, 70, 9, 8, 33, (1, 1), prologue=NORMALISED, epilogue=RECTIFIED),
+    conv_workload(2, 35, 9, 8, 33, (1, 1), stride=(2, 1), prologue=NORMALISED),
 ]
 # On ARM sums begin with the bias, which no step adds again.
 IN_GROUPS = [
-    Conv2dWorkload(
+    conv_workload(
         1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=groups, numerics=WIDENED, epilogue=RECTIFIED
     )
     for groups in (32, 16)
 ]
 FLOATS = [
-    Conv2dWorkload(1, 32, 9, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
-    Conv2dWorkload(1, 35, 6, 7, 48, (1, 1), epilogue=RECTIFIED),
-    Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=32, epilogue=RECTIFIED),
-    Conv2dWorkload(1, 64, 5, 7, 64, (3, 3), padding=PAD, groups=4, epilogue=RECTIFIED),
-    Conv2dWorkload(4, 16, 16, 16, 16, (3, 3), padding=PAD, groups=4, epilogue=RECTIFIED),
+    conv_workload(1, 32, 9, 11, 40, (3, 3), padding=PAD, epilogue=RECTIFIED),
+    conv_workload(1, 35, 6, 7, 48, (1, 1), epilogue=RECTIFIED),
+    conv_workload(1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=32, epilogue=RECTIFIED),
+    conv_workload(1, 64, 5, 7, 64, (3, 3), padding=PAD, groups=4, epilogue=RECTIFIED),
+    conv_workload(4, 16, 16, 16, 16, (3, 3), padding=PAD, groups=4, epilogue=RECTIFIED),
 ]
 
 
@@ -175,11 +241,13 @@ def test_computes_what_the_reference_does(cpu, workload, tmp_path):
 
 # Windows over frames, and rows of several blocks.
 WIDE = [
-    Conv2dWorkload(1, 64, 5, 41, 80, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
-    Conv2dWorkload(1, 96, 7, 33, 48, (3, 2), (1, 2), PAD, numerics=HALVES, epilogue=RECTIFIED),
-    Conv2dWorkload(1, 64, 12, 9, 96, (1, 1), numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(1, 64, 5, 41, 80, (3, 3), padding=PAD, epilogue=RECTIFIED),
-    Conv2dWorkload(2, 64, 12, 9, 96, (1, 1), epilogue=RECTIFIED),
+    conv_workload(1, 64, 5, 41, 80, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
+    conv_workload(
+        1, 96, 7, 33, 48, (3, 2), stride=(1, 2), padding=PAD, numerics=HALVES, epilogue=RECTIFIED
+    ),
+    conv_workload(1, 64, 12, 9, 96, (1, 1), numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(1, 64, 5, 41, 80, (3, 3), padding=PAD, epilogue=RECTIFIED),
+    conv_workload(2, 64, 12, 9, 96, (1, 1), epilogue=RECTIFIED),
 ]
 
 
@@ -201,7 +269,7 @@ def test_other_schemes_and_many_threads(cpu, workload, tmp_path):
 @pytest.mark.parametrize("cpu", [on("sapphirerapids"), on("neoverse-v1")])
 @pytest.mark.parametrize("numerics", [INTEGERS, HALVES], ids=lambda each: each.data)
 def test_of_matrices_that_lie_row_by_row(cpu, numerics, tmp_path):
-    workload = Conv2dWorkload(1, 448, 1, 37, 96, (1, 1), numerics=numerics)
+    workload = conv_workload(1, 448, 1, 37, 96, (1, 1), numerics=numerics)
     operands = random_operands(workload, 1)
     first = next(s for s in registry.schemes(workload, CPUS[cpu]) if s.template == "conv2d_matrix")
     scheme = registry.fold(workload, first, DataLayout(448), DataLayout(96), CPUS[cpu])
@@ -223,7 +291,7 @@ def test_of_groups_that_read_bfloat16(cpu, workload, tmp_path):
 @pytest.mark.parametrize("weight", [-128, 127])
 def test_no_sum_saturates(cpu, weight, tmp_path):
     numerics = replace(INTEGERS, output="float32")
-    workload = Conv2dWorkload(1, 256, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
+    workload = conv_workload(1, 256, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
     operands = Operands(
         np.full(workload.input_shape, 255, np.uint8),
         np.full(workload.kernel_shape, weight, np.int8),

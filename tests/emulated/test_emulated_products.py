@@ -37,7 +37,17 @@ def test_attention(cpu, keys, tmp_path):
     output = StridedView.of((2, queries, width))
     over = views[3].broadcast((2, queries, keys))
     workload = AttentionWorkload(
-        batch, queries, keys, depth, width, 0.3, *views[:3], output, (over,)
+        batch=batch,
+        queries=queries,
+        keys=keys,
+        depth=depth,
+        width=width,
+        scale=0.3,
+        q=views[0],
+        k=views[1],
+        v=views[2],
+        output=output,
+        biases=(over,),
     )
     func = lower_attention(workload, CPUS[cpu], 2)
     got = computed(func, cpu, (q, k, v, bias), (2, queries, width), tmp_path)
@@ -51,8 +61,17 @@ def test_attention(cpu, keys, tmp_path):
 def test_product(cpu, tmp_path):
     left, right = normal(2, 3, 7, 9), normal(2, 3, 21, 9)  # of which the latter is transposed
     turned = StridedView.of(right.shape).permuted((0, 1, 3, 2))
-    ends = StridedView.of(left.shape), turned, StridedView.of((2, 3, 7, 21))
-    func = lower_product(ProductWorkload((2, 3), 7, 21, 9, 0.5, *ends), CPUS[cpu], 2)
+    workload = ProductWorkload(
+        batch=(2, 3),
+        rows=7,
+        columns=21,
+        depth=9,
+        scale=0.5,
+        left=StridedView.of(left.shape),
+        right=turned,
+        output=StridedView.of((2, 3, 7, 21)),
+    )
+    func = lower_product(workload, CPUS[cpu], 2)
     got = computed(func, cpu, (left, right), (2, 3, 7, 21), tmp_path)
     expected = left.astype(np.float64) @ right.swapaxes(2, 3) * 0.5
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

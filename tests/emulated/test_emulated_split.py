@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from test_emulated_kernels import CPUS, on, output
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d, random_operands
 from neocpu.schedules.convolutions.matrix_products import conv2d_split
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, STRICT
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 TARGET = CPUS["sapphirerapids"]
 EMULATED = pytest.mark.parametrize("target", [on("sapphirerapids")])
-WORKLOAD = Conv2dWorkload(1, 64, 6, 9, 16, (3, 3), padding=(1, 1, 1, 1))
+WORKLOAD = conv_workload(1, 64, 6, 9, 16, (3, 3), padding=(1, 1, 1, 1))
 
 
 def computed(operands, folder):

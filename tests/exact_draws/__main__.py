@@ -30,7 +30,7 @@ from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, KernelPool, compile_kernels
 from tests.schedules.drawn_winograd import drawn_case
 
-SUMS = Numerics("uint8", "int8", "int32", "int32")
+SUMS = Numerics(data="uint8", weights="int8", sum="int32", output="int32")
 CPUS = ("znver4", "skylake-avx512", "haswell", "alderlake")
 #: Data and weights that each kernel gets.
 OPERANDS = 10

@@ -12,6 +12,7 @@ from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from tests.conv_workloads import conv_workload
 from tests.schedules.kernel_harness import compile_for
 
 _ARM: Final = "llvm -mtriple=aarch64-linux-gnu -mcpu="
@@ -30,7 +31,7 @@ MATRIX_TARGETS: Final = {
     "neoverse-v1": (TARGETS["neoverse-v1"][0], "usmmla", "bfmmla"),
 }
 
-_NUMERICS = Numerics("uint8", "int8", "int32", "uint8")
+_NUMERICS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 _EPILOGUE = (
     *(EpilogueOp(kind) for kind in ("bias_add", "rescale", "relu")),
     EpilogueOp("quantise", (0.0,)),
@@ -55,9 +56,15 @@ _MOBILENET_V2 = (
 )
 #: Those of their convolutions that are of one group.
 WORKLOADS: Final = tuple(
-    Conv2dWorkload(
-        *(1, channels, size, size, outputs, (kernel, kernel), (stride, stride)),
-        (kernel // 2,) * 4,
+    conv_workload(
+        1,
+        channels,
+        size,
+        size,
+        outputs,
+        (kernel, kernel),
+        stride=(stride, stride),
+        padding=(kernel // 2,) * 4,
         numerics=_NUMERICS,
         epilogue=_EPILOGUE,
     )
@@ -166,7 +173,7 @@ def share_of_dot_products(cpu: str, data: str) -> float:
 
 def in_bfloat16(workload: Conv2dWorkload) -> Conv2dWorkload:
     """Return a convolution as networks in bfloat16 have it."""
-    halves = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+    halves = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
     steps = tuple(EpilogueOp(kind) for kind in ("bias_add", "relu"))
     return replace(workload, numerics=halves, epilogue=steps)
 

@@ -32,7 +32,12 @@ def network(name: str, *kernels: KernelTimes) -> Measurement:
 
 def test_paces_and_cycles_are_found():
     true = replace(NETWORK_RATES["znver5"], cycles=dict.fromkeys(CLASSES, 0.9))
-    work = [LoopWork(8.0, 1.0, (1e6 * n,) * len(CLASSES), 1e4, 1e4, 0.0) for n in (1, 2, 3)]
+    work = [
+        LoopWork(
+            tasks=8.0, forks=1.0, cycles=(1e6 * n,) * len(CLASSES), size=1e4, from_l2=1e4, again=0.0
+        )
+        for n in (1, 2, 3)
+    ]
     before = NETWORK_RATES["znver5"]
     NETWORK_RATES["znver5"] = true
     took = [work_seconds((each,), ZEN5.in_network(1e6, 2), 2) for each in work]

@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from conv_workloads import conv_workload
+
 from neocpu.schedules.convolutions.winograd.domain import domain_of
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
@@ -19,14 +21,23 @@ def drawn_case(
     lanes = 16
     image, padding = ([rng.randint(1, 15) for _ in range(2)], [rng.randint(0, 4) for _ in range(4)])
     image = [max(size, 3 - sum(padding[axis::2])) for axis, size in enumerate(image)]
-    workload = Conv2dWorkload(
-        *(rng.randint(1, 3), rng.choice([16, 17, 31, 64, 97, 131]), *image, rng.randint(16, 70)),
-        *((3, 3), (1, 1), tuple(padding)),
+    workload = conv_workload(
+        rng.randint(1, 3),
+        rng.choice([16, 17, 31, 64, 97, 131]),
+        *image,
+        rng.randint(16, 70),
+        (3, 3),
+        padding=tuple(padding),
         numerics=rng.choice(numerics),
     )
     scheme = WinogradScheme(
-        *(lanes * rng.randint(1, 4), lanes * rng.randint(1, 4), rng.randint(1, 7)),
-        *(rng.choice(tiles), lanes * rng.randint(1, 4), rng.randint(1, 5), rng.random() < 0.5),
+        lanes * rng.randint(1, 4),
+        lanes * rng.randint(1, 4),
+        reg_n=rng.randint(1, 7),
+        tile=rng.choice(tiles),
+        reg_oc=lanes * rng.randint(1, 4),
+        strip=rng.randint(1, 5),
+        oc_split=rng.random() < 0.5,
     )
     domain = domain_of(workload)
     if scheme.oc_split and domain.edge_tiles(scheme.tile, workload):

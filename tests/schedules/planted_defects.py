@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import tvm
 import tvm_ffi
+from conv_workloads import conv_workload
 from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import TensorLoad, Var
@@ -138,7 +139,16 @@ def transform(source: DataLayout, destination: DataLayout) -> Kernel:
 
 
 def pool(kind: str, layout: DataLayout) -> Kernel:
-    workload = PoolWorkload(kind, 1, 17, 9, 11, (3, 3), (2, 2), ONE)
+    workload = PoolWorkload(
+        kind=kind,
+        batch=1,
+        channels=17,
+        height=9,
+        width=11,
+        kernel=(3, 3),
+        stride=(2, 2),
+        padding=ONE,
+    )
     inputs = [layout.pack(normal(workload.input_shape))]
     func = lower_pool(workload, layout, HOST)
     return Kernel(func, inputs, [unwritten(layout.shape(workload.output_shape))])
@@ -166,7 +176,9 @@ def gather() -> Kernel:
 
 
 def join() -> Kernel:
-    workload = JoinWorkload("elementwise", 1, (40, 40), 7, 9, 8)
+    workload = JoinWorkload(
+        operator="elementwise", batch=1, channels=(40, 40), height=7, width=9, block=8
+    )
     (scheme,) = registry.schemes(workload, HOST)
     *inputs, output = registry.argument_shapes(workload, scheme)
     func = registry.lower(workload, scheme, HOST, 1)
@@ -179,7 +191,9 @@ def top_k() -> Kernel:
 
 
 def non_max_suppression() -> Kernel:
-    workload = NonMaxSuppressionWorkload(1, 2, 21, 10, 0.5, 0.0)
+    workload = NonMaxSuppressionWorkload(
+        batch=1, classes=2, boxes=21, max_output=10, iou_threshold=0.5, score_threshold=0.0
+    )
     corner = normal((1, 21, 2))
     boxes = np.concatenate([corner, corner + 0.1], 2)
     outputs = [unwritten((workload.rows, 3), "int64"), unwritten((1,), "int64")]
@@ -187,12 +201,12 @@ def non_max_suppression() -> Kernel:
     return Kernel(lower_non_max_suppression(workload), [boxes, scores], outputs)
 
 
-IMAGE = Conv2dWorkload(1, 7, 9, 11, 29, (3, 3), padding=ONE)
-TILES = Conv2dWorkload(1, 17, 7, 9, 31, (3, 3), padding=ONE)
-PIXELS = Conv2dWorkload(1, 67, 7, 7, 59, (1, 1))
-STRIDED = Conv2dWorkload(1, 67, 7, 7, 59, (1, 1), (2, 2))
-GROUPS = Conv2dWorkload(1, 24, 6, 14, 24, (3, 3), groups=3, padding=ONE)
-DEPTHWISE = Conv2dWorkload(1, 17, 9, 11, 17, (3, 3), groups=17, stride=(2, 2))
+IMAGE = conv_workload(1, 7, 9, 11, 29, (3, 3), padding=ONE)
+TILES = conv_workload(1, 17, 7, 9, 31, (3, 3), padding=ONE)
+PIXELS = conv_workload(1, 67, 7, 7, 59, (1, 1))
+STRIDED = conv_workload(1, 67, 7, 7, 59, (1, 1), stride=(2, 2))
+GROUPS = conv_workload(1, 24, 6, 14, 24, (3, 3), groups=3, padding=ONE)
+DEPTHWISE = conv_workload(1, 17, 9, 11, 17, (3, 3), groups=17, stride=(2, 2))
 
 CASES: list[tuple[str, Callable[[], Kernel], Defect]] = [
     ("direct, its image", lambda: convolution("direct", IMAGE), Defect(0, "load", 1)),

@@ -7,12 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from conv_workloads import conv_workload
 
 from neocpu.foundation.cpus import CACHES
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions import conv2d_direct
 from neocpu.schedules.convolutions.winograd.filters import filters
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
+from neocpu.schedules.vocabulary.format import Format
+from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.scheme import (
     DirectScheme,
@@ -25,7 +28,6 @@ from neocpu.schedules.vocabulary.scheme import (
 )
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import (
-    Conv2dWorkload,
     EpilogueOp,
     JoinWorkload,
     TransformWorkload,
@@ -39,19 +41,19 @@ TARGETS = [
 THREADS = (1, 2, 3, 16, 128)
 ONE = (1, 1, 1, 1)
 CONVOLUTIONS = [
-    Conv2dWorkload(1, 1, 1, 1, 1, (1, 1)),
-    Conv2dWorkload(64, 512, 1, 1, 1000, (1, 1)),
-    Conv2dWorkload(1, 1, 9, 9, 64, (3, 3), padding=ONE),
-    Conv2dWorkload(1, 64, 9, 9, 1, (3, 3), padding=ONE),
-    Conv2dWorkload(64, 3, 224, 224, 64, (7, 7), (2, 2), (3, 3, 3, 3)),
-    Conv2dWorkload(1, 512, 33, 33, 256, (3, 3), padding=(12,) * 4, dilation=(12, 12)),
-    Conv2dWorkload(1, 128, 14, 14, 128, (3, 3), (2, 2), ONE, groups=32),
-    Conv2dWorkload(1, 6, 4, 4, 9, (3, 3), groups=3),
-    Conv2dWorkload(1, 97, 31, 31, 97, (5, 5), padding=(2, 2, 2, 2), groups=97),
-    Conv2dWorkload(1, 32, 8192, 8192, 32, (3, 3), padding=ONE),
-    Conv2dWorkload(1, 17, 3, 2000, 31, (1, 5), padding=(0, 2, 0, 2)),
-    Conv2dWorkload(1, 512, 7, 7, 512, (3, 3), padding=ONE),
-    Conv2dWorkload(3, 19, 5, 5, 33, (3, 3), padding=(2, 0, 1, 3)),
+    conv_workload(1, 1, 1, 1, 1, (1, 1)),
+    conv_workload(64, 512, 1, 1, 1000, (1, 1)),
+    conv_workload(1, 1, 9, 9, 64, (3, 3), padding=ONE),
+    conv_workload(1, 64, 9, 9, 1, (3, 3), padding=ONE),
+    conv_workload(64, 3, 224, 224, 64, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3)),
+    conv_workload(1, 512, 33, 33, 256, (3, 3), padding=(12,) * 4, dilation=(12, 12)),
+    conv_workload(1, 128, 14, 14, 128, (3, 3), stride=(2, 2), padding=ONE, groups=32),
+    conv_workload(1, 6, 4, 4, 9, (3, 3), groups=3),
+    conv_workload(1, 97, 31, 31, 97, (5, 5), padding=(2, 2, 2, 2), groups=97),
+    conv_workload(1, 32, 8192, 8192, 32, (3, 3), padding=ONE),
+    conv_workload(1, 17, 3, 2000, 31, (1, 5), padding=(0, 2, 0, 2)),
+    conv_workload(1, 512, 7, 7, 512, (3, 3), padding=ONE),
+    conv_workload(3, 19, 5, 5, 33, (3, 3), padding=(2, 0, 1, 3)),
 ]
 
 
@@ -141,12 +143,33 @@ def test_no_kernel_beats_the_machine(target):
 def test_memory_bounds_estimates(target):
     lanes = target.lanes("float32")
     for channels, side in ((1, 1), (3, 7), (128, 56), (2048, 7), (64, 4096)):
-        sizes = (1, channels, side, side)
-        layouts = ((1, lanes), (lanes, 1), (lanes, 4 * lanes))
+        shape = (1, channels, side, side)
+        blocks = ((1, lanes), (lanes, 1), (lanes, 4 * lanes))
+        formats = [[Format(DataLayout(block), "float32") for block in pair] for pair in blocks]
         for workload, scheme in (
-            *((TransformWorkload(*sizes, *blocks), TransformScheme()) for blocks in layouts),
-            (JoinWorkload("elementwise", 1, (channels,) * 2, side, side, lanes), JoinScheme()),
-            (JoinWorkload("concat", 1, (channels,) * 2, side, side, lanes), JoinScheme()),
+            *((TransformWorkload.between(shape, *pair), TransformScheme()) for pair in formats),
+            (
+                JoinWorkload(
+                    operator="elementwise",
+                    batch=1,
+                    channels=(channels,) * 2,
+                    height=side,
+                    width=side,
+                    block=lanes,
+                ),
+                JoinScheme(),
+            ),
+            (
+                JoinWorkload(
+                    operator="concat",
+                    batch=1,
+                    channels=(channels,) * 2,
+                    height=side,
+                    width=side,
+                    block=lanes,
+                ),
+                JoinScheme(),
+            ),
         ):
             seconds = curve(workload, scheme, target)
             check(seconds)
@@ -157,9 +180,9 @@ def test_memory_bounds_estimates(target):
 def test_groups_together_pad_the_whole_image():
     """Each chunk of the output copies the pixels of its own group, three times for 3x3."""
     target = parse_target("llvm -mcpu=znver3")
-    scheme = DirectScheme(8, 8, 7, False)
+    scheme = DirectScheme(8, 8, reg_n=7, unroll_ker=False)
     for groups in (1, 2):
-        padded = Conv2dWorkload(1, 64, 14, 14, 16, (3, 3), padding=ONE, groups=groups)
+        padded = conv_workload(1, 64, 14, 14, 16, (3, 3), padding=ONE, groups=groups)
         bare = replace(padded, height=16, width=16, padding=(0, 0, 0, 0))
         copies = 3 * (16 // 8) // groups
         cycles = copies * 14 * 14 * (64 // 8) * conv2d_direct.STRIP_CYCLES

@@ -11,13 +11,13 @@ import json
 from pathlib import Path
 
 import pytest
+from conv_workloads import conv_workload
 
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import scheme_from_json
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import (
-    Conv2dWorkload,
     EpilogueOp,
     JoinWorkload,
     TransformWorkload,
@@ -39,34 +39,38 @@ WITH_MATRICES = {
 }
 PAD = (1, 1, 1, 1)
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
-INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 ROUNDED = tuple(EpilogueOp(kind) for kind in ("bias_add", "rescale", "relu", "round"))
 # Odd sizes, so that tails are there to be seen.
 WORKLOADS = {
-    "conv2d_direct": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
-    "conv2d_nchw": Conv2dWorkload(1, 5, 9, 11, 7, (3, 3), padding=PAD, epilogue=STEPS),
-    "conv2d_depthwise": Conv2dWorkload(
+    "conv2d_direct": conv_workload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
+    "conv2d_nchw": conv_workload(1, 5, 9, 11, 7, (3, 3), padding=PAD, epilogue=STEPS),
+    "conv2d_depthwise": conv_workload(
         1, 32, 9, 11, 32, (3, 3), padding=PAD, groups=32, epilogue=STEPS
     ),
-    "conv2d_grouped": Conv2dWorkload(
+    "conv2d_grouped": conv_workload(
         1, 64, 9, 11, 64, (3, 3), padding=PAD, groups=4, epilogue=STEPS
     ),
-    "conv2d_pointwise": Conv2dWorkload(1, 32, 9, 11, 48, (1, 1), epilogue=STEPS),
-    "conv2d_strassen": Conv2dWorkload(1, 72, 9, 11, 64, (1, 1), epilogue=STEPS),
-    "conv2d_winograd": Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
-    "conv2d_dot": Conv2dWorkload(
+    "conv2d_pointwise": conv_workload(1, 32, 9, 11, 48, (1, 1), epilogue=STEPS),
+    "conv2d_strassen": conv_workload(1, 72, 9, 11, 64, (1, 1), epilogue=STEPS),
+    "conv2d_winograd": conv_workload(1, 32, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
+    "conv2d_dot": conv_workload(
         1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
     ),
-    "conv2d_matrix": Conv2dWorkload(
+    "conv2d_matrix": conv_workload(
         1, 64, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
     ),
-    "conv2d_split": Conv2dWorkload(1, 64, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
+    "conv2d_split": conv_workload(1, 64, 9, 11, 32, (3, 3), padding=PAD, epilogue=STEPS),
     # Of the same template, without an instruction on NEON.
-    "conv2d_winograd_integers": Conv2dWorkload(
+    "conv2d_winograd_integers": conv_workload(
         1, 32, 9, 11, 32, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=ROUNDED
     ),
-    "layout_transform": TransformWorkload(1, 32, 9, 11, 1, 16),
-    "join": JoinWorkload("concat", 1, (32, 32), 9, 11, 16),
+    "layout_transform": TransformWorkload(
+        batch=1, channels=32, height=9, width=11, in_block=1, out_block=16
+    ),
+    "join": JoinWorkload(
+        operator="concat", batch=1, channels=(32, 32), height=9, width=11, block=16
+    ),
 }
 
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +84,7 @@ def steps(kinds):
 
 
 workloads = st.builds(
-    Conv2dWorkload,
+    conv_workload,
     *[st.integers(1, 64)] * 5,
     kernel=st.tuples(small, small),
     stride=st.tuples(small, small),
@@ -118,7 +119,7 @@ def test_workload_survives_json(workload):
     ids=str,
 )
 def test_impossible_convolutions_are_refused(change):
-    data = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3)).to_json()
+    data = conv_workload(1, 8, 9, 9, 8, (3, 3)).to_json()
     assert Conv2dWorkload.from_json(data)
     with pytest.raises(ValueError, match="impossible convolution"):
         Conv2dWorkload.from_json({**data, **change})
@@ -127,14 +128,38 @@ def test_impossible_convolutions_are_refused(change):
 @pytest.mark.parametrize(
     ("workload", "change"),
     [
-        (TransformWorkload(1, 8, 9, 9, 1, 8), {"in_block": 0}),
-        (TransformWorkload(1, 8, 9, 9, 1, 8), {"batch": True}),
-        (TransformWorkload(1, 8, 9, 9, 1, 8), {"dtype": ["float32"]}),
-        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"operator": "elementwise"}),
-        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"operator": "split"}),
-        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"channels": []}),
-        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"channels": [8, -8]}),
-        (JoinWorkload("concat", 1, (8, 16), 9, 9, 8), {"dtype": {}}),
+        (
+            TransformWorkload(batch=1, channels=8, height=9, width=9, in_block=1, out_block=8),
+            {"in_block": 0},
+        ),
+        (
+            TransformWorkload(batch=1, channels=8, height=9, width=9, in_block=1, out_block=8),
+            {"batch": True},
+        ),
+        (
+            TransformWorkload(batch=1, channels=8, height=9, width=9, in_block=1, out_block=8),
+            {"dtype": ["float32"]},
+        ),
+        (
+            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
+            {"operator": "elementwise"},
+        ),
+        (
+            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
+            {"operator": "split"},
+        ),
+        (
+            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
+            {"channels": []},
+        ),
+        (
+            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
+            {"channels": [8, -8]},
+        ),
+        (
+            JoinWorkload(operator="concat", batch=1, channels=(8, 16), height=9, width=9, block=8),
+            {"dtype": {}},
+        ),
     ],
     ids=str,
 )
@@ -146,7 +171,7 @@ def test_impossible_transforms_and_joins_are_refused(workload, change):
 
 
 def test_every_field_changes_the_key():
-    base = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3))
+    base = conv_workload(1, 8, 9, 9, 8, (3, 3))
     changes = [
         {"batch": 2}, {"stride": (2, 2)}, {"padding": (1, 1, 1, 1)}, {"dilation": (2, 2)},
         {"groups": 2}, {"numerics": Numerics.uniform("float16")},
@@ -161,10 +186,10 @@ def test_every_field_changes_the_key():
 
 
 def test_an_empty_prologue_is_no_part_of_the_key():
-    workload = Conv2dWorkload(1, 8, 9, 9, 8, (1, 1))
+    workload = conv_workload(1, 8, 9, 9, 8, (1, 1))
     assert "prologue" not in workload.to_json()
     assert str(workload) == "1x8x9x9 -> 8, 1x1"
-    fused = Conv2dWorkload(1, 8, 9, 9, 8, (1, 1), prologue=(EpilogueOp("gate"), EpilogueOp("relu")))
+    fused = conv_workload(1, 8, 9, 9, 8, (1, 1), prologue=(EpilogueOp("gate"), EpilogueOp("relu")))
     assert str(fused) == "gate+relu+ 1x8x9x9 -> 8, 1x1"
 
 
@@ -172,31 +197,31 @@ def test_an_empty_prologue_is_no_part_of_the_key():
     "change", [{"prologue": [["add"]]}, {"epilogue": [["gate"]]}, {"prologue": [["clip", "nan"]]}]
 )
 def test_impossible_steps_are_refused(change):
-    data = Conv2dWorkload(1, 8, 9, 9, 8, (1, 1)).to_json()
+    data = conv_workload(1, 8, 9, 9, 8, (1, 1)).to_json()
     with pytest.raises(ValueError, match="step"):
         Conv2dWorkload.from_json({**data, **change})
 
 
 def test_key_is_stable():
-    assert Conv2dWorkload(1, 64, 56, 56, 64, (3, 3)).key() == "9f93b218ac3275d7"
+    assert conv_workload(1, 64, 56, 56, 64, (3, 3)).key() == "9f93b218ac3275d7"
 
 
 def test_workload_geometry():
-    workload = Conv2dWorkload(2, 3, 224, 224, 64, (7, 7), (2, 2), (3, 3, 3, 3))
+    workload = conv_workload(2, 3, 224, 224, 64, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3))
     assert workload.output_shape == (2, 64, 112, 112)
     assert workload.flops == 2 * 2 * 64 * 112 * 112 * 3 * 49
-    dilated = Conv2dWorkload(1, 4, 10, 11, 4, (3, 2), padding=(1, 0, 2, 1), dilation=(2, 3))
+    dilated = conv_workload(1, 4, 10, 11, 4, (3, 2), padding=(1, 0, 2, 1), dilation=(2, 3))
     assert dilated.output_shape == (1, 4, 9, 9)
 
 
 @pytest.mark.parametrize(
     "scheme",
     [
-        DirectScheme(16, 32, 7, True, 2),
-        DirectScheme(16, 32, 7, True, 2, out_bn=64),
+        DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2),
+        DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2, out_bn=64),
         DepthwiseScheme(16, 4, False),
         NchwScheme(8, 16),
-        WinogradScheme(16, 32, 14, 4, 32, 2, True),
+        WinogradScheme(16, 32, reg_n=14, tile=4, reg_oc=32, strip=2, oc_split=True),
     ],
     ids=str,
 )
@@ -205,7 +230,7 @@ def test_scheme_survives_json(scheme):
 
 
 def test_a_scheme_without_a_fold_is_written_as_it_was_before_there_were_any():
-    plain = DirectScheme(16, 32, 7, True, 2)
+    plain = DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2)
     expected = {"ic_bn": 16, "oc_bn": 32, "reg_n": 7, "unroll_ker": True, "reg_oh": 2}
     assert plain.to_json() == {"template": "conv2d_direct", **expected}
     assert "out_bn" not in str(plain)
@@ -226,8 +251,8 @@ def test_a_scheme_without_a_fold_is_written_as_it_was_before_there_were_any():
         {**NchwScheme(8, 16).to_json(), "reg_n": -1},
         {**NchwScheme(8, 16).to_json(), "reg_n": 0},
         {**NchwScheme(8, 16).to_json(), "reg_n": True},
-        {**DirectScheme(16, 32, 7, True, 2).to_json(), "unroll_ker": 1},
-        {**DirectScheme(16, 32, 7, True, 2).to_json(), "out_bn": -16},
+        {**DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2).to_json(), "unroll_ker": 1},
+        {**DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2).to_json(), "out_bn": -16},
     ],
 )
 def test_bad_schemes_are_refused(data):
@@ -238,4 +263,6 @@ def test_bad_schemes_are_refused(data):
 def test_a_fold_to_the_kernels_own_block_is_refused():
     """Else a record could name a scheme by two spellings."""
     with pytest.raises(ValueError, match="out_bn=32 is oc_bn"):
-        scheme_from_json({**DirectScheme(16, 32, 7, True, 2).to_json(), "out_bn": 32})
+        scheme_from_json(
+            {**DirectScheme(16, 32, reg_n=7, unroll_ker=True, reg_oh=2).to_json(), "out_bn": 32}
+        )

@@ -9,9 +9,10 @@ import signal
 import time
 from pathlib import Path
 
+from conv_workloads import conv_workload
+
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.measure import Request
 
 GOOD, BUILD_RAISES, BUILD_CRASHES, BUILD_HANGS = 1, 2, 3, 4
@@ -20,8 +21,10 @@ BUILD_FILLS_MEMORY, FILLS_MEMORY, KILLED, WRONG, CHECKS_SLOWLY = 12, 13, 14, 15,
 SLOW = 1.0  # seconds
 WRONG_ANSWER = "wrong answer: largest error 3 of the output's scale"
 
-TARGET = CpuTarget("x86_64-unknown-linux-gnu", "x86-64", (), (), 1, 1, 1)
-WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (3, 3))
+TARGET = CpuTarget(
+    triple="x86_64-unknown-linux-gnu", mcpu="x86-64", mattr=(), features=(), l1d=1, l2=1, l3=1
+)
+WORKLOAD = conv_workload(1, 8, 8, 8, 8, (3, 3))
 # The folder where the processes leave their ids, so that tests see who is still alive.
 PIDS = "FAKE_BUILDER_PIDS"
 HANGING = "hanging"

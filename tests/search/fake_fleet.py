@@ -14,10 +14,11 @@ import threading
 import time
 from pathlib import Path
 
+from conv_workloads import conv_workload
+
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.measure import Request
 from neocpu.search.measuring.rpc_messages import Ended
 from neocpu.search.measuring.rpc_tracker import MAGIC, REQUEST, Address
@@ -25,8 +26,16 @@ from neocpu.search.measuring.rpc_tracker import MAGIC, REQUEST, Address
 GOOD, UNBUILDABLE, UNLINKABLE, RAISES, CRASHES, HANGS, WRONG, ALONE = range(1, 9)
 KILLS_SERVER = 9  # the one of the lowest port that is alive; harmless on others
 
-TARGET = CpuTarget("x86_64-unknown-linux-gnu", "x86-64", (), ("sse4.2",), 1, 1, 1)
-WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (3, 3))
+TARGET = CpuTarget(
+    triple="x86_64-unknown-linux-gnu",
+    mcpu="x86-64",
+    mattr=(),
+    features=("sse4.2",),
+    l1d=1,
+    l2=1,
+    l3=1,
+)
+WORKLOAD = conv_workload(1, 8, 8, 8, 8, (3, 3))
 TIMEOUT = 0.5
 
 

@@ -7,6 +7,8 @@ import math
 import random
 from pathlib import Path
 
+from conv_workloads import conv_workload
+
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
@@ -16,11 +18,19 @@ from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store
 
 FEATURES = ("avx", "avx2", "fma")
-TARGET = CpuTarget("x86_64-unknown-linux-gnu", "znver3", (), FEATURES, 32 << 10, 512 << 10, 4 << 20)
+TARGET = CpuTarget(
+    triple="x86_64-unknown-linux-gnu",
+    mcpu="znver3",
+    mattr=(),
+    features=FEATURES,
+    l1d=32 << 10,
+    l2=512 << 10,
+    l3=4 << 20,
+)
 OTHER_CPU = dataclasses.replace(TARGET, mcpu="haswell")
 THREADS = 2
 WORKLOADS = tuple(
-    Conv2dWorkload(1, channels, size, size, channels, (3, 3), padding=(1, 1, 1, 1))
+    conv_workload(1, channels, size, size, channels, (3, 3), padding=(1, 1, 1, 1))
     for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7), (96, 35))
 )
 SPACE = SearchSpace(

@@ -8,11 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conv_workloads import conv_workload
 from python_kernels import kernel_of, then
 
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
+from neocpu.schedules.vocabulary.workload import EpilogueOp, TransformWorkload
 from neocpu.search.measuring import kernel_calls, measuring_process
 from neocpu.search.measuring.buffers import ALIGNMENT, POOL_BYTES, Buffers, Turns, size_of
 from neocpu.search.measuring.candidate_builds import HOPELESS, OWN_CACHES, WEIGHTS, Kernels
@@ -23,7 +24,7 @@ from neocpu.search.strategies.grid import GridStrategy
 from neocpu.search.tuner import Budget, SearchSpace, TuningTask, tune
 from neocpu.tuning_db.store import Store
 
-WORKLOAD = Conv2dWorkload(
+WORKLOAD = conv_workload(
     1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("bias_add"),)
 )
 TARGET = host_target()
@@ -123,7 +124,7 @@ def test_arguments_are_disjoint_and_reused_by_the_next_candidate():
 def test_transforms_are_timed_at_places_that_the_cores_caches_do_not_hold():
     calls: list[tuple] = []
     kernels = Kernels(TARGET, 1)
-    workload = TransformWorkload(1, 16, 8, 8, 1, 8)
+    workload = TransformWorkload(batch=1, channels=16, height=8, width=8, in_block=1, out_block=8)
     (scheme,) = registry.schemes(workload, TARGET)
     kernels.time(noting(calls), Request(workload, scheme), 1, math.inf)
     places = set(calls)
@@ -142,13 +143,13 @@ def corrupt(kernel: Kernel) -> Kernel:
 
 EVERY_TEMPLATE = [
     # Channels that no block divides, stride, padding that differs, and both kinds of operands.
-    Conv2dWorkload(
+    conv_workload(
         2, 13, 9, 10, 21, (3, 3), padding=(1, 0, 2, 1),
         epilogue=(EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")),
     ),
-    Conv2dWorkload(1, 24, 9, 9, 24, (3, 3), (2, 2), (1, 1, 1, 1), groups=24),
-    Conv2dWorkload(
-        2, 21, 5, 6, 19, (1, 1), (2, 1), epilogue=(EpilogueOp("add"), EpilogueOp("relu")),
+    conv_workload(1, 24, 9, 9, 24, (3, 3), stride=(2, 2), padding=(1, 1, 1, 1), groups=24),
+    conv_workload(
+        2, 21, 5, 6, 19, (1, 1), stride=(2, 1), epilogue=(EpilogueOp("add"), EpilogueOp("relu")),
         prologue=(EpilogueOp("scale"), EpilogueOp("relu"), EpilogueOp("gate")),
     ),
 ]  # fmt: skip

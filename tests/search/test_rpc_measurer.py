@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import fake_fleet as fake
 import needs
 import pytest
+from conv_workloads import conv_workload
 from fake_fleet import TARGET, FakeTracker, request
 from fleet_servers import fleet
 from waiting import wait_until
@@ -19,7 +20,6 @@ from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import host_target
 from neocpu.schedules.vocabulary.workload import (
-    Conv2dWorkload,
     JoinWorkload,
     TransformWorkload,
     Workload,
@@ -227,11 +227,11 @@ def test_a_run_that_is_given_up_leaves_nothing_to_the_next(measurer, two_servers
 @needs.everything()
 def test_of_four_real_servers_one_is_killed_and_one_hangs(caplog):
     target = host_target()
-    workload = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1))
+    workload = conv_workload(1, 32, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1))
     requests = [Request(workload, s) for s in registry.schemes(workload, target)[:16]]
     moves: list[Workload] = [
-        TransformWorkload(1, 64, 56, 56, 1, 8),
-        JoinWorkload("concat", 1, (16,) * 70, 14, 14, 8),
+        TransformWorkload(batch=1, channels=64, height=56, width=56, in_block=1, out_block=8),
+        JoinWorkload(operator="concat", batch=1, channels=(16,) * 70, height=14, width=14, block=8),
     ]
     memory = [Request(w, s) for w in moves for s in registry.schemes(w, target)]
     with (

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 import tvm
+from conv_workloads import conv_workload
 
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import (
-    Conv2dWorkload,
     JoinWorkload,
     TransformWorkload,
     Workload,
@@ -67,9 +67,11 @@ def bytes_of(tensor) -> int:
 @pytest.mark.parametrize(
     "workload",
     [
-        TransformWorkload(1, 24, 7, 9, 1, 8),
-        JoinWorkload("concat", 1, (8, 24), 5, 5, 8),
-        JoinWorkload("elementwise", 1, (64, 64), 56, 56, 8),  # more than the caches at once
+        TransformWorkload(batch=1, channels=24, height=7, width=9, in_block=1, out_block=8),
+        JoinWorkload(operator="concat", batch=1, channels=(8, 24), height=5, width=5, block=8),
+        JoinWorkload(
+            operator="elementwise", batch=1, channels=(64, 64), height=56, width=56, block=8
+        ),  # more than the caches at once
     ],
 )
 def test_feature_maps_take_turns_beyond_the_cores_own_caches(session: Session, workload: Workload):
@@ -88,7 +90,7 @@ def test_feature_maps_take_turns_beyond_the_cores_own_caches(session: Session, w
 
 
 def test_weights_come_from_a_pool_and_go_on_where_the_last_candidate_left_off(session: Session):
-    workload = Conv2dWorkload(1, 16, 8, 8, 16, (3, 3))
+    workload = conv_workload(1, 16, 8, 8, 16, (3, 3))
     _, run, calls = loaded(session, workload)
     run(3)
     _, again, more = loaded(session, workload)
@@ -101,7 +103,7 @@ def test_weights_come_from_a_pool_and_go_on_where_the_last_candidate_left_off(se
 
 
 def test_weights_larger_than_the_pool_get_a_larger_one(session: Session):
-    workload = Conv2dWorkload(1, 256, 8, 8, 256, (3, 3))
+    workload = conv_workload(1, 256, 8, 8, 256, (3, 3))
     _, run, calls = loaded(session, workload)
     run(1)
     run(1)

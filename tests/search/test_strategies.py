@@ -199,7 +199,10 @@ def test_each_of_several_networks_comes_near_its_own_grid(tmp_path: Path, grid):
 
 def with_transforms(count: int):
     """A space that has transforms too, and the measurements and tasks of these and convolutions."""
-    transforms = [TransformWorkload(1, 64, 56, 7 + i, 8, 16) for i in range(count)]
+    transforms = [
+        TransformWorkload(batch=1, channels=64, height=56, width=7 + i, in_block=8, out_block=16)
+        for i in range(count)
+    ]
     requests = [Request(w, TransformScheme()) for w in transforms]
     space = dataclasses.replace(
         SPACE,

@@ -4,14 +4,14 @@ import dataclasses
 import math
 
 import pytest
+from conv_workloads import conv_workload
 
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.layer_board import LayerProgress
 from neocpu.search.tuner import Stage, TuneProgress
 from neocpu.search.tuning_progress import SHOWN, stage_progress, tuning_progress
 
-WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (1, 1))
+WORKLOAD = conv_workload(1, 8, 8, 8, 8, (1, 1))
 OTHER = dataclasses.replace(WORKLOAD, height=16)
 
 

@@ -166,7 +166,7 @@ def test_the_only_scheme_of_a_workload_is_timed_again_with_the_others(database: 
 
 
 def test_what_has_no_reference_is_not_checked(database: Path):
-    transform = TransformWorkload(1, 8, 8, 8, 1, 8)
+    transform = TransformWorkload(batch=1, channels=8, height=8, width=8, in_block=1, out_block=8)
     only = Request(transform, TransformScheme())
     replay = Replay(measured((1e-3,) * 3) | {only: Measurement(only, (1e-5,) * 3)})
     report = run(database, replay)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 
 import pytest
+from conv_workloads import conv_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_records import RECORD, TARGET, record
@@ -45,10 +46,19 @@ small = st.integers(1, 512)
 seconds = st.floats(1e-9, 1e3)
 text = st.text(max_size=20)
 schemes = st.one_of(
-    st.builds(DirectScheme, small, small, small, st.booleans(), small),
+    st.builds(DirectScheme, small, small, reg_n=small, unroll_ker=st.booleans(), reg_oh=small),
     st.builds(DepthwiseScheme, small, small, st.booleans()),
     st.builds(NchwScheme, small, small),
-    st.builds(WinogradScheme, small, small, small, small, small, small, st.booleans()),
+    st.builds(
+        WinogradScheme,
+        small,
+        small,
+        reg_n=small,
+        tile=small,
+        reg_oc=small,
+        strip=small,
+        oc_split=st.booleans(),
+    ),
 )
 epilogues = st.lists(
     st.sampled_from(
@@ -59,13 +69,25 @@ epilogues = st.lists(
 pairs = st.tuples(small, small)
 
 
-def convolution(batch, group_in, group_out, groups, beyond, windows, *rest) -> Conv2dWorkload:
+def convolution(
+    batch, group_in, group_out, groups, beyond, windows, numerics, epilogue
+) -> Conv2dWorkload:
     """One that is possible: whole groups, and at least one output pixel."""
     kernel, stride, padding, dilation = windows
     size = [d * (k - 1) + more for d, k, more in zip(dilation, kernel, beyond, strict=True)]
     channels = (groups * group_in, groups * group_out)
-    return Conv2dWorkload(
-        batch, channels[0], *size, channels[1], kernel, stride, padding, dilation, groups, *rest
+    return conv_workload(
+        batch,
+        channels[0],
+        *size,
+        channels[1],
+        kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        numerics=numerics,
+        epilogue=epilogue,
     )
 
 
@@ -77,25 +99,33 @@ convolutions = st.builds(
     st.sampled_from(["float32", "int8"]).map(Numerics.uniform),
     epilogues,
 )
-transforms = st.builds(TransformWorkload, small, small, small, small, small, small)
+transforms = st.builds(
+    TransformWorkload,
+    batch=small,
+    channels=small,
+    height=small,
+    width=small,
+    in_block=small,
+    out_block=small,
+)
 joins = st.one_of(
     st.builds(
         JoinWorkload,
-        st.just("concat"),
-        small,
-        st.lists(small, min_size=1, max_size=4).map(tuple),
-        small,
-        small,
-        small,
+        operator=st.just("concat"),
+        batch=small,
+        channels=st.lists(small, min_size=1, max_size=4).map(tuple),
+        height=small,
+        width=small,
+        block=small,
     ),
     st.builds(
         JoinWorkload,
-        st.just("elementwise"),
-        small,
-        st.tuples(small, st.integers(1, 3)).map(lambda pair: (pair[0],) * pair[1]),
-        small,
-        small,
-        small,
+        operator=st.just("elementwise"),
+        batch=small,
+        channels=st.tuples(small, st.integers(1, 3)).map(lambda pair: (pair[0],) * pair[1]),
+        height=small,
+        width=small,
+        block=small,
     ),
 )
 results = st.one_of(
@@ -219,7 +249,10 @@ def members(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
             yield from members(value, (*path, key))
 
 
-@pytest.mark.parametrize("scheme", [RECORD.scheme, WinogradScheme(8, 8, 4, 4, 16, 1, True)])
+@pytest.mark.parametrize(
+    "scheme",
+    [RECORD.scheme, WinogradScheme(8, 8, reg_n=4, tile=4, reg_oc=16, strip=1, oc_split=True)],
+)
 def test_any_value_of_any_member_gives_a_record_or_a_reason(scheme: Scheme):
     original = dataclasses.replace(RECORD, scheme=scheme)
     for path in members(original.to_json()):
@@ -257,20 +290,41 @@ absurd = st.one_of(
     st.floats(),
 )
 SUBJECTS = [
-    (RECORD.workload, DirectScheme(16, 32, 7, True)),
-    (dataclasses.replace(RECORD.workload, epilogue=()), WinogradScheme(16, 16, 4, 4, 16, 1, True)),
-    (Conv2dWorkload(1, 128, 9, 9, 128, (1, 1)), PointwiseScheme(16, 16, 6, 32, 64, 2, False)),
-    (Conv2dWorkload(1, 512, 9, 9, 512, (1, 1)), StrassenScheme(16, 16, 6, 32, 64, 2, False)),
-    (Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=64), DepthwiseScheme(16, 7, True)),
-    (Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=4), NchwScheme(8, 16)),
+    (RECORD.workload, DirectScheme(16, 32, reg_n=7, unroll_ker=True)),
     (
-        Conv2dWorkload(
-            1, 64, 9, 9, 64, (3, 3), numerics=Numerics("uint8", "int8", "int32", "float32")
-        ),
-        DotScheme(16, 16, 6, False, 2, 16),
+        dataclasses.replace(RECORD.workload, epilogue=()),
+        WinogradScheme(16, 16, reg_n=4, tile=4, reg_oc=16, strip=1, oc_split=True),
     ),
-    (TransformWorkload(1, 64, 14, 28, 1, 16), TransformScheme()),
-    (JoinWorkload("concat", 1, (64, 32), 14, 28, 16), JoinScheme()),
+    (
+        conv_workload(1, 128, 9, 9, 128, (1, 1)),
+        PointwiseScheme(16, 16, reg_n=6, reg_oc=32, ic_block=64, strip=2, oc_split=False),
+    ),
+    (
+        conv_workload(1, 512, 9, 9, 512, (1, 1)),
+        StrassenScheme(16, 16, reg_n=6, reg_oc=32, ic_half=64, strip=2, oc_split=False),
+    ),
+    (conv_workload(1, 64, 9, 9, 64, (3, 3), groups=64), DepthwiseScheme(16, 7, True)),
+    (conv_workload(1, 64, 9, 9, 64, (3, 3), groups=4), NchwScheme(8, 16)),
+    (
+        conv_workload(
+            1,
+            64,
+            9,
+            9,
+            64,
+            (3, 3),
+            numerics=Numerics(data="uint8", weights="int8", sum="int32", output="float32"),
+        ),
+        DotScheme(16, 16, reg_n=6, unroll_ker=False, reg_oh=2, reg_oc=16),
+    ),
+    (
+        TransformWorkload(batch=1, channels=64, height=14, width=28, in_block=1, out_block=16),
+        TransformScheme(),
+    ),
+    (
+        JoinWorkload(operator="concat", batch=1, channels=(64, 32), height=14, width=28, block=16),
+        JoinScheme(),
+    ),
 ]
 VNNI = dataclasses.replace(TARGET, features=("avx2", "fma", "avx512f", "avx512vnni"))
 
@@ -339,14 +393,54 @@ def test_a_failure_is_never_fast():
 @pytest.mark.parametrize(
     "workload",
     [
-        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "kind": "join"},
-        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "in_block": 0},
-        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "height": "14"},
-        {**TransformWorkload(1, 64, 14, 14, 1, 16).to_json(), "colour": 3},
-        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "operator": "stack"},
-        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "operator": "elementwise"},
-        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "channels": []},
-        {**JoinWorkload("concat", 1, (64, 32), 14, 14, 16).to_json(), "channels": 64},
+        {
+            **TransformWorkload(
+                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
+            ).to_json(),
+            "kind": "join",
+        },
+        {
+            **TransformWorkload(
+                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
+            ).to_json(),
+            "in_block": 0,
+        },
+        {
+            **TransformWorkload(
+                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
+            ).to_json(),
+            "height": "14",
+        },
+        {
+            **TransformWorkload(
+                batch=1, channels=64, height=14, width=14, in_block=1, out_block=16
+            ).to_json(),
+            "colour": 3,
+        },
+        {
+            **JoinWorkload(
+                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
+            ).to_json(),
+            "operator": "stack",
+        },
+        {
+            **JoinWorkload(
+                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
+            ).to_json(),
+            "operator": "elementwise",
+        },
+        {
+            **JoinWorkload(
+                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
+            ).to_json(),
+            "channels": [],
+        },
+        {
+            **JoinWorkload(
+                operator="concat", batch=1, channels=(64, 32), height=14, width=14, block=16
+            ).to_json(),
+            "channels": 64,
+        },
     ],
 )
 def test_what_is_no_transform_or_join(workload: dict):
@@ -355,7 +449,9 @@ def test_what_is_no_transform_or_join(workload: dict):
 
 
 def test_the_documented_form_of_transforms_and_joins():
-    assert TransformWorkload(1, 64, 14, 28, 1, 16).to_json() == {
+    assert TransformWorkload(
+        batch=1, channels=64, height=14, width=28, in_block=1, out_block=16
+    ).to_json() == {
         "kind": "layout_transform",
         "batch": 1,
         "channels": 64,
@@ -365,9 +461,14 @@ def test_the_documented_form_of_transforms_and_joins():
         "out_block": 16,
         "dtype": "float32",
     }
-    join = JoinWorkload("concat", 1, (64, 32), 14, 28, 16)
+    join = JoinWorkload(
+        operator="concat", batch=1, channels=(64, 32), height=14, width=28, block=16
+    )
     assert json.loads(json.dumps(join.to_json()))["channels"] == [64, 32]
     assert join.key() == JoinWorkload.from_json(json.loads(json.dumps(join.to_json()))).key()
     assert str(join) == "concat 1x(64+32)x14x28, NCHW16c"
-    assert str(TransformWorkload(1, 64, 14, 28, 1, 16)) == "1x64x14x28, NCHW -> NCHW16c"
+    assert (
+        str(TransformWorkload(batch=1, channels=64, height=14, width=28, in_block=1, out_block=16))
+        == "1x64x14x28, NCHW -> NCHW16c"
+    )
     assert join.output_shape == (1, 96, 14, 28)

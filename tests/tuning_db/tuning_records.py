@@ -5,21 +5,31 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from conv_workloads import conv_workload
+
 from neocpu.schedules.vocabulary.scheme import DirectScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.tuning_db.packed import pack
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store
 
-TARGET = CpuTarget("x86_64-unknown-linux-gnu", "znver5", (), ("avx2", "fma"), 48, 1024, 4096)
-WORKLOAD = Conv2dWorkload(
+TARGET = CpuTarget(
+    triple="x86_64-unknown-linux-gnu",
+    mcpu="znver5",
+    mattr=(),
+    features=("avx2", "fma"),
+    l1d=48,
+    l2=1024,
+    l3=4096,
+)
+WORKLOAD = conv_workload(
     1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("clip", (0.0, 6.0)),)
 )
 RECORD = Record(
     workload=WORKLOAD,
     target=TargetKey.of(TARGET, 2),
-    scheme=DirectScheme(16, 32, 7, True),
+    scheme=DirectScheme(16, 32, reg_n=7, unroll_ker=True),
     result=Result((1e-3, 1.5e-3, 1.25e-3)),
     env=Environment("0.1.0", "0.27.0", "0.1.14", 3),
     time="2026-11-20T12:00:00+00:00",

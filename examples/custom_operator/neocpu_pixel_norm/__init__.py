@@ -13,7 +13,7 @@ from neocpu import CustomOperator
 
 
 def compute(inputs: Sequence[te.Tensor], attributes: Mapping[str, Any]) -> te.Tensor:
-    """Compute it as TVM's tensor expressions, which are scheduled as other operators are."""
+    """Compute PixelNorm as TVM tensor expressions, which are scheduled like other operators."""
     (x,) = inputs
     n, c, h, w = x.shape
     epsilon = tirx.const(attributes.get("epsilon", 1e-8), x.dtype)
@@ -27,7 +27,7 @@ def compute(inputs: Sequence[te.Tensor], attributes: Mapping[str, Any]) -> te.Te
 
 
 def reference(inputs: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> np.ndarray:
-    """Compute it in numpy, in the type of the input: what a compiled model is compared with."""
+    """Compute PixelNorm in numpy, in the type of the input, as a reference."""
     (x,) = inputs
     mean = (x * x).mean(axis=1, keepdims=True)
     return x / np.sqrt(mean + x.dtype.type(attributes.get("epsilon", 1e-8)))

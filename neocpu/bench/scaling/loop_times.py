@@ -155,13 +155,13 @@ def _described(timelines: Sequence[Timeline], loops: Mapping[str, Sequence[int]]
     spent = [_loop_seconds(timeline) for timeline in timelines]
     calls = [
         CallTime(
-            call.name,
-            call.kernel,
-            fmean(times["calls"][number][1] for times in each),
-            _loops(loops.get(call.kernel, ()), [run.get(number, {}) for run in spent]),
-            call.weights,
-            call.others,
-            each[0]["times"][number],
+            name=call.name,
+            kernel=call.kernel,
+            seconds=fmean(times["calls"][number][1] for times in each),
+            loops=_loops(loops.get(call.kernel, ()), [run.get(number, {}) for run in spent]),
+            weights=call.weights,
+            others=call.others,
+            times=each[0]["times"][number],
         )
         for number, call in enumerate(timelines[0].calls)
     ]

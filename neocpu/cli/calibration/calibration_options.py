@@ -64,15 +64,16 @@ _DATA: Final = (
         default=128,
         show_default=True,
         metavar="N",
-        help="Calibration samples to use at most; of a folder, evenly out of all.",
+        help="The most calibration samples to use; of a folder, they are spread evenly over all "
+        "files.",
     ),
     click.option(
         "--fit",
         type=options.OneOf(FITS),
         default="crop",
         show_default=True,
-        help="How a picture for calibration becomes an input: both sides stretched; its middle; or "
-        "all of it, on grey.",
+        help="How a picture for calibration is brought to the size of the input: stretch both "
+        "sides, crop to the middle, or letterbox the whole picture with grey borders.",
     ),
     click.option(
         "--mean",
@@ -80,7 +81,7 @@ _DATA: Final = (
         default="0.485,0.456,0.406",
         show_default=True,
         metavar="M,M,M",
-        help="Taken from its pixels from 0 to 1.",
+        help="The mean of each channel, subtracted from pixels between 0 and 1.",
     ),
     click.option(
         "--std",
@@ -88,9 +89,12 @@ _DATA: Final = (
         default="0.229,0.224,0.225",
         show_default=True,
         metavar="S,S,S",
-        help="What they are divided by then.",
+        help="The standard deviation of each channel, which pixels are divided by after the mean "
+        "is subtracted.",
     ),
-    click.option("--bgr", is_flag=True, help="Blue first."),
+    click.option(
+        "--bgr", is_flag=True, help="The model takes the channels of a picture as blue, green, red."
+    ),
 )
 
 
@@ -101,7 +105,7 @@ def calibrate(*, required: bool) -> Callable[[Command], Command]:
         type=options.FILE_NAME,
         required=required,
         metavar="SOURCE",
-        help="What the model will see: a folder of pictures (which needs Pillow, of "
+        help="Samples of the model's inputs: a folder of pictures (needs Pillow, of "
         "neocpu[quantize]), an .npz file (arrays by input name, samples along the first axis), or "
         "loader.py:function, which yields samples.",
     )
@@ -138,15 +142,17 @@ def limits(command: Command) -> Command:
         "--max-error",
         type=click.FloatRange(min=0, min_open=True),
         metavar="E",
-        help="The most that outputs may differ from float32, norm-wise, as in 1e-2: bfloat16 is "
-        "taken where it is faster, as far as that allows. With --calibrate 8-bit integers are, and "
-        "the limit is held on half of the data, which ranges are not taken from; 0.1 by default.",
+        help="The largest norm-wise difference of the outputs from float32, as in 1e-2. Within "
+        "this limit bfloat16 is used where it is faster. With --calibrate 8-bit integers are used "
+        "instead; the limit is checked on the half of the data that sets no ranges, and is 0.1 by "
+        "default.",
     )(
         click.option(
             "--min-agreement",
             type=click.FloatRange(0, 1),
             metavar="P",
-            help="With --calibrate: the least share of rows whose largest score stays the same.",
+            help="With --calibrate: the least share of rows whose largest score stays in the same "
+            "place.",
         )(command)
     )
 

@@ -14,6 +14,6 @@ accuracy: Final = click.option(
     type=OneOf(tuple(LEVELS)),
     default=DEFAULT.name,
     show_default=True,
-    help="How exact: outputs err at most 1e-4, norm-wise, or 5e-6 (strict), for which algorithms "
-    "that round more than direct convolution are left out.",
+    help="How exact outputs are: their norm-wise error is at most 1e-4, or 5e-6 (strict), which "
+    "leaves out algorithms that round more than direct convolution.",
 )

@@ -21,7 +21,7 @@ def rules(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         callback=lambda context, option, given: tuple(chain.from_iterable(given)),
         metavar="NAME,…",
-        help="Leave rules for graphs out, to see what they bring. Repeatable.",
+        help="Leave out these graph rules, to see what they gain. Repeatable.",
     )
     show = click.option(
         "--list-rules",
@@ -29,7 +29,7 @@ def rules(command: Callable[..., Any]) -> Callable[..., Any]:
         is_eager=True,
         expose_value=False,
         callback=_list,
-        help="Print the rules for graphs, and exit.",
+        help="Print the graph rules, and exit.",
     )
     return disable(show(command))
 

@@ -41,10 +41,9 @@ shape_set = click.option(
     multiple=True,
     callback=signatures_of,
     metavar="NAME:D0,D1,…",
-    help="The whole shape of an input with dynamic dimensions; or NAME=16000: the extent of a "
-    "named dimension, or an input's value, which is constant from then on (of several elements "
-    "NAME=480,640). Repeatable. A set of "
-    "shapes, each with a plan in the one file: 'x:{1,4,16},3,224,{224,320}' (all combinations; in "
-    "quotes, or the shell takes the braces), one input repeated, or batch=1..16 (the ends, and the "
-    "powers of two between; of several dimensions all combinations).",
+    help="The whole shape of an input with dynamic dimensions. NAME=16000 sets a named dimension, "
+    "or makes an input a constant (NAME=480,640 for several elements). Repeatable. A set of shapes "
+    "puts a plan for each into the one file: 'x:{1,4,16},3,224,{224,320}' for all combinations "
+    "(quoted, because the shell expands braces), one input repeated, or batch=1..16 for both ends "
+    "and the powers of two between them. Sets of several dimensions give all combinations.",
 )

@@ -22,32 +22,32 @@ _OPTIONS: Final = (
         "pictures",
         multiple=True,
         metavar="NAME=u8:nhwc:rgb:HxW",
-        help="The model's input NAME takes pictures of bytes: nhwc or nchw; rgb, bgr or gray. They "
-        "become what the model takes, (pixel / 255 - mean) / std, in the artifact: --mean and "
-        "--std, here 0 and 1 by default, and --bgr, if the model takes blue first.",
+        help="The input NAME of the artifact takes pictures as bytes: nhwc or nchw; rgb, bgr or "
+        "gray; HxW pixels. The artifact computes (pixel / 255 - mean) / std, with --mean 0 and "
+        "--std 1 by default, and swaps the colours if --bgr says that the model takes blue first.",
     ),
     click.option(
         "--resize",
         metavar="HxW:FIT",
-        help="With --input: to the size that the model takes. FIT is letterbox (all of it, on "
-        "grey), crop (its middle) or stretch (both sides), and perhaps :pillow (antialiased, as "
-        "Pillow's BILINEAR) or :opencv (as OpenCV's INTER_LINEAR) after it; letterbox is as "
-        "OpenCV's by default, others as Pillow's.",
+        help="With --input: resize the picture to the size that the model takes. FIT is letterbox "
+        "(the whole picture, with grey borders), crop (its middle) or stretch (both sides), "
+        "optionally followed by :pillow (antialiased, like Pillow's BILINEAR) or :opencv (like "
+        "OpenCV's INTER_LINEAR). The default is :opencv for letterbox and :pillow for the others.",
     ),
     click.option(
         "--output",
         "answers",
         multiple=True,
         metavar="NAME=top5|softmax|argmax",
-        help="What becomes of the output NAME: the best five classes (int64), and as NAME.scores "
-        "their probabilities; all probabilities; or the best class. Repeatable.",
+        help="Replace the output NAME by its five best classes (int64, with their probabilities as "
+        "NAME.scores), by all probabilities, or by the best class. Repeatable.",
     ),
     click.option(
         "--nms",
         metavar="yolo:SCORE:IOU",
-        help="Of a YOLO's head, whose layout its shape tells, the boxes that score more than SCORE "
-        "and overlap better ones of their class by IOU at most, as in yolo:0.25:0.45: outputs "
-        "boxes, scores and classes, in pixels of the picture with --input.",
+        help="Replace the output of a YOLO head by its best boxes: those with a score above SCORE "
+        "that overlap no better box of their class by more than IOU, as in yolo:0.25:0.45. The "
+        "outputs are boxes, scores and classes; with --input, boxes are in pixels of the picture.",
     ),
 )
 

@@ -130,12 +130,12 @@ def scatter_nd(node: Node) -> relax.Expr:
         )
     _require_within(indices, np.asarray(indexed))
     workload = RowsWorkload(
-        indexed,
-        math.prod(rows),
-        math.prod(inner),
-        _reduction(node),
-        dtype_of(data),
-        dtype_of(indices),
+        extents=indexed,
+        rows=math.prod(rows),
+        inner=math.prod(inner),
+        reduction=_reduction(node),
+        dtype=dtype_of(data),
+        index_dtype=dtype_of(indices),
     )
     kernel = lower_scatter_nd(workload)
     return _call_flat(node, "scatter_nd", kernel, node.inputs[:3], shape, dtype_of(data))
@@ -212,7 +212,14 @@ def _scatter(
     reduction: str,
 ) -> relax.Expr:
     data, indices = args[:2]
-    workload = ElementsWorkload(*shapes, axis, reduction, dtype_of(data), dtype_of(indices))
+    workload = ElementsWorkload(
+        data=shapes[0],
+        indices=shapes[1],
+        axis=axis,
+        reduction=reduction,
+        dtype=dtype_of(data),
+        index_dtype=dtype_of(indices),
+    )
     kernel = lower_scatter_elements(workload)
     return _call_flat(node, "scatter_elements", kernel, args, static_shape(data), dtype_of(data))
 

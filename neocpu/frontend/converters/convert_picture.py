@@ -35,15 +35,20 @@ def prepare_picture(node: Node) -> relax.Expr:
     top, left, rows, across = node.ints("region", ())
     size = node.ints("size", ())
     workload = PictureWorkload(
-        *(images, height, width, colours, planar, reversed),
-        (size[0], size[1]),
-        bool(node.attrs["planes"]),
-        (top, left, rows, across),
-        columns,
-        taps,
-        float(node.attrs["border"]),
+        images=images,
+        height=height,
+        width=width,
+        colours=colours,
+        planar=planar,
+        reversed=reversed,
+        size=(size[0], size[1]),
+        planes=bool(node.attrs["planes"]),
+        region=(top, left, rows, across),
+        columns=columns,
+        taps=taps,
+        border=float(node.attrs["border"]),
     )
-    together = workload.together
+    together = workload.interleaved
     places = ((first_column - columns[0]) * together).astype(np.int32)
     lanes = lanes_of(colours)
     scales = []

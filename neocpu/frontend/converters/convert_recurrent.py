@@ -118,13 +118,13 @@ def _workload(node: Node, cell: str, inputs: Mapping[str, relax.Expr]) -> Recurr
     if clip is not None and not clip > 0:
         raise ValueError(f"its clip {clip:g} is not above 0")
     workload = RecurrentWorkload(
-        cell,
-        steps,
-        batch,
-        hidden,
-        reverse,
-        _activations(node, cell, len(reverse)),
-        None if clip is None else float(clip),
+        cell=cell,
+        steps=steps,
+        batch=batch,
+        hidden=hidden,
+        reverse=reverse,
+        activations=_activations(node, cell, len(reverse)),
+        clip=None if clip is None else float(clip),
         coupled=bool(attrs.get("input_forget", 0)),
         reset_after=cell == "GRU" and bool(attrs.get("linear_before_reset", 0)),
         batch_first=batch_first,

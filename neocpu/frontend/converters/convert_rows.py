@@ -66,14 +66,14 @@ def suppression_workload(
         raise ValueError(f"its iou_threshold {overlap:g} is not between 0 and 1")
     batch, classes, count = scores
     workload = NonMaxSuppressionWorkload(
-        batch,
-        classes,
-        count,
-        max(0, int(most or 0)),
-        float(overlap or 0),
-        score,
-        center_point_box,
-        counted,
+        batch=batch,
+        classes=classes,
+        boxes=count,
+        max_output=max(0, int(most or 0)),
+        iou_threshold=float(overlap or 0),
+        score_threshold=score,
+        center_point_box=center_point_box,
+        counted=counted,
     )
     if workload.rows > MAX_ROWS:
         raise ValueError(

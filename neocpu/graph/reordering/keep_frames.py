@@ -163,7 +163,16 @@ def _shuffle(call: Call, rewrite: Rewrite) -> Expr | None:
     images, _, height, width = coarse
     depth = images // v
     sizes = (d // depth, h // height, w // width)
-    workload = ShuffleWorkload(coarse, *sizes[1:], True, 0, 0, (h, w), sizes[0])
+    workload = ShuffleWorkload(
+        coarse=coarse,
+        rows=sizes[1],
+        columns=sizes[2],
+        spreads=True,
+        top=0,
+        left=0,
+        size=(h, w),
+        frames=sizes[0],
+    )
     if workload.parts == 0 or workload.fine != (v * d, c, h, w) or workload.is_cropped:
         return None
     whole = StridedView.of(coarse).reshaped((v, depth, *sizes, c, height, width))

@@ -110,7 +110,9 @@ def _sliced(value: Expr | None, rewrite: Rewrite) -> tuple[Var, ShuffleWorkload,
     if sources or whole is None or whole[1] * len(views) != shape[1]:
         return None
     rows, columns = whole[2] // shape[2], whole[3] // shape[3]
-    workload = ShuffleWorkload(shape, rows, columns, False, 0, 0, whole[2:])
+    workload = ShuffleWorkload(
+        coarse=shape, rows=rows, columns=columns, spreads=False, top=0, left=0, size=whole[2:]
+    )
     if not 1 < len(views) == rows * columns <= MAX_PARTS or workload.is_cropped:
         return None
     places = [None if each is None else each.view for each in views]

@@ -28,7 +28,7 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
     """
     broken = sum(not tensor.kept for tensor in found.tensors)
     last = found.tensors[-1]
-    first = "none breaks its own bound"
+    first = "none: every operator keeps its bound"
     if found.first is not None:
         first = f"'{found.first.name}' of {found.first.operator}, {broken} in all"
     echo(f"{found.artifact} beside {found.other}")

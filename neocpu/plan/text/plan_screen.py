@@ -105,9 +105,9 @@ def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> li
         ),
         (
             "predicted",
-            f"{duration(plan['predicted_us'] / 1e6)}, of it {duration(search['cost_us'] / 1e6)} "
-            "searched; no plan that is worth its weights is below "
-            f"{duration(search['lower_bound_us'] / 1e6)}{skippable_text(plan)}",
+            f"{duration(plan['predicted_us'] / 1e6)}; the search chose "
+            f"{duration(search['cost_us'] / 1e6)} of this, and no plan within the limit on weights "
+            f"takes less than {duration(search['lower_bound_us'] / 1e6)}{skippable_text(plan)}",
         ),
         *level_fields(search),
         ("weights", weights_text(plan["weights"])),

@@ -107,11 +107,11 @@ def rounding_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     spent = duration(sum(changes) / 1e6)
     parts = [
-        f"rounding {after}, which cannot" if alone else "",
+        f"rounding {after}" if alone else "",
         f"{plural(len(changes), 'change')} of element types, {spent}" if changes else "",
     ]
     text = "; ".join(filter(None, parts))
-    return [("by themselves", text)] if text else []
+    return [("kernels of their own", text)] if text else []
 
 
 def calibration_fields(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -203,7 +203,7 @@ def error_text(plan: Mapping[str, Any]) -> str:
 def skippable_text(plan: Mapping[str, Any]) -> str:
     """Return what of the prediction is of calls that a run may do without; empty if nothing is."""
     skippable = plan.get("skippable_us", 0.0) / 1e6
-    return f"; data may make {duration(skippable)} of it needless" if skippable else ""
+    return f"; a run may skip up to {duration(skippable)}, depending on data" if skippable else ""
 
 
 def missed_text(plan: Mapping[str, Any]) -> str:

@@ -45,15 +45,19 @@ def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
     if data is None or out is None or weights is None or layouts != ("NCHW", "OIHW"):
         return None
+    batch, in_channels, height, width = data
     workload = Conv2dWorkload(
-        *data,
-        int(weights.shape[0]),
-        (int(weights.shape[2]), int(weights.shape[3])),
-        pair_of(attrs.strides),
-        four_of(attrs.padding),
-        pair_of(attrs.dilation),
-        int(attrs.groups),
-        Numerics.uniform(dtype_of(value)),
+        batch=batch,
+        in_channels=in_channels,
+        height=height,
+        width=width,
+        out_channels=int(weights.shape[0]),
+        kernel=(int(weights.shape[2]), int(weights.shape[3])),
+        stride=pair_of(attrs.strides),
+        padding=four_of(attrs.padding),
+        dilation=pair_of(attrs.dilation),
+        groups=int(attrs.groups),
+        numerics=Numerics.uniform(dtype_of(value)),
     )
     return workload if workload.output_shape == out else None
 

@@ -65,9 +65,16 @@ def integer_forms(
 
 def _as_pixels(workload: DenseWorkload) -> Conv2dWorkload:
     """Return the convolution whose pixels are the rows."""
-    w = workload
-    size = (1, w.k, w.m, 1, w.n, (1, 1))
-    return Conv2dWorkload(*size, numerics=w.numerics, epilogue=w.epilogue)
+    return Conv2dWorkload(
+        batch=1,
+        in_channels=workload.k,
+        height=workload.m,
+        width=1,
+        out_channels=workload.n,
+        kernel=(1, 1),
+        numerics=workload.numerics,
+        epilogue=workload.epilogue,
+    )
 
 
 def computed_in(

@@ -35,16 +35,20 @@ class PoolOp(WorkloadOp):
         source, attrs = feature_map_shape(value.args[0]), value.attrs
         if source is None or str(attrs.layout) != "NCHW":
             return None
+        batch, channels, height, width = source
         workload = PoolWorkload(
-            "max" if is_op(value, "relax.nn.max_pool2d") else "avg",
-            *source,
-            pair_of(attrs.pool_size),
-            pair_of(attrs.strides),
-            four_of(attrs.padding),
-            pair_of(attrs.dilation),
-            bool(attrs.ceil_mode),
-            bool(attrs.count_include_pad),
-            dtype_of(value),
+            kind="max" if is_op(value, "relax.nn.max_pool2d") else "avg",
+            batch=batch,
+            channels=channels,
+            height=height,
+            width=width,
+            kernel=pair_of(attrs.pool_size),
+            stride=pair_of(attrs.strides),
+            padding=four_of(attrs.padding),
+            dilation=pair_of(attrs.dilation),
+            ceil_mode=bool(attrs.ceil_mode),
+            count_include_pad=bool(attrs.count_include_pad),
+            dtype=dtype_of(value),
         )
         if workload.output_shape != shape:
             return None

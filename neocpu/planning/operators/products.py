@@ -131,9 +131,15 @@ def _product(
     if min(rows, columns) < FEWEST_ROWS:
         return None
     workload = ProductWorkload(
-        factors.batch, rows, columns, depth, factors.scale,
-        factors.left.view, factors.right.view, output,
-    )  # fmt: skip
+        batch=factors.batch,
+        rows=rows,
+        columns=columns,
+        depth=depth,
+        scale=factors.scale,
+        left=factors.left.view,
+        right=factors.right.view,
+        output=output,
+    )
     sources = [factors.left.source, factors.right.source]
     rank = len(factors.batch)
     if output.stride(rank + 1) != 1 and output.stride(rank) == 1:
@@ -173,10 +179,21 @@ def _attention(
     result, output, behind = _written(function, var, read)
     k = replace(k, view=k.view.permuted((*range(len(batch)), len(batch) + 1, len(batch))))
     workload = AttentionWorkload(
-        batch, queries, keys, depth, width, scores.scale,
-        q.view, k.view, values.view, output, tuple(bias.view for bias in biases), scores.zeros,
-        scores.mix is not None, after is not None,
-    )  # fmt: skip
+        batch=batch,
+        queries=queries,
+        keys=keys,
+        depth=depth,
+        width=width,
+        scale=scores.scale,
+        q=q.view,
+        k=k.view,
+        v=values.view,
+        output=output,
+        biases=tuple(bias.view for bias in biases),
+        zeros=scores.zeros,
+        mixed_before=scores.mix is not None,
+        mixed_after=after is not None,
+    )
     operands = (q, k, values, *biases)
     through = {*scores.through, *(inner for one in operands for inner in one.through), var, *behind}
     absorbed = read_within(function, through - {result}, {result})

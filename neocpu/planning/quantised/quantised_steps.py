@@ -139,9 +139,10 @@ def stored_form(
     epilogue, operands = split(_merged(following))
     kinds = ("int8", "int32") if in_integers else ("float32", "float32")
     numerics = Numerics(
-        STORED,
-        *kinds,
-        STORED if store else "float32",
+        data=STORED,
+        weights=kinds[0],
+        sum=kinds[1],
+        output=STORED if store else "float32",
         quantised=(("data", Quantisation("tensor", symmetric=not asymmetric)),),
         int16_sums=_int16_sums(centred) if in_integers else 0,
     )
@@ -168,7 +169,7 @@ def rounding_form(
     if following is None:
         return None
     epilogue, operands = split(_merged(following))
-    numerics = Numerics("float32", "float32", "float32", STORED)
+    numerics = Numerics(data="float32", weights="float32", sum="float32", output=STORED)
     return ConvForm(replace(workload, numerics=numerics, epilogue=epilogue), weights, operands)
 
 

@@ -1,17 +1,17 @@
 """Direct convolution in NCHW[x]c by instructions that add several products to each lane.
 
-Four of 8-bit integers or two of bfloat16; what follows is said of four.
+Such an instruction adds four products of 8-bit integers or two of bfloat16; the text below
+describes four. Where the CPU has none, a sequence does the same (`dot_instructions`).
 
-Where the CPU has none, a sequence does the same (`dot_instructions`).
+The weights of four adjacent input channels lie side by side, and so do a pixel's channels. Where a
+float32 kernel broadcasts one channel, this one broadcasts a word of four. All sums are exact. The
+epilogue processes them: a bias in the integers of the sums, then scales, residuals and activations
+in float32, and rounding if the output is of integers. Sums of bfloat16 products are in float32, and
+are rounded once if the output is bfloat16.
 
-The weights of so many neighbouring input channels lie side by side, and so do a pixel's channels:
-where float32 broadcasts one channel, a word of four is broadcast here. All sums are exact. What is
-made of them is the epilogue's business: a bias in the sums' integers, then scales, residuals and
-activations in float32, and rounding where the output is of integers again. Sums of bfloat16 are in
-float32, and rounded once, where the output is bfloat16.
-
-On a Zen 4 (VNNI) the best schemes of ResNet-50's shapes do 193 to 231 billion products a second on
-one core, of about 230 that it can start, and 155 of its first layer, which has three channels.
+On a Zen 4 (VNNI) the best schemes for ResNet-50's shapes compute 193 to 231 billion products a
+second on one core, of about 230 that it can start, and 155 for its first layer, which has three
+channels.
 """
 
 from __future__ import annotations
@@ -44,27 +44,29 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# What products are of: four 8-bit integers, two bfloat16.
+# The element types of products: four 8-bit integers, or two bfloat16.
 DATA = ("uint8", "int8", BFLOAT16)
-# Vectors of output channels, rows and columns of a register tile, at most.
+# The most vectors of output channels, rows and columns of a register tile.
 MAX_VECTORS, MAX_ROWS, MAX_COLUMNS = 4, 4, 28
-# Padded output channels that a scheme may compute in vain, relative.
+# The largest share of padded output channels that a scheme may compute.
 MAX_OVERHANG = 0.1
-# Unrolling a window of more taps overflows the instruction cache.
+# The most taps of a window that are unrolled: more overflow the instruction cache.
 MAX_UNROLLED_TAPS = 9
-# Register tiles tried for a pair of blocks, best estimate first, and for the first pair.
+# The number of register tiles tried for a pair of blocks, best estimate first, and for the first
+# pair.
 TILES_PER_BLOCK, MORE_TILES = 2, 6
-# Counting an iteration of the innermost loop, and moving pointers on.
+# The cycles of counting an iteration of the innermost loop and advancing pointers.
 LOOP_CYCLES = 1.0
-# What products of widened weights reach of what their multiplications would let them, beside other
-# sequences: 0.86 to 0.87 of pairs on a Zen 1.
+# The share of their multiplications' peak that products of widened weights reach, compared with
+# other sequences: 0.86 to 0.87 of pairs on a Zen 1.
 WIDENED_SHARE = 0.87
-# Copying a block of a pixel's channels into a padded strip, and storing a vector of sums.
+# The cycles of copying a block of a pixel's channels into a padded strip, and of storing a vector
+# of sums.
 COPY_CYCLES, STORE_CYCLES = 2.0, 2.0
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the CPU has instructions for such products, and blocks can follow the groups."""
+    """Return whether the CPU has such instructions, and blocks can follow the groups."""
     unit = target.find_dot_unit(workload.numerics)
     if unit is None or workload.numerics.data not in DATA or unit.group == 1 or workload.prologue:
         return False
@@ -76,7 +78,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
-    """Enumerate the best register tiles for every pair of input and output blocks."""
+    """Return the best register tiles for every pair of input and output blocks."""
     unit = target.dot_unit(workload.numerics)
     ins = _input_blocks(workload, unit)
     outs = [max(b, unit.lanes) for b in channel_blocks(workload.out_channels, unit.lanes)]
@@ -97,7 +99,7 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DotScheme, ...]:
 
 
 def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
-    """Yield the register tiles that fit the registers and the output, between narrow layouts."""
+    """Yield the register tiles that fit the registers and the output, with narrow layouts."""
     unit = target.dot_unit(workload.numerics)
     lanes = unit.lanes
     needed = ceil_div(workload.out_channels, lanes) * lanes
@@ -112,7 +114,15 @@ def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
         if not fitting:
             continue
         limit = broadcast_limit(vectors, unit.adding(groups))
-        scheme = DotScheme(min(fitting), lanes, 1, False, 1, reg_oc, groups if groups > 1 else 0)
+        scheme = DotScheme(
+            min(fitting),
+            lanes,
+            reg_n=1,
+            unroll_ker=False,
+            reg_oh=1,
+            reg_oc=reg_oc,
+            int16_groups=groups if groups > 1 else 0,
+        )
         whole = DotTiling(workload, scheme, unit, target.l2)
         for reg_oh in range(1, min(MAX_ROWS, whole.rows) + 1):
             for reg_n in range(1, min(limit // reg_oh, whole.columns, MAX_COLUMNS) + 1):
@@ -120,18 +130,18 @@ def _tiles(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[DotScheme]:
 
 
 def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
-    """Return blocks of input channels; those of a group are whole ones."""
+    """Return blocks of input channels; within groups, whole ones."""
     blocks = [max(b, unit.group) for b in channel_blocks(workload.image_channels, unit.lanes)]
     return [block for block in dict.fromkeys(blocks) if _holds(workload, block)]
 
 
 def _holds(workload: Conv2dWorkload, ic_bn: int) -> bool:
-    """Whether blocks of so many channels hold none of two groups."""
+    """Return whether no block of ``ic_bn`` channels contains channels of two groups."""
     return workload.groups == 1 or workload.kernel_shape[1] % ic_bn == 0
 
 
 def _groups_in_16_bits(unit: DotUnit) -> list[int]:
-    """Return how many groups of products may be added up in 16 bits first."""
+    """Return the numbers of groups of products that may be added in 16 bits first."""
     return [1, *(n for n in (2, 4) if unit.is_sequence and 2 * n <= unit.int16_sums)]
 
 
@@ -142,7 +152,7 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> DotScheme | None:
-    """Return the scheme with this one's register tiles between other layouts; None if none does."""
+    """Return the scheme with the same register tiles for other layouts, or None."""
     unit = target.dot_unit(workload.numerics)
     if in_layout.block % (unit.group * scheme.step_groups) or out_layout.block % unit.lanes:
         return None
@@ -154,10 +164,10 @@ def fold(
 def argument_shapes(
     workload: Conv2dWorkload, scheme: DotScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``, of which the
-    last axis is a group's input channels, four or two, of each output channel.
+    The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / group, reg_oc * group)``. Their last
+    axis has a group of input channels, four or two, for each output channel.
     """
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme))
 
@@ -170,14 +180,14 @@ def _weight_shape(workload: Conv2dWorkload, scheme: DotScheme) -> tuple[int, ...
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: DotScheme) -> KernelLayout:
-    """``OIHW[ic_bn / group]i[reg_oc]o[group]i``."""
+    """Return the weight layout, ``OIHW[ic_bn / group]i[reg_oc]o[group]i``."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc, workload.numerics.group)
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: DotScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, KH, KW)`` weights as `argument_shapes` says, zeros where padded."""
+    """Pack ``(O, I, KH, KW)`` weights in the layout of `argument_shapes`, padded with zeros."""
     shape = _weight_shape(workload, scheme)
     return packed(weights, shape, scheme.reg_oc, workload.numerics.group)
 
@@ -185,7 +195,7 @@ def pack_weights(
 def packed(
     weights: NDArray[np.generic], shape: tuple[int, ...], reg_oc: int, group: int
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, KH, KW)`` weights, ``group`` input channels of each output's side by side."""
+    """Pack ``(O, I, KH, KW)`` weights with ``group`` input channels of each output side by side."""
     outs, ins, kernel_h, kernel_w, groups, _ = shape
     o, i, *_ = weights.shape
     pad = ((0, outs * reg_oc - o), (0, ins * groups * group - i), (0, 0), (0, 0))
@@ -198,7 +208,7 @@ def lower(
 ) -> tirx.PrimFunc:
     """Return the scheduled kernel; its arguments are those of `argument_shapes`.
 
-    The loop nest, for strips of rows (of pixels, where a 1x1 convolution reads all of them) and
+    The loop nest goes over strips of rows (of pixels, if a 1x1 convolution reads all of them) and
     groups of output channels::
 
         for image, group, strip in parallel:
@@ -219,7 +229,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: DotScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's products and padding, and the weights' way."""
+    """Return analytic seconds: the busiest thread's products and padding, and weight transfers."""
     unit = target.dot_unit(workload.numerics).adding(scheme.step_groups)
     t = DotTiling(workload, scheme, unit, target.l2, threads)
     steps = t.chunks * t.chunk_groups * workload.kernel[0] * workload.kernel[1]
@@ -230,7 +240,7 @@ def estimate(
         cycles /= WIDENED_SHARE
     cycles += LOOP_CYCLES / t.unrolled_groups
     if unit.offset and not t.copies:
-        cycles += loads / unit.per_cycle  # else it is taken when they are copied
+        cycles += loads / unit.per_cycle  # otherwise this is counted when they are copied
     each_sum = STORE_CYCLES + steps_cycles(workload.epilogue)
     tile = steps * cycles + t.vectors * pixels * each_sum + TILE_CYCLES
     across = 1 if t.is_flat else t.column_tiles

@@ -1,24 +1,24 @@
 """The instructions of a step of products: one for each vector of sums, or a sequence on x86.
 
 A CPU without an instruction for four products has VPMADDUBSW, which multiplies unsigned bytes by
-signed ones and adds neighbouring products up in 16 bits, and VPMADDWD, which does the same of
-16-bit integers in 32 bits, where nothing overflows. The former saturates: it is for weights that
-are known to be small enough. Others are widened, even channels and odd ones by themselves::
+signed ones and adds neighbouring products in 16 bits, and VPMADDWD, which does the same for 16-bit
+integers in 32 bits, where nothing overflows. VPMADDUBSW saturates, so it is used for weights that
+are known to be small enough. Other weights are widened, with even and odd channels separate::
 
     small:   sum += maddwd(ones, maddubsw(data, weights))
     several: sum += maddwd(ones, maddubsw(data, weights) + maddubsw(more data, more weights) …)
     any:     sum += maddwd(even data, even weights) + maddwd(odd data, odd weights)
 
 An ARM CPU without an instruction for unsigned data and signed weights (USDOT) has one for signed
-data. Data are made 128 less for it, and sums begin with what that takes from them::
+data. Data are reduced by 128 for it, and sums begin with the products that this takes away::
 
     sum = 128 * (all weights); sum += sdot(data - 128, weights) …
 
-Of bfloat16 it is two products: one instruction, or two multiply-adds of what is made float32::
+Two products of bfloat16 take one instruction, or two multiply-adds after conversion to float32::
 
     sum += first data * first weights + second data * second weights
 
-Of 16-bit integers it is two products too, added up modulo 2^32 (`tir/wrapping`).
+Two products of 16-bit integers are added modulo 2^32 (`tir/wrapping`).
 """
 
 from __future__ import annotations
@@ -35,28 +35,29 @@ from neocpu.schedules.tir.wrapping import Wrapping
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 
 Operand: TypeAlias = tuple[Any, ...]
-"""What a step reads of a pixel or of a vector of weights, in registers."""
+"""The operand of a step for one pixel or one vector of weights, in registers."""
 
-# By bytes of a vector.
+# Intrinsics by the bytes of a vector.
 _MADDUBSW = {32: "llvm.x86.avx2.pmadd.ub.sw", 64: "llvm.x86.avx512.pmaddubs.w.512"}
 _MADDWD = {32: "llvm.x86.avx2.pmadd.wd", 64: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
-    """Bind the channels of a pixel.
+    """Bind the channels of a pixel to variables.
 
     Parameters
     ----------
     words : sequence of expression
         The channels of each group of the step, as int32.
     dtype : str
-        Of a channel; int8 where `DotUnit.offset` has been taken from it.
+        The type of a channel: int8 if `DotUnit.offset` was subtracted from it.
     """
     spread = [T.broadcast(word, unit.lanes) for word in words]
     if dtype == BFLOAT16:
         return _pairs(spread, unit)
     if unit.offset and dtype == "uint8":
-        # The highest bit of each byte; of a whole vector, whose lanes these are, LLVM flips them.
+        # This flips the highest bit of each byte; LLVM does it for the whole vector that has these
+        # lanes.
         signs = _splat(-0x7F7F7F80, "int32", unit.lanes)
         spread, dtype = [tirx.bitwise_xor(each, signs) for each in spread], "int8"
     if not _widens(unit):
@@ -69,7 +70,7 @@ def load_data(words: Sequence[Any], dtype: str, unit: DotUnit) -> Operand:
 
 
 def load_weights(vectors: Sequence[Any], unit: DotUnit) -> Operand:
-    """Bind a vector of weights of each group of the step."""
+    """Bind a vector of weights to a variable for each group of the step."""
     if str(vectors[0].ty.dtype).startswith(BITS):
         return _pairs([tirx.reinterpret(f"int32x{unit.lanes}", each) for each in vectors], unit)
     if not _widens(unit):
@@ -82,9 +83,10 @@ def load_weights(vectors: Sequence[Any], unit: DotUnit) -> Operand:
 
 
 def missing_products(sums: Any, weights: Operand, unit: DotUnit) -> Any:
-    """Return the vector ``sums`` with what `DotUnit.offset` takes from its products added.
+    """Return the vector ``sums`` plus the products that `DotUnit.offset` takes away.
 
-    By the instruction itself, whose data do not reach 128: -128 times the weights is taken away.
+    The instruction itself computes them. Its data do not reach 128, so -128 times the weights is
+    subtracted.
     """
     (taps,) = weights
     data = _splat(-unit.offset, "int8", _bytes(unit))
@@ -93,7 +95,7 @@ def missing_products(sums: Any, weights: Operand, unit: DotUnit) -> Any:
 
 
 def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> Any:
-    """Return the vector ``sums`` with the products of `load_data` and `load_weights` added."""
+    """Return the vector ``sums`` plus the products of `load_data` and `load_weights`."""
     if unit.widens_floats:
         for pixels, taps in zip(data, weights, strict=True):
             sums = sums + pixels * taps
@@ -105,8 +107,9 @@ def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> A
         return (Wrapping(sums) + Wrapping(products)).value
     if unit.intrinsic:
         (pixels,), (taps,) = data, weights
-        # x86 takes the second factor from memory, one word for all lanes, and NEON a lane of it: of
-        # data, but where they must come first. A word that LLVM loads by itself costs a fifth more.
+        # x86 takes the second factor from memory, one word for all lanes, and NEON a lane of it.
+        # That factor is the data, unless they must come first. A separate load of a word costs a
+        # fifth more.
         first, second = (taps, pixels) if unit.is_symmetric else (pixels, taps)
         if str(sums.ty.dtype).startswith("float32"):
             return add_dot(sums, first, second)
@@ -127,7 +130,7 @@ def add_products(sums: Any, data: Operand, weights: Operand, unit: DotUnit) -> A
 
 
 def _pairs(words: Sequence[Any], unit: DotUnit) -> Operand:
-    """Bind pairs of bfloat16: as they are, or both halves as float32."""
+    """Bind pairs of bfloat16, unchanged or with both halves as float32."""
     (word,) = (T.Bind(each) for each in words)
     return tuple(map(T.Bind, halves(word, unit.lanes))) if unit.widens_floats else (word,)
 

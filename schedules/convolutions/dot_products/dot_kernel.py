@@ -50,7 +50,7 @@ class DotNest(StripNest):
         return lambda v: start[v, self._every]
 
     def _taps(self, block: Any, chunk: Any, kh: Any, kw: Any, groups: Sequence[Any]) -> list[Any]:
-        """Bind the weights of some groups of input channels, of each vector of output channels."""
+        """Bind the weights of some groups of input channels for each vector of output channels."""
         width = self._unit.lanes * self._unit.group
         return [
             load_weights(
@@ -78,7 +78,7 @@ class DotNest(StripNest):
         for place in product(*map(range, shape[:-1])):
             T.buffer_store(sums, start(place[-1]), [*place, self._every])
         groups, unrolled = self._tiling.chunk_groups, self._tiling.unrolled_groups
-        # One of these loops is there, whatever their extents, for LLVM to leave as it is.
+        # One of these loops always exists, so that LLVM keeps it.
         with self._serial(self._tiling.chunks, 1) as chunk, self._window() as taps:
             for kh, kw in taps:
                 with self._serial(groups // unrolled) as g:
@@ -88,7 +88,7 @@ class DotNest(StripNest):
         self._store(sums, image, block, row, column)
 
     def _multiply(self, sums: Any, at: tuple[Any, ...], source: Source) -> None:
-        """Add the products of a step: of some groups of input channels at one tap."""
+        """Add the products of a step, which has some groups of input channels at one tap."""
         w, unit = self._workload, self._unit
         block, chunk, kh, kw, first = at
         groups = [first + step for step in range(self._scheme.step_groups)]

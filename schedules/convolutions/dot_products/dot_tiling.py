@@ -1,4 +1,4 @@
-"""How a convolution by dot products falls into register tiles, and these into tasks."""
+"""The division of a convolution by dot products into register tiles and tasks."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import BlockScheme, DotScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Groups of products in a row, at most: as many as NEON has lanes.
+# The most groups of products in a row: the number of NEON's lanes.
 UNROLLED_GROUPS = 4
 AVX512_BYTES = 64
-# Dot products of loops that LLVM may unroll altogether.
+# The most dot products of loops that LLVM may unroll completely.
 MAX_UNROLLED_PRODUCTS = 256
-# Strips of rows for each thread: so many that they are about equal, so few that the weights, which
-# each strip reads, come from L1 most of the time.
+# The number of strips of rows per thread: enough to be about equal, and few enough that the
+# weights, which each strip reads, mostly come from L1.
 STRIPS_PER_THREAD = 4
-# Weights, in L2 caches, up to which a thread takes rows and not channels.
+# The most weights, in L2 caches, with which a thread takes rows and not channels.
 ROWS_FIRST_L2_SHARE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class DotTiling:
-    """How a workload falls into register tiles, strips of them and groups of output channels.
+    """The register tiles of a workload, in strips and groups of output channels.
 
-    A 1x1 convolution whose pixels lie side by side sees the image as one row. The last tiles of a
+    A 1x1 convolution whose pixels lie side by side treats the image as one row. The last tiles of a
     row and of an image move back, so that they end with it.
 
     Attributes
@@ -37,9 +37,9 @@ class DotTiling:
     unit : DotUnit
         The instruction that multiplies.
     l2 : int
-        Bytes of a core's cache.
+        The bytes of a core's L2 cache.
     threads : int
-        Threads that share the tasks.
+        The number of threads that share the tasks.
     """
 
     workload: Conv2dWorkload
@@ -49,73 +49,73 @@ class DotTiling:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        # Tiles move back, but not beyond the output's beginning.
+        # Tiles move back, but not before the beginning of the output.
         assert self.scheme.reg_oh <= self.rows, self
         assert self.scheme.reg_n <= self.columns, self
 
     @property
     def is_flat(self) -> bool:
-        """Whether an image's pixels count as one row."""
+        """Whether an image's pixels form one row."""
         w = self.workload
         return w.kernel == (1, 1) and w.stride == (1, 1) and not self.copies
 
     @property
     def copies(self) -> bool:
-        """Whether tasks copy what they read, with what lies around it: frames and pixels."""
+        """Whether tasks copy their input with its border of depth slices and pixels."""
         return any(self.workload.padding) or reads_outside(self.workload)
 
     @property
     def rows(self) -> int:
-        """Rows of the output."""
+        """The number of rows of the output."""
         return 1 if self.is_flat else self.workload.out_height
 
     @property
     def columns(self) -> int:
-        """Columns of the output."""
+        """The number of columns of the output."""
         w = self.workload
         return w.out_height * w.out_width if self.is_flat else w.out_width
 
     @property
     def row_tiles(self) -> int:
-        """Register tiles along the rows."""
+        """The number of register tiles along the rows."""
         return ceil_div(self.rows, self.scheme.reg_oh)
 
     @property
     def column_tiles(self) -> int:
-        """Register tiles along the columns."""
+        """The number of register tiles along the columns."""
         return ceil_div(self.columns, self.scheme.reg_n)
 
     @property
     def tiles(self) -> int:
-        """What strips are made of: rows of register tiles, or the tiles of the one row."""
+        """The number of units of a strip: rows of register tiles, or tiles of the one row."""
         return self.column_tiles if self.is_flat else self.row_tiles
 
     @property
     def vectors(self) -> int:
-        """Vectors of sums for each pixel of a register tile."""
+        """The number of vectors of sums for each pixel of a register tile."""
         return self.scheme.reg_oc // self.unit.lanes
 
     @property
     def chunks(self) -> int:
-        """Blocks of input channels that are added up: of a group."""
+        """The number of blocks of input channels that are added up, within a group."""
         return ceil_div(self.workload.kernel_shape[1], self.scheme.ic_bn)
 
     @property
     def image_chunks(self) -> int:
-        """Blocks of input channels of all groups."""
+        """The number of blocks of input channels over all groups."""
         return self.chunks * self.workload.groups
 
     @property
     def chunk_groups(self) -> int:
-        """Groups of products of a block of input channels, at one tap."""
+        """The number of groups of products in a block of input channels, at one tap."""
         return self.scheme.ic_bn // self.unit.group
 
     @property
     def unrolled_groups(self) -> int:
-        """Groups of products that follow each other without a branch."""
+        """The number of groups of products without a branch between them."""
         s, step = self.scheme, self.scheme.step_groups
         if self.unit.intrinsic and self.unit.vector_bytes == AVX512_BYTES:
-            # For some CPUs LLVM loads weights of the next groups ahead, and spills sums for them.
+            # LLVM loads weights of the next groups ahead for some CPUs, and spills sums for them.
             sums, ahead = s.reg_oh * s.reg_n * self.vectors, max(2 * self.vectors, UNROLLED_GROUPS)
             if sums + ahead + 1 > self.unit.registers:
                 return step
@@ -134,26 +134,26 @@ class DotTiling:
 
     @property
     def data_lanes(self) -> int:
-        """Groups of a pixel that one load brings: several where products take one lane of it."""
+        """The groups of a pixel that one load brings: several if products take a lane of it."""
         return gcd(self.chunk_groups, self.unit.lanes) if self.unit.by_lane else 1
 
     @property
     def oc_blocks(self) -> int:
-        """Register tiles along the output channels."""
+        """The number of register tiles along the output channels."""
         return output_blocks(self.workload, self.scheme)
 
     @property
     def block_bytes(self) -> int:
-        """Weights of one register tile."""
+        """The bytes of weights of one register tile."""
         taps = self.workload.kernel[0] * self.workload.kernel[1]
         each = self.scheme.reg_oc * bytes_of(self.workload.numerics.weights)
         return self.chunks * self.scheme.ic_bn * taps * each
 
     @property
     def strips(self) -> int:
-        """Strips that an image's tiles are shared out in.
+        """The number of strips that share an image's tiles.
 
-        One where the weights are too many to be read more than once.
+        There is only one strip if the weights are too large to be read more than once.
         """
         if self.oc_blocks * self.block_bytes > ROWS_FIRST_L2_SHARE * self.l2:
             return 1
@@ -161,12 +161,12 @@ class DotTiling:
 
     @property
     def strip_tiles(self) -> int:
-        """Tiles of the longest strip."""
+        """The number of tiles in the longest strip."""
         return ceil_div(self.tiles, self.strips)
 
     @property
     def groups(self) -> int:
-        """Groups of output channels: one, unless there are fewer strips than threads."""
+        """The number of groups of output channels: one, if strips suffice for the threads."""
         strips = self.workload.batch * self.strips
         if strips >= self.threads:
             return 1
@@ -174,17 +174,17 @@ class DotTiling:
 
     @property
     def tasks(self) -> int:
-        """Tasks of the parallel loop."""
+        """The number of tasks of the parallel loop."""
         return self.workload.batch * self.strips * self.groups
 
     @property
     def strip_rows(self) -> int:
-        """Input rows that the longest strip reads."""
+        """The number of input rows that the longest strip reads."""
         w = self.workload
         rows = min(self.strip_tiles * self.scheme.reg_oh, self.rows)
         return (rows - 1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
 
     @property
     def strip_columns(self) -> int:
-        """Columns of a padded row."""
+        """The number of columns of a padded row."""
         return self.workload.width + self.workload.padding[1] + self.workload.padding[3]

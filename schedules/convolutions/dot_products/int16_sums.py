@@ -1,4 +1,4 @@
-"""How large the sums of few products are that 16 bits are to hold."""
+"""The size of sums of few products that have to fit 16 bits."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 SUM_BOUND: Final = 128
-"""Of weights: times 255, the largest datum, it is what 16 bits hold of either sign."""
+"""The largest sum of weights whose products with 255, the largest datum, fit 16 bits of either
+sign."""
 
 
 def largest_sums(weights: NDArray[Any], products: int) -> NDArray[Any]:
-    """Return, of each output channel, the largest sum in size of so many products' weights.
+    """Return, for each output channel, the largest absolute sum of weights of so many products.
 
-    Data are 0 or more: the largest sum is that of the weights of one sign.
+    Data are not negative, so the largest sum has weights of one sign only.
 
     Parameters
     ----------
     weights : array of integers
         Output channels first, input channels second; within ±255.
     products : int
-        See `neocpu.schedules.vocabulary.numerics.INT16_SUMS`.
+        The number of products, one of `neocpu.schedules.vocabulary.numerics.INT16_SUMS`.
     """
     channels, inputs, *window = weights.shape
     rest = [(0, 0)] * len(window)
@@ -33,9 +34,9 @@ def largest_sums(weights: NDArray[Any], products: int) -> NDArray[Any]:
 
 
 def _sums(weights: NDArray[np.int16], products: int) -> NDArray[np.int16]:
-    """Return the sums of what is above 0 of every other pair.
+    """Return the sums of the positive weights of every other pair.
 
-    Whole slices are added: numpy's own sums along short axes take several times as long.
+    Whole slices are added, because numpy's own sums along short axes take several times as long.
     """
     channels, _, *window = weights.shape
     above = np.maximum(weights, 0).reshape(channels, -1, products // 2, 2, 2, *window)

@@ -1,6 +1,6 @@
 """The loops around register tiles of products: tasks, strips of rows, the border, and stores.
 
-What a register tile computes with is for who inherits this to say.
+Subclasses define the computation of a register tile.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from neocpu.schedules.tir.opaque_number import opaque_number, opaque_numbers
 from neocpu.schedules.vocabulary.frame_reads import place_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 
-# Data of one group of products: of a chunk, row and column of what is read, and its number.
+# A function that returns the data of a group of products: by chunk, row and column of the input,
+# and the group's number.
 Source: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 
 
 class StripNest(ABC):
-    """Emits the loop nest; created inside the builder's frame."""
+    """An emitter of the loop nest, created inside the builder's frame."""
 
     def __init__(self, tiling: DotTiling, data: Any, weights: Any, rest: Sequence[Any]) -> None:
         self._tiling, self._unit = tiling, tiling.unit
@@ -54,7 +55,7 @@ class StripNest(ABC):
 
     @abstractmethod
     def _first_sums(self, block: Any) -> Callable[[int], Any]:
-        """Return what sums of each vector of channels begin with."""
+        """Return the function of the initial sums of each vector of channels."""
 
     @abstractmethod
     def _tile(
@@ -70,14 +71,14 @@ class StripNest(ABC):
 
     @abstractmethod
     def _instructions(self) -> ExitStack:
-        """Return the frame that the products' instruction needs around it."""
+        """Return the frame that the instruction of the products needs around it."""
 
     def _products(self) -> AbstractContextManager[None]:
-        """Return the frame of what multiplies, after all that was copied."""
+        """Return the frame around the products, after all copies."""
         return nullcontext()
 
     def emit(self) -> None:
-        """Emit everything; see the template's ``lower``."""
+        """Emit the whole kernel; see the template's ``lower``."""
         t = self._tiling
         numbers = opaque_numbers() if t.is_short else nullcontext()
         with numbers, T.parallel(t.tasks) as task, self._instructions():
@@ -96,7 +97,7 @@ class StripNest(ABC):
                     self._tiles(image, from_block + block, first + tile, top, source, start)
 
     def _first_row(self, tile: Any) -> Any:
-        """First row of a row of tiles."""
+        """Return the first row of a row of tiles."""
         t = self._tiling
         if t.is_flat:
             return 0
@@ -124,20 +125,20 @@ class StripNest(ABC):
             self._tile(image, block, row, column, source, start)
 
     def _copies(self, image: Any, tile: Any, top: Any) -> Any:
-        """Copy what a strip reads, from its first tile on, where it is not read in its place."""
+        """Copy a strip's input, from its first tile on, if it cannot be read in place."""
         return self._padded(image, top) if self._tiling.copies else None
 
     def _flat(self, image: Any, first: Any, column: Any, padded: Any) -> Source:
-        """Return the pixels from one on, of an image that counts as one row."""
+        """Return the pixels from ``first`` on, for an image that forms one row."""
         return self._stored(image, first, 0, column)
 
     def _first_chunk(self, block: Any) -> Any:
-        """First block of input channels of the group that a block of outputs is of."""
+        """Return the first block of input channels of the group of a block of outputs."""
         w = self._workload
         if w.groups == 1:
             return 0
         group = tirx.floordiv(block * self._scheme.reg_oc, w.out_channels // w.groups)
-        # Beyond the last channel there are blocks too, but no more groups.
+        # There are blocks beyond the last channel, but no groups.
         return T.Bind(T.min(group, w.groups - 1) * self._tiling.chunks)
 
     def _stored(self, image: Any, first: Any, top: Any, left: Any) -> Source:
@@ -179,22 +180,22 @@ class StripNest(ABC):
         return padded
 
     def _strip(self) -> Any:
-        """Allocate what `_copied` reads."""
+        """Allocate the buffer that `_copied` reads."""
         t = self._tiling
         shape = (t.image_chunks, t.strip_rows, t.strip_columns, self._scheme.ic_bn)
         return T.alloc_buffer(shape, self._copied_type, layout=None)
 
     def _copy(self, padded: Any, at: tuple[Any, ...], value: Callable[[Any], Any]) -> None:
-        """Copy the channels of a block: to a chunk, row and column of `_strip`."""
+        """Copy the channels of a block to a chunk, row and column of `_strip`."""
         with T.vectorized(self._scheme.ic_bn) as lane:
             T.buffer_store(padded, self._shifted(value(lane)), [*at, lane])
 
     def _outside(self, lane: Any) -> Any:
-        """Return a datum of the border."""
+        """Return a value of the border."""
         return tirx.const(0, str(self._data.dtype)) if self._border is None else self._border[lane]
 
     def _shifted(self, value: Any) -> Any:
-        """Return a datum as it is copied: as the instruction takes it."""
+        """Return a value of the data in the form that the instruction takes."""
         if not self._unit.offset:
             return value
         flipped = tirx.bitwise_xor(value, tirx.const(self._unit.offset, "uint8"))
@@ -202,12 +203,13 @@ class StripNest(ABC):
 
     @contextmanager
     def _window(self) -> Iterator[list[tuple[Any, Any]]]:
-        """Emit what is in its body for all taps of the window, one by one or in loops."""
+        """Emit the body for all taps of the window, unrolled or in loops."""
         unit, (kernel_h, kernel_w) = self._unit, self._workload.kernel
         if self._scheme.unroll_ker or (kernel_h, kernel_w) == (1, 1):
             yield list(product(range(kernel_h), range(kernel_w)))
             return
-        # On NEON a load of one word has its address in a register: those of a row can share it.
+        # On NEON a load of one word needs its address in a register, which the loads of a row can
+        # share.
         shared = unit.by_lane and self._tiling.data_lanes == 1 and self._tiling.is_short
         row = T.unroll if shared else self._serial
         with self._serial(kernel_h) as kh, row(kernel_w) as kw:
@@ -215,7 +217,7 @@ class StripNest(ABC):
 
     @contextmanager
     def _rows(self) -> Iterator[Sequence[Any]]:
-        """Emit what is in its body for all rows of the window, one by one or in a loop."""
+        """Emit the body for all rows of the window, unrolled or in a loop."""
         if self._scheme.unroll_ker or self._workload.kernel[0] == 1:
             yield range(self._workload.kernel[0])
             return
@@ -223,12 +225,12 @@ class StripNest(ABC):
             yield [kh]
 
     def _serial(self, extent: int, least: int = 2) -> Any:
-        """Return the frame of a loop of a register tile, a loop to LLVM from an extent on."""
+        """Return the frame of a register tile's loop; LLVM keeps the loop from ``least`` on."""
         opaque = self._tiling.is_short and extent >= least
         return T.serial(opaque_number(extent) if opaque else extent)
 
     def _store(self, sums: Any, image: Any, block: Any, row: Any, column: Any) -> None:
-        """Store a register tile, but for the vectors that overhang the output's channels."""
+        """Store a register tile without the vectors that overhang the output's channels."""
         s, lanes = self._scheme, self._unit.lanes
         existing = ceil_div(self._workload.out_channels, s.oc_bn) * s.oc_bn
         for v in range(self._tiling.vectors):
@@ -248,6 +250,6 @@ class StripNest(ABC):
 
 
 def moved_back(number: Any, size: int, total: int) -> Any:
-    """First element of a tile; the last one moves back where it would overhang."""
+    """Return the first element of a tile; the last tile moves back if it would overhang."""
     first = number * size
     return T.min(first, total - size) if total % size else first

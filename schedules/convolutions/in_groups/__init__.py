@@ -1,1 +1,1 @@
-"""Loop nests of convolutions in groups, depthwise ones among them."""
+"""Loop nests of grouped and depthwise convolutions."""

@@ -1,14 +1,14 @@
 """Depthwise convolution in NCHW[x]c: one vector lane per channel, so nothing is broadcast.
 
-Each input row of a register tile is loaded once, a pixel at a time, and serves all the tile's
-columns it is under the window of; its ``KW`` vectors of weights stay in registers meanwhile. So a
-tile of several columns takes fewer loads than multiply-adds, and these set its speed. Nothing is
-padded: a row's first and last tiles leave out the columns outside the image, and a loop over the
-window's rows those above and below it.
+Each input row of a register tile is loaded once, a pixel at a time. Each pixel serves all columns
+of the tile whose windows contain it, while ``KW`` vectors of weights stay in registers. A tile of
+several columns therefore takes fewer loads than multiply-adds, which set its speed. Nothing is
+padded: a row's first and last tiles leave out columns outside the image, and a loop over the
+window's rows leaves out those above and below it.
 
-Bytes are made float32 a row at a time, once for all the rows of output that read it, and multiplied
-as such: by integers, whose sums are exact. Instructions for bytes add up channels, which are not to
-be added here. bfloat16 is made float32 the same way.
+Bytes are converted to float32 a row at a time, once for all output rows that read it, and
+multiplied by integer weights in float32, where the sums are exact. Instructions for bytes add up
+channels, which must stay separate here. bfloat16 is converted in the same way.
 """
 
 from __future__ import annotations
@@ -34,52 +34,53 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Depthwise and grouped: a Zen 3 takes 2 % longer with blocks of 16 than of 8; of wider ones, the
-# estimates say how much.
+# For depthwise and grouped kernels: a Zen 3 takes 2 % longer with blocks of 16 than of 8; estimates
+# cover wider ones.
 FOLD_PENALTY = 1.03
 
-# Unrolling a window of more taps overflows the instruction cache.
+# The most taps of a window that are unrolled: more overflow the instruction cache.
 MAX_UNROLLED_TAPS = 25
-# Pixels of a row that a tile reads, at most, on NEON: beside its sums and nine weights.
+# The most pixels of a row that a tile reads on NEON, beside its sums and nine weights.
 MAX_REACH = 16
-# Register tiles tried for a block.
+# The number of register tiles tried for a block.
 TILES_PER_BLOCK = 3
-# Rows of a thread from which on each thread gets a band of all channels, and not some channels.
+# The rows per thread from which on a thread gets a band of all channels instead of some channels.
 ROWS_FIRST = 7
-# Tasks per thread that share out the channels evenly.
+# The number of tasks per thread that shares the channels evenly.
 TASKS_PER_THREAD = 4
-# Cycles to begin a register tile, to go on to the next row of taps in a loop, and of a sum to be
-# stored and for each step of its epilogue. Measured on a Zen 3.
+# The cycles of beginning a register tile, of continuing with the next row of taps in a loop, of
+# storing a sum and of each step of its epilogue. Measured on a Zen 3.
 TILE_CYCLES, LOOP_CYCLES, STORE_CYCLES, STEP_CYCLES = 6.0, 0.5, 0.3, 0.3
-# Vectors that a core loads per cycle, and how much longer all takes where those of neighbouring
-# pixels are more than a cache line apart.
+# The vectors that a core loads per cycle, and the slowdown if those of neighbouring pixels are more
+# than a cache line apart.
 LOADS_PER_CYCLE, WIDE_FACTOR = 2, 1.25
-# How much longer an unrolled window takes whose sums, weights and pixel fill the registers: LLVM
-# loads the next row's weights ahead, and spills. On a Zen 5, 128 channels of 56x56 px take 45 us in
-# tiles of 28 columns, in a loop 35.
+# The slowdown of an unrolled window whose sums, weights and pixel fill the registers: LLVM loads
+# the next row's weights ahead, and spills. On a Zen 5, 128 channels of 56x56 px take 45 us in tiles
+# of 28 columns, and 35 in a loop.
 FULL_FACTOR = 1.2
-# Making float32 of a vector of bytes: three instructions; or spreading words of them, and storing.
+# The instructions that convert a vector of bytes to float32, and those that spread words of bytes
+# and store them.
 WIDEN_CYCLES = 1.5
 
 _Kind = TypeVar("_Kind", bound=GroupScheme)
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether each input channel makes exactly one output channel, in float32, no prologue."""
+    """Return whether each input channel makes one output channel, in float32, no prologue."""
     in_float32 = workload.numerics.computes_in_float32
     return workload.is_depthwise and in_float32 and not workload.prologue
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[DepthwiseScheme, ...]:
-    """Blocks of one, two and four vectors, each with the tile widths that waste least.
+    """Return blocks of one, two and four vectors, each with the tile widths that waste least.
 
-    Of fewer channels than a vector has lanes, one narrower vector.
+    If there are fewer channels than lanes, there is one block of a narrower vector.
     """
     return schemes_of(DepthwiseScheme, workload, target)
 
 
 def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -> tuple[_Kind, ...]:
-    """Return the schemes of `space`, of a class that differs in nothing but its template."""
+    """Return the schemes of `space` in a class that differs only in its template."""
     lanes = _narrowest(workload, target)
     taps = math.prod(workload.kernel_shape[1:])
     blocks = [lanes]
@@ -100,25 +101,25 @@ def schemes_of(kind: type[_Kind], workload: Conv2dWorkload, target: CpuTarget) -
 
 
 def _narrowest(workload: Conv2dWorkload, target: CpuTarget) -> int:
-    """Return the smallest block: a vector, or less if there are fewer channels."""
+    """Return the smallest block: one vector, or less if there are fewer channels."""
     return min(
         target.dot_unit(workload.numerics).lanes, 1 << (workload.image_channels - 1).bit_length()
     )
 
 
 def _stored_channels(workload: Conv2dWorkload, block: int) -> int | None:
-    """Channels with those that fill the last block; None if the last block ends within a group.
+    """Return the channels including padding; None if the last block ends within a group.
 
-    A vector of outputs reads all inputs of its group, and after the last block there are none.
+    A vector of outputs reads all inputs of its group, and there are none after the last block.
     """
     stored = ceil_div(workload.image_channels, block) * block
     return None if stored % (workload.image_channels // workload.groups) else stored
 
 
 def _tile_limit(workload: Conv2dWorkload, target: CpuTarget) -> int:
-    """Columns whose sums fit the registers beside a row of the window and a pixel.
+    """Return the columns whose sums fit the registers beside a row of the window and a pixel.
 
-    Of wide windows the weights stay in memory: multiply-adds read them from there.
+    The weights of wide windows stay in memory, where multiply-adds read them.
     """
     registers, taps = target.vector_registers, workload.kernel[1]
     unit = target.dot_unit(workload.numerics)
@@ -142,9 +143,9 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> GroupScheme | None:
-    """Return the scheme with this one's tiles between other layouts; None if there is none.
+    """Return the scheme with the same tiles for other layouts; None if there is none.
 
-    A tile is computed a vector of channels at a time, in whatever block these are.
+    A tile is computed one vector of channels at a time, whatever the block.
     """
     lanes = _narrowest(workload, target)
     ic_bn, oc_bn = in_layout.block, out_layout.block
@@ -157,7 +158,7 @@ def fold(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: GroupScheme) -> KernelLayout:
-    """``OIHW1i[oc_bn]o``, or ``OIHW1i[oc_bn]o4i`` where products of bytes are added up."""
+    """Return ``OIHW1i[oc_bn]o``, or ``OIHW1i[oc_bn]o4i`` where products of bytes are added up."""
     group = workload.numerics.group
     return KernelLayout(group, scheme.oc_bn, group)
 
@@ -165,7 +166,7 @@ def weight_layout(workload: Conv2dWorkload, scheme: GroupScheme) -> KernelLayout
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: GroupScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(C, I, KH, KW)`` weights as `argument_shapes` says, zeros where padded."""
+    """Pack ``(C, I, KH, KW)`` weights in the layout of `argument_shapes`, padded with zeros."""
     packed = weight_layout(workload, scheme).pack(weights)
     return packed.reshape(*packed.shape[:4], -1)
 
@@ -173,9 +174,9 @@ def pack_weights(
 def argument_shapes(
     workload: Conv2dWorkload, scheme: GroupScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are ``(ceil(C/x), I / group, KH, KW, x * group)``, of which ``group`` is that of the
+    The weights are ``(ceil(C/x), I / group, KH, KW, x * group)`` with the ``group`` of the
     numerics.
     """
     chunks, group = ceil_div(workload.image_channels, scheme.oc_bn), workload.numerics.group
@@ -185,10 +186,11 @@ def argument_shapes(
 
 
 def _bands(workload: Conv2dWorkload, scheme: GroupScheme, threads: int) -> Bands:
-    """Give each thread a band of all channels, which it wrote one layer before; else channels.
+    """Return bands that give each thread rows of all channels, or all rows of some channels.
 
-    Small images and many threads leave too few rows for that: rows between two bands are read by
-    both, and one row more or less is a large part of a thread's work.
+    A thread wrote the rows of its band in the previous layer. Small images and many threads leave
+    too few rows for bands: two threads read the rows between them, and one row more or less is a
+    large part of a thread's work.
     """
     height = workload.out_height
     maps = workload.batch * ceil_div(workload.image_channels, scheme.oc_bn)
@@ -202,11 +204,11 @@ def lower(
 ) -> tirx.PrimFunc:
     """Return the scheduled kernel; its arguments are those of `argument_shapes`.
 
-    The loop nest, with one task per chunk of channels and band of rows::
+    The loop nest has one task per chunk of channels and band of rows::
 
         for n, band, chunk in parallel:
             for h in band:
-                for ow in range(OW/reg_n):       # a row's first and last tiles apart
+                for ow in range(OW/reg_n):       # a row's first and last tiles separately
                     for v in range(x/lanes):
                         acc[reg_n] = 0                                      # registers
                         for kh:                  # inside the image; unrolled by unroll_ker
@@ -224,24 +226,25 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: GroupScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: of each tile's rows the multiply-adds or the loads, and the image.
+    """Return analytic seconds: multiply-adds or loads of each tile's rows, and the image.
 
-    A vector of a narrow block costs as much as a whole one, and a tap outside the image nothing.
+    A vector of a narrow block costs as much as a whole one, and a tap outside the image costs
+    nothing.
     """
     unit = target.dot_unit(workload.numerics)
-    # An instruction for bytes is of whole vectors; of float32 there are narrower ones.
+    # Instructions for bytes work on whole vectors; those for float32 may be narrower.
     assert unit.group == 1 or scheme.oc_bn % unit.lanes == 0, scheme
     vectors = ceil_div(scheme.oc_bn, unit.lanes)
     group, kernel_w = workload.kernel_shape[1] // unit.group, workload.kernel[1]
     down, across = (mean_taps(workload, axis) for axis in (0, 1))
-    # Where it takes as long as a multiply-add.
+    # This holds if it takes as long as a multiply-add.
     each_step = 1 / unit.per_cycle if unit.by_lane else STEP_CYCLES
 
     def tile(width: int) -> float:
         reach = min(width * workload.stride[1] + kernel_w - 1, width * kernel_w, workload.width)
         loads = (reach + kernel_w) / (unit.per_cycle if unit.by_lane else LOADS_PER_CYCLE)
         taps = max(width * across / unit.per_cycle, loads)
-        if group > 1:  # so many instructions that the next tile's do not begin meanwhile
+        if group > 1:  # too many instructions for the next tile's to begin meanwhile
             taps = max(taps, kernel_w * unit.latency)
         taps += 0 if scheme.unroll_ker else LOOP_CYCLES
         each_sum = STORE_CYCLES + steps_cycles(workload.epilogue, each_step)

@@ -1,11 +1,11 @@
-"""Grouped convolution in NCHW[x]c: the depthwise kernel with a loop over a group's input channels.
+"""Grouped convolution in NCHW[x]c: the depthwise kernel with a loop over input channels.
 
-A lane still is an output channel, so groups narrower than a vector waste none: the channels that a
-vector of outputs reads are the same lanes of the input, and one shuffle spreads a channel of each
-group over its group. Each input pixel that is spread serves every column it is under the window of.
+A lane is still an output channel, so groups narrower than a vector waste no lanes: a vector of
+outputs reads the same lanes of the input, and one shuffle spreads a channel of each group over its
+group. Each spread pixel serves every column whose window contains it.
 
 Bytes of groups narrower than a vector are spread four at a time, for instructions that add up four
-products (VPDPBUSD): a row at a time, once for all the rows of output that read it.
+products (VPDPBUSD). This is done a row at a time, once for all output rows that read it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether groups make as many channels as they read, and vectors hold whole ones or parts."""
+    """Return whether groups have equally many inputs and outputs, in whole or partial vectors."""
     numerics = workload.numerics
     unit = target.find_dot_unit(numerics)
     if unit is None or workload.prologue:
@@ -58,9 +58,9 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def _adds_products(workload: Conv2dWorkload, unit: DotUnit) -> bool:
-    """Whether an instruction of x86 adds up the products of whole words of a group.
+    """Return whether an x86 instruction adds up the products of whole words of a group.
 
-    What lies around images is left out, as of float32: it has to be 0.
+    Pixels around the image are left out, as for float32, so their value has to be 0.
     """
     return (
         unit.group == 4
@@ -74,7 +74,7 @@ def _adds_products(workload: Conv2dWorkload, unit: DotUnit) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[GroupedScheme, ...]:
-    """Blocks and tile widths as for depthwise convolution."""
+    """Return blocks and tile widths like those of depthwise convolution."""
     return schemes_of(GroupedScheme, workload, target)
 
 

@@ -1,4 +1,4 @@
-"""The loop nest of convolutions in groups: register tiles that read the image where it lies."""
+"""The loop nest of grouped convolutions: register tiles that read the image in place."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 _BIAS = EpilogueOp("bias_add")
 
-# A step's pixel of a column, and its weights of a tap.
+# The functions that return a step's pixel of a column, and its weights of a tap.
 _Step = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """How the rows of a feature map are shared out: tasks are bands of rows of one chunk.
+    """The division of a feature map into tasks: bands of rows of one chunk.
 
     Attributes
     ----------
     count : int
-        Bands of a feature map.
+        The number of bands of a feature map.
     rows_first : bool
-        Whether tasks run through the chunks of a band before the next band, and not through the
-        bands of a chunk.
+        Whether tasks process all chunks of a band before the next band, instead of all bands of a
+        chunk.
     """
 
     count: int
@@ -52,12 +52,12 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class _Taps:
-    """The rows of the window: ``emit`` emits what it is given for each.
+    """The rows of the window; ``emit`` emits its argument for each of them.
 
     Attributes
     ----------
     unrolled : bool
-        Whether that is one after another from row 0, and not in a loop over those in the image.
+        Whether the rows are unrolled from row 0 on, instead of a loop over those in the image.
     """
 
     emit: Callable[[Callable[[Any], None]], None]
@@ -65,7 +65,7 @@ class _Taps:
 
 
 class Emitter:
-    """Emits the loop nest, inside a builder's frame."""
+    """An emitter of the loop nest, created inside a builder's frame."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class Emitter:
         self._data, self._output = bits_of(data), bits_of(output)
         self._zero = operands.pop(0) if workload.pads_with_zero_point else None
         self._widened: WidenedRows | None = None
-        self._lane: Any | None = None  # the first of the vector whose rows are widened
+        self._lane: Any | None = None  # first lane of the vector whose rows are widened
         self._width = workload.image_channels // workload.groups
         steps, readers = workload.epilogue, buffer_readers(workload.epilogue, operands)
-        # On NEON sums begin with the bias, if the epilogue does: its pipes add no faster than they
-        # multiply-add, and of a 3x3 window only nine products hide an addition.
+        # On NEON sums start from the bias if the epilogue begins with it: additions are no faster
+        # than multiply-adds there, and only nine products of a 3x3 window hide one.
         begins = self._by_lane and self._lanes == neon.LANES and steps[:1] == (_BIAS,)
         self._bias = readers[0] if begins else None
         if begins:
@@ -134,13 +134,13 @@ class Emitter:
 
     @property
     def _vectors(self) -> int:
-        """Vectors of a block of channels."""
+        """Return the number of vectors in a block of channels."""
         return self._scheme.oc_bn // self._lanes
 
     def _row(self, channels: tuple[Any, Any], y: Any) -> None:
-        """Emit a row of output; its taps above and below the image are left out.
+        """Emit a row of output without taps above and below the image.
 
-        ``channels`` are an image's chunk.
+        ``channels`` are an image and its chunk.
         """
         w = self._workload
         taps, stride, dilation = w.kernel[0], w.stride[0], w.dilation[0]
@@ -171,7 +171,7 @@ class Emitter:
                     self._tiles((channels, y, top), _Taps(taps_inside, unrolled=False))
 
     def _tiles(self, place: tuple[Any, ...], taps: _Taps) -> None:
-        """Emit a row's register tiles: one loop over those whose columns all lie in the image."""
+        """Emit a row's register tiles, in one loop where all columns lie in the image."""
         w, reg_n = self._workload, self._scheme.reg_n
         count = ceil_div(w.out_width, reg_n)
         inside = [
@@ -207,9 +207,9 @@ class Emitter:
         like: int,
         taps: _Taps,
     ) -> None:
-        """Emit ``width`` output pixels from column ``x``, of one vector or all of the chunk's.
+        """Emit ``width`` output pixels from column ``x``, for one vector of the chunk or all.
 
-        ``like`` is a tile whose columns lie in the image as this one's do.
+        ``like`` is a tile with the same columns inside the image as this one.
         """
         (image, chunk), y, top = place
         if self._lane is not None:
@@ -260,23 +260,24 @@ class Emitter:
                 T.buffer_store(self._output, in_type(value, w.numerics.output), list(index))
 
     def _multiplied(self, sums: Any, pixel: Any, weights: Any) -> Any:
-        """Return the vector ``sums`` with a pixel's products added."""
+        """Return the vector ``sums`` plus the products of a pixel."""
         if self._unit.group == 1:
             return sums + pixel * weights
         return add_products(sums, (pixel,), (weights,), self._unit)
 
     def _row_number(self, row: Any) -> Any:
-        """Return ``row``, which lies in the image, as an address is best computed from it.
+        """Return ``row``, which lies in the image, in the best form for an address.
 
-        From a sum LLVM takes the padding out, as a negative offset of all loads, which AArch64's
-        have no room for: then each needs an instruction for its address. It cannot from a mask.
+        From a sum, LLVM moves the padding out as a negative offset of all loads. AArch64's loads
+        have no room for it, so each would need an instruction for its address. A mask prevents
+        this.
         """
         if not self._by_lane:
             return row
         return tirx.bitwise_and(row, (1 << (self._workload.height - 1).bit_length()) - 1)
 
     def _begin(self, acc: Any, columns: Sequence[int], image: Any, channel: Any) -> None:
-        """Begin the sums of some columns: with the bias if the epilogue does, else at zero."""
+        """Initialise the sums of some columns, with the bias if the epilogue begins with it."""
         if not columns:
             return
         if self._bias is None:
@@ -286,15 +287,16 @@ class Emitter:
             return
         out_bn = self._scheme.out_layout.block
         chunk, lane = T.Bind(channel // out_bn), T.Bind(channel % out_bn)
-        # Loaded for each sum: a copy would take half a multiply-add's place, and a load takes none.
+        # The bias is loaded for each sum: a copy would take half the time of a multiply-add, and a
+        # load takes none.
         for j in columns:
             bias = neon.load_again(self._bias(image, chunk, 0, 0, lane))
             T.buffer_store(acc, bias, [j, span(0, self._lanes)])
 
     def _steps(self, image: Any, chunk: Any, lane: Any, row: Any) -> Iterator[_Step]:
-        """Yield what each input channel of a group adds to a vector of output channels.
+        """Yield the contribution of each input channel of a group to a vector of output channels.
 
-        Of volumes those of every frame under the window that there is.
+        For volumes, these are the channels of every existing depth slice under the window.
         """
         frames = self._workload.frames
         if frames is None:
@@ -313,11 +315,11 @@ class Emitter:
     def _steps_of(
         self, image: Any, before: Any, chunk: Any, lane: Any, row: Any
     ) -> Iterator[_Step]:
-        """Yield the steps of one image, whose weights are behind those of ``before`` channels.
+        """Yield the steps of one image, whose weights follow those of ``before`` channels.
 
-        Where groups are narrower than a vector, its input channels are the same lanes: each step
-        spreads one channel of each group over its group, or a word of channels. Else they are read
-        one by one.
+        If groups are narrower than a vector, their input channels are the same lanes: each step
+        spreads one channel of each group over its group, or a word of channels. Otherwise channels
+        are read one by one.
         """
         lanes, width, group = self._lanes, self._width, self._unit.group
         weights = self._weights
@@ -351,7 +353,7 @@ class Emitter:
             return
         block = self._scheme.oc_bn
         first = T.Bind((chunk * block + lane) // width * width)
-        each = lanes if self._by_lane else 1  # of a vector every channel is a lane
+        each = lanes if self._by_lane else 1  # every channel of a vector is a lane
         with T.serial(width // each) as i:
             for k in range(each):
                 channel = i * each + k
@@ -364,10 +366,10 @@ class Emitter:
 
 
 def _first_uses(columns: Sequence[tuple[int, int, int]]) -> dict[int, list[int]]:
-    """Return which sums the pixels of a row begin: of every two, which are one load, the first.
+    """Return the sums that the pixels of a row initialise: for every two, the first pixel.
 
-    Loads of the bias are not LLVM's to move. All at once they would keep the pipes waiting, and
-    between two pixels they would tear these apart.
+    LLVM does not move loads of the bias. All loads at once would stall the pipes; between two
+    pixels they would separate loads that belong in one instruction.
     """
     offsets = sorted({offset for offset, _, _ in columns})
     firsts = {j: offset for offset, j, _ in reversed(columns)}

@@ -1,6 +1,6 @@
-"""Rows of bytes or bfloat16 as kernels multiply them: made once, for all rows that read them.
+"""Rows of bytes or bfloat16 in the form that kernels multiply, shared by all rows that read them.
 
-That is as float32; or as words of four bytes, each in all the lanes of its group.
+The form is float32, or words of four bytes, each in all lanes of its group.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 class WidenedRows:
-    """The rows under a window, of one vector of channels, in the type of the sums.
+    """The rows under a window, for one vector of channels, in the type of the sums.
 
-    In float32 that is what they stand for. In int32 a pixel is as many vectors as a group has words
-    of four channels.
+    In float32 they are the numbers that the data stand for. In int32 a pixel has one vector for
+    each word of four channels of a group.
 
-    A ring of as many rows as a window spans, rounded up to a power of two: row ``y`` of the image
-    lies at ``y`` modulo that. Created inside the builder's frame.
+    The buffer is a ring of as many rows as a window spans, rounded up to a power of two: row ``y``
+    of the image lies at ``y`` modulo that. It is created inside the builder's frame.
 
     Parameters
     ----------
     data, zero : buffer
-        Bytes in NCHW[x]c, and their zero point for every lane of a block, if it is not 0; or
-        the bits of bfloat16.
+        Bytes in NCHW[x]c, and their zero point for every lane of a block if it is not 0; or the
+        bits of bfloat16.
     """
 
     def __init__(self, workload: Conv2dWorkload, lanes: int, data: Any, zero: Any | None) -> None:
@@ -47,9 +47,10 @@ class WidenedRows:
         return self._rows[tirx.bitwise_and(row, self._mask), column, vector]
 
     def widen(self, place: tuple[Any, Any, Any], first: Any, y: Any) -> None:
-        """Widen what row ``y`` of the output reads and the one before it, from ``first``, did not.
+        """Widen the rows that output row ``y`` reads and the row before it did not.
 
-        ``place`` is the image, the chunk, and the vector's first lane.
+        ``place`` is the image, the chunk, and the vector's first lane; ``first`` is the first
+        output row.
         """
         w, (image, chunk, lane) = self._workload, place
         top = T.Bind(y * w.stride[0] - w.padding[0])
@@ -66,12 +67,12 @@ class WidenedRows:
                 T.buffer_store(self._rows, vector, at)
 
     def _made(self, stored: Any, zero: Any | None) -> list[Any]:
-        """Return the vectors of a pixel."""
+        """Return the widened vectors of a pixel."""
         if not self._words:
             value = stored.astype(self._kind) if self._data.dtype == "uint8" else widened(stored)
             return [value if zero is None else value - zero]
         words = T.Bind(tirx.reinterpret(f"int32x{self._lanes // 4}", stored))
         width = 4 * self._words
         first = [lane // width * self._words for lane in range(self._lanes)]
-        # A shuffle has no more lanes than what it takes from, so that is there four times.
+        # A shuffle has no more lanes than its operands, so the operand is repeated four times.
         return [T.Shuffle([words] * 4, [of + word for of in first]) for word in range(self._words)]

@@ -1,11 +1,12 @@
 """Direct convolution in NCHW[x]c by instructions that multiply several pixels at once.
 
-AMX multiplies 16 pixels by 16 channels, from tile registers (`tile_kernel`); AArch64's FEAT_I8MM
-and FEAT_BF16 multiply two by two, in vectors (`pair_kernel`). The strips, the border and what is
-made of the sums are those of `dot_products`; so are the weights, but for how many input channels
-of an output channel lie side by side.
+AMX multiplies 16 pixels by 16 channels in tile registers (`tile_kernel`). AArch64's FEAT_I8MM and
+FEAT_BF16 multiply two by two in vectors (`pair_kernel`). Strips, border and epilogue are those of
+`dot_products`. So are the weights, except for the number of input channels of an output channel
+that lie side by side.
 
-AMX's estimates are of a Granite Rapids' rates in programs in C; no kernel of these was ever timed.
+AMX's estimates follow a Granite Rapids' speeds in C programs; no kernel of this module was ever
+timed.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Register tiles tried for a pair of blocks, best estimate first.
+# The number of register tiles tried for a pair of blocks, best estimate first.
 TILES_PER_BLOCK = 4
-# Unrolling a window of more taps overflows the instruction cache.
+# The most taps of a window that are unrolled: more overflow the instruction cache.
 MAX_UNROLLED_TAPS = 9
-# The columns of a window are written out whatever the scheme says.
+# The columns of a window are unrolled whatever the scheme says.
 WIDEST_WINDOW = 16
-# Issue slots of a load beside products of pairs.
+# The issue slots of a load beside products of pairs.
 PAIR_LOAD = 0.2
-# Copying a block of a pixel's channels into a padded strip.
+# The cycles of copying a block of a pixel's channels into a padded strip.
 COPY_CYCLES = 2.0
 LOOP_CYCLES = 1.0
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the CPU has such an instruction, and rows of the output blocks for it."""
+    """Return whether the CPU has such an instruction, and rows of the output fill its blocks."""
     w, unit = workload, target.find_matrix_unit(workload.numerics)
-    if unit is None or target.find_dot_unit(w.numerics) is None:  # by which others count lanes
+    if unit is None or target.find_dot_unit(w.numerics) is None:  # others count its lanes
         return False
     if w.prologue or w.groups > 1 or w.kernel[1] > WIDEST_WINDOW:
         return False
@@ -60,7 +61,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[MatrixScheme, ...]:
-    """Enumerate the best register tiles for every pair of input and output blocks."""
+    """Return the best register tiles for every pair of input and output blocks."""
     unit, columns = _unit(workload, target), pixels_of_row(workload)
     found: list[MatrixScheme] = []
     outs = [max(b, unit.lanes) for b in channel_blocks(workload.out_channels, unit.lanes)]
@@ -69,7 +70,9 @@ def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[MatrixScheme, ..
     for ic_bn, oc_bn in product(_input_blocks(workload, unit), outs):
         tiles = sorted(
             (
-                MatrixScheme(ic_bn, oc_bn, reg_n, False, reg_oc, unit.group)
+                MatrixScheme(
+                    ic_bn, oc_bn, reg_n=reg_n, unroll_ker=False, reg_oc=reg_oc, dot=unit.group
+                )
                 for reg_n, reg_oc in register_tiles(columns, workload.out_channels, unit)
             ),
             key=lambda scheme: estimate(workload, scheme, target),
@@ -90,7 +93,7 @@ def _unit(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit:
 
 
 def _input_blocks(workload: Conv2dWorkload, unit: DotUnit) -> list[int]:
-    """Return blocks of input channels: of tiles lines of the caches where there are as many."""
+    """Return blocks of input channels: for tiles, whole cache lines if possible."""
     channels, group = workload.image_channels, unit.group
     if unit.instruction.in_tiles:
         line = ROW_BYTES // bytes_of(workload.numerics.data)
@@ -107,7 +110,7 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> MatrixScheme | None:
-    """Return the scheme with this one's register tiles between other layouts; None if none does."""
+    """Return the scheme with the same register tiles for other layouts, or None."""
     unit = _unit(workload, target)
     whole = unit.instruction.depth or unit.group
     reads = in_layout.block % whole == 0 or in_layout.block in _input_blocks(workload, unit)
@@ -119,7 +122,7 @@ def fold(
 def argument_shapes(
     workload: Conv2dWorkload, scheme: MatrixScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
     The weights are ``(O / reg_oc, I / ic_bn, KH, KW, ic_bn / dot, reg_oc * dot)``.
     """
@@ -134,14 +137,14 @@ def _weight_shape(workload: Conv2dWorkload, scheme: MatrixScheme) -> tuple[int, 
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: MatrixScheme) -> KernelLayout:
-    """``OIHW[ic_bn / dot]i[reg_oc]o[dot]i``."""
+    """Return the weight layout, ``OIHW[ic_bn / dot]i[reg_oc]o[dot]i``."""
     return KernelLayout(scheme.ic_bn, scheme.reg_oc, scheme.dot)
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: MatrixScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, KH, KW)`` weights as `argument_shapes` says, zeros where padded."""
+    """Pack ``(O, I, KH, KW)`` weights in the layout of `argument_shapes`, padded with zeros."""
     shape = _weight_shape(workload, scheme)
     return conv2d_dot.packed(weights, shape, scheme.reg_oc, scheme.dot)
 
@@ -162,7 +165,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: MatrixScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's products and padding, and the weights' way."""
+    """Return analytic seconds: the busiest thread's products and padding, and weight transfers."""
     unit = _unit(workload, target)
     t = MatrixTiling(workload, scheme, unit, target.l2, threads)
     if unit.instruction.in_tiles:
@@ -176,7 +179,7 @@ def estimate(
 
 
 def _pair_step(t: MatrixTiling, target: CpuTarget) -> float:
-    """Cycles of one group of channels of all pairs of pixels."""
+    """Return the cycles of one group of channels for all pairs of pixels."""
     together = t.copies or (t.workload.stride[1] == 1 and t.scheme.ic_bn == t.unit.group)
     loads = t.block_rows * (1 if together else 2)
     cycles = step_cycles(

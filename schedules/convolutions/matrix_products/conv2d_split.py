@@ -1,17 +1,17 @@
 """Convolution of float32 by tiles of bfloat16: three products of halves for one, in NCHW[x]c.
 
-A value is the sum of two of bfloat16 but for 2^-17 of it, so the product of two is that of their
-upper parts and of each upper with the other's lower one. All are exact, and added up in float32: it
-errs 4.4e-6, norm-wise, however long the sum is. AMX multiplies bfloat16 fifteen times as fast as
-vectors multiply float32, and so five times by threes.
+A float32 value is the sum of two bfloat16 values, up to 2^-17 of it. The product of two values is
+therefore the product of their upper parts plus each upper part times the other's lower part. All
+three are exact and added up in float32. The norm-wise error is 4.4e-6, however long the sum is. AMX
+multiplies bfloat16 fifteen times as fast as vectors multiply float32, so three products are five
+times as fast as one.
 
-An infinity becomes a NaN, for its lower part is one, and so does what rounds to one, above 3.39e38:
-as in Winograd's transforms. Plans that have to keep them take neither. Values below 2^-110 lose
-their lower parts.
+An infinity becomes a NaN because its lower part is one, and so does a value above 3.39e38, which
+rounds to infinity: Winograd's transforms do the same. Plans that must keep infinities use neither.
+Values below 2^-110 lose their lower parts.
 
-On a Granite Rapids, in programs in C, whole networks were 2.3 to 2.4 times as fast as with the
-kernels for vectors (oneMKL has such modes for products of matrices). No kernel of these was ever
-timed.
+On a Granite Rapids, in C programs, whole networks were 2.3 to 2.4 times as fast as with vector
+kernels (oneMKL has such modes for matrix products). No kernel of this module was ever timed.
 """
 
 from __future__ import annotations
@@ -49,21 +49,22 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# What it errs, as a multiple of direct summation, in layers of a ResNet-50: 4.9e-6 to 2.9e-7.
+# The error as a multiple of direct summation's, in layers of a ResNet-50: 4.9e-6 to 2.9e-7.
 ERROR_FACTOR = 17.0
 # Fewer input channels leave most of a line empty.
 LEAST_CHANNELS = 24
-# Cycles of splitting a line of channels of a pixel.
+# The cycles of splitting a line of channels of a pixel.
 SPLIT_CYCLES = 10.0
-# Products of tiles for one, and loads of each.
+# Products of tiles for each product of values, and loads of each operand.
 PRODUCTS, LOADS = 3, 2
-# Unrolling more rows of a window overflows the instruction cache; columns always are.
+# The most rows of a window that are unrolled: more overflow the instruction cache. Columns always
+# are.
 MAX_UNROLLED_ROWS = 3
 WIDEST_WINDOW = 16
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the CPU has tiles of bfloat16, and the layer lines of channels for them."""
+    """Return whether the CPU has tiles of bfloat16, and the layer has lines of channels."""
     w = workload
     if w.numerics != FLOAT32 or w.groups > 1 or reads_outside(w) or w.frames:
         return False
@@ -75,14 +76,16 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[SplitScheme, ...]:
-    """Enumerate register tiles for every pair of input and output blocks."""
+    """Return register tiles for every pair of input and output blocks."""
     unit = _unit(target)
     outs = channel_blocks(workload.out_channels, unit.lanes)
     columns = pixels_of_row(workload, any_stride=True)
     tiles = register_tiles(columns, workload.out_channels, unit, PARTS)
     unrolled = (False, True) if 1 < workload.kernel[0] <= MAX_UNROLLED_ROWS else (False,)
     found = [
-        SplitScheme(ic_bn, max(oc_bn, unit.lanes), reg_n, unroll_ker, reg_oc)
+        SplitScheme(
+            ic_bn, max(oc_bn, unit.lanes), reg_n=reg_n, unroll_ker=unroll_ker, reg_oc=reg_oc
+        )
         for ic_bn, oc_bn in product(_input_blocks(workload), outs)
         for (reg_n, reg_oc), unroll_ker in product(tiles, unrolled)
     ]
@@ -118,7 +121,7 @@ def fold(
     out_layout: DataLayout,
     target: CpuTarget,
 ) -> SplitScheme | None:
-    """Return the scheme with this one's register tiles between other layouts; None if none does."""
+    """Return the scheme with the same register tiles for other layouts, or None."""
     unit = _unit(target)
     if in_layout.block not in _input_blocks(workload) or out_layout.block % unit.lanes:
         return None
@@ -128,11 +131,11 @@ def fold(
 def argument_shapes(
     workload: Conv2dWorkload, scheme: SplitScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``: of each line of
-    channels upper parts and lower ones, two input channels of an output channel side by side. Of a
-    picture KW is 1, and the columns are in the line.
+    The weights are bfloat16, ``(O / reg_oc, I / 32, KH, KW, 2, 16, reg_oc * 2)``: for each line of
+    channels the upper parts, then the lower ones, with two input channels of an output channel side
+    by side. For a picture KW is 1, and the line contains the columns.
     """
     return convolution_arguments(workload, scheme, _weight_shape(workload, scheme), BFLOAT16)
 
@@ -147,13 +150,13 @@ def _weight_shape(workload: Conv2dWorkload, scheme: SplitScheme) -> tuple[int, .
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: SplitScheme
 ) -> NDArray[np.generic]:
-    """Split and pack ``(O, I, KH, KW)`` weights as `argument_shapes` says, zeros where padded."""
+    """Split and pack ``(O, I, KH, KW)`` weights in the layout of `argument_shapes`, zero-padded."""
     outs, lines, *kernel, _, groups, width = _weight_shape(workload, scheme)
     given = np.ascontiguousarray(weights, np.float32)
     if scheme.ic_bn == JOINED_BLOCK:
         given = _joined(given)
     upper = round_to_bits(given)
-    with np.errstate(invalid="ignore"):  # infinite weights leave nothing
+    with np.errstate(invalid="ignore"):  # infinite weights have NaN lower parts
         lower = round_to_bits(given - from_bits(upper))
     shape = (outs, lines, *kernel, groups, width)
     parts = [conv2d_dot.packed(part, shape, scheme.reg_oc, 2) for part in (upper, lower)]
@@ -161,7 +164,7 @@ def pack_weights(
 
 
 def _joined(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return weights as of windows of one column: of blocks of channels for each that they have."""
+    """Return weights for windows of one column, whose channels include all columns."""
     o, i, kernel_h, kernel_w = weights.shape
     blocks = np.pad(weights, ((0, 0), (0, JOINED_BLOCK - i), (0, 0), (0, 0)))
     beside = blocks.transpose(0, 3, 1, 2).reshape(o, kernel_w * JOINED_BLOCK, kernel_h, 1)
@@ -182,7 +185,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: SplitScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's products and splits, and the weights' way."""
+    """Return analytic seconds: the busiest thread's products and splits, and weight transfers."""
     unit = _unit(target)
     t = SplitTiling(workload, scheme, unit, target.l2, threads)
     work = tile_estimate.strip_cycles(t, target, products=PRODUCTS, loads=LOADS)
@@ -192,7 +195,7 @@ def estimate(
 
 
 def error_factor(scheme: SplitScheme, workload: Conv2dWorkload) -> float:
-    """Return what it errs at most, as a multiple of direct summation."""
+    """Return the largest error as a multiple of direct summation's."""
     return ERROR_FACTOR
 
 

@@ -1,4 +1,4 @@
-"""How a workload falls into register tiles of a matrix unit: blocks of its rows and columns."""
+"""The division of a workload into register tiles of a matrix unit."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
 
 UNROLLED_STEPS: Final = 6
-"""Lines of channels, of tiles, that follow each other without a branch, if they divide all."""
+"""The most lines of channels without a branch between them, for tiles, if they divide all lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixTiling(DotTiling):
-    """As `DotTiling` has it; a register tile is of whole blocks of the unit."""
+    """A `DotTiling` whose register tiles consist of whole blocks of the unit."""
 
     def __post_init__(self) -> None:
         DotTiling.__post_init__(self)
         s, made = self.scheme, self.unit.instruction
-        # Records are of schemes that anybody may have written.
+        # Records may have arbitrary schemes.
         assert s.reg_n == self.block_rows * self.rows_of_block, s
         assert made.in_tiles or self.rows_of_block == made.rows, s
         assert s.reg_oc % made.columns == s.reg_oc % self.unit.lanes == 0, s
@@ -33,57 +33,57 @@ class MatrixTiling(DotTiling):
 
     @property
     def block_rows(self) -> int:
-        """Blocks of a register tile along its pixels: as few as there can be, all alike."""
+        """The number of blocks of a register tile along its pixels: as few as possible."""
         return ceil_div(self.scheme.reg_n, self.unit.instruction.rows)
 
     @property
     def rows_of_block(self) -> int:
-        """Pixels of a block; of two, all or none."""
+        """The number of pixels of a block; a block of two has both or none."""
         return ceil_div(self.scheme.reg_n, self.block_rows)
 
     @property
     def block_columns(self) -> int:
-        """Blocks of a register tile along its channels."""
+        """The number of blocks of a register tile along its channels."""
         return self.scheme.reg_oc // self.unit.instruction.columns
 
     @property
     def depth(self) -> int:
-        """Input channels whose products an instruction adds to a sum."""
+        """The number of input channels whose products an instruction adds to a sum."""
         return min(self.scheme.ic_bn, self.unit.instruction.depth or self.unit.group)
 
     @property
     def steps(self) -> int:
-        """Instructions along the channels of a block of input."""
+        """The number of instructions along the channels of an input block."""
         return self.scheme.ic_bn // self.depth
 
     @property
     def is_short(self) -> bool:
-        """Whether loops are to stay loops: of tiles all are, for LLVM would keep all addresses."""
+        """Whether loops stay loops: for tiles all do, because LLVM would keep all addresses."""
         return self.unit.instruction.in_tiles or bool(DotTiling.is_short.__get__(self))
 
     @property
     def window_columns(self) -> int:
-        """Columns of the window, each of which has products of its own."""
+        """The number of columns of the window that have separate products."""
         return self.workload.kernel[1]
 
     @property
     def column_step(self) -> int:
-        """Pixels of a strip from a column of the output to the next one's."""
+        """The number of pixels of a strip from one output column to the next."""
         return self.workload.stride[1]
 
     @property
     def unrolled_chunks(self) -> int:
-        """Blocks of input channels that follow each other without a branch."""
+        """The number of blocks of input channels without a branch between them."""
         return _divisor(self.chunks, UNROLLED_STEPS // (self.steps * self.window_columns))
 
     @property
     def unrolled_steps(self) -> int:
-        """Lines of a block of input channels that follow each other without a branch."""
+        """The number of lines of a block of input channels without a branch between them."""
         return _divisor(self.steps, UNROLLED_STEPS)
 
     @property
     def data_bytes(self) -> int:
-        """Data of one register tile."""
+        """The bytes of data of one register tile."""
         w = self.workload
         beside = (self.window_columns - 1) * w.dilation[1]
         columns = (self.scheme.reg_n - 1) * self.column_step + beside + 1
@@ -91,20 +91,20 @@ class MatrixTiling(DotTiling):
 
     @property
     def row_stride(self) -> int:
-        """Bytes from a pixel's data of a block of channels to the next one's."""
+        """The bytes between adjacent pixels' data of one block of channels."""
         return self.column_step * self.chunk_bytes
 
     @property
     def chunk_bytes(self) -> int:
-        """Data of a block of a pixel's channels."""
+        """The bytes of a block of a pixel's channels."""
         return self.scheme.ic_bn * self.element
 
     @property
     def element(self) -> int:
-        """Bytes of a datum."""
+        """The bytes of one element of data."""
         return bytes_of(self.workload.numerics.data)
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor of a number that is no more than another; 1 at least."""
+    """Return the largest divisor of ``number`` that is at most ``most``, and at least 1."""
     return max((n for n in range(1, most + 1) if number % n == 0), default=1)

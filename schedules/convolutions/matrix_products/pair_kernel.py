@@ -1,8 +1,8 @@
-"""Register tiles of two pixels by two channels in each vector, as AArch64 multiplies matrices.
+"""Register tiles whose vectors hold two pixels by two channels, for AArch64's matrix products.
 
-An instruction takes a group of channels of two pixels side by side, and of two output channels. A
-strip with a border is copied so that the groups of two such pixels are neighbours. Elsewhere they
-are where blocks of the input are single groups; of larger ones they are put together.
+An instruction takes a group of channels for two adjacent pixels and for two output channels. A
+strip with a border is copied so that the groups of two such pixels are neighbours. In place they
+are neighbours only if blocks of the input are single groups; groups of larger blocks are combined.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from neocpu.schedules.tir.bfloat16 import add_dot, dot_products
 from neocpu.schedules.tir.builder import flat, span, strides_of
 from neocpu.schedules.vocabulary.layout import ceil_div
 
-# Pixels of an instruction, and its sums of one.
+# The pixels of an instruction, and its sums for each.
 PAIR = 2
-# Groups of channels that follow each other without a branch, if they divide all.
+# The most groups of channels without a branch between them, if they divide all.
 UNROLLED_GROUPS = 4
 
 
 class PairNest(StripNest):
-    """Register tiles of vectors, each the sums of two pixels and two channels."""
+    """Register tiles of vectors that each hold the sums of two pixels and two channels."""
 
     _tiling: MatrixTiling
 
     @property
     def _stride(self) -> int:
-        """Columns of a strip that lie apart, so that those an instruction takes are neighbours."""
+        """Return the distance of columns in a strip that makes an instruction's pixels adjacent."""
         return self._workload.stride[1]
 
     def _instructions(self) -> ExitStack:
@@ -112,7 +112,7 @@ class PairNest(StripNest):
                 T.buffer_store(sums, total, [i, j, self._every])
 
     def _pair(self, source: Source, chunk: Any, y: Any, x: Any, group: Any) -> Any:
-        """Bind a group of channels of two pixels of the output's row."""
+        """Bind a group of channels of two pixels in a row of the output."""
         t, w, size = self._tiling, self._workload, self._unit.group
         first = source(chunk, y, x, group if t.copies else group * size)
         if t.copies or (w.stride[1] == 1 and self._scheme.ic_bn == size):
@@ -125,7 +125,7 @@ class PairNest(StripNest):
         return self._operand(tirx.reinterpret(kind, both))
 
     def _operand(self, vector: Any) -> Any:
-        """Bind a vector as the instruction takes it: pairs of bfloat16 as words."""
+        """Bind a vector in the type that the instruction takes: pairs of bfloat16 as words."""
         if self._workload.numerics.sum == "float32":
             vector = tirx.reinterpret(f"int32x{self._unit.lanes}", vector)
         return T.Bind(vector)
@@ -150,7 +150,7 @@ class PairNest(StripNest):
 
 
 def _vector(first: Any, width: int) -> Any:
-    """Return so many elements from one on, beyond the end of its axis."""
+    """Return ``width`` elements from ``first`` on, possibly beyond the end of its axis."""
     buffer, indices = first.source, first.indices
     steps = strides_of([int(extent) for extent in buffer.shape])
     offset = sum(index * step for index, step in zip(indices, steps, strict=True))

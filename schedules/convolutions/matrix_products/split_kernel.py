@@ -1,13 +1,13 @@
-"""Register tiles of float32, of which each value is the sum of two of bfloat16.
+"""Register tiles of float32 values that are each the sum of two bfloat16 values.
 
-A task splits the pixels of its strip. Of the four products of two sums the least is left out::
+A task splits the pixels of its strip. Of the four products of two sums, the smallest is left out::
 
     sums += pixels' upper * weights' lower
     sums += pixels' upper * weights' upper
     sums += pixels' lower * weights' upper
 
-Each tile is loaded once for all of them. The order is the best of those that were measured on a
-Granite Rapids: 16.0 cycles a product of tiles with pixels in L1 and weights in L2.
+Each tile is loaded once for all of them. This order was the fastest of those measured on a Granite
+Rapids: 16.0 cycles per product of tiles with pixels in L1 and weights in L2.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from neocpu.schedules.tir.builder import flat, span
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 UPPER, LOWER = range(PARTS)
-# Values that are split at a time: a vector of float32.
+# The number of values that are split at a time: a vector of float32.
 VECTOR = 16
 
 
 class SplitNest(TileNest):
-    """Register tiles of whole tiles of sums, of pixels and weights in two parts."""
+    """Register tiles of whole tiles of sums, with pixels and weights in two parts."""
 
     _tiling: SplitTiling
 
@@ -52,7 +52,7 @@ class SplitNest(TileNest):
         return (self._joined if self._tiling.joins_columns else self._padded)(image, top)
 
     def _joined(self, image: Any, top: Any) -> Any:
-        """Split the rows of a strip of a picture, and copy windows' columns beside each other."""
+        """Split the rows of a strip of a picture, and copy the columns of windows side by side."""
         t, w = self._tiling, self._workload
         padded = self._parts(t.strip_rows, t.line_columns)
         above, left, *_ = w.padding
@@ -77,7 +77,7 @@ class SplitNest(TileNest):
         return padded
 
     def _split_picture(self, rows: Any, image: Any, y: Any, left: int) -> None:
-        """Split a row, as many pixels at a time as a vector holds; the last ones move back."""
+        """Split a row, one vector of pixels at a time; the last vector moves back."""
         w = self._workload
         each = VECTOR // JOINED_BLOCK
         pixels = flat(self._data)
@@ -89,7 +89,7 @@ class SplitNest(TileNest):
                 T.buffer_store(rows, bits, [part, span((left + x) * JOINED_BLOCK, VECTOR)])
 
     def _split_row(self, image: Any, tile: Any) -> Any:
-        """Split the pixels of a strip of an image that counts as one row."""
+        """Split the pixels of a strip of an image that forms one row."""
         t, w = self._tiling, self._workload
         padded = self._parts(1, t.copied_pixels)
         start = T.Bind(moved_back(tile, self._scheme.reg_n, t.columns))
@@ -133,7 +133,7 @@ class SplitNest(TileNest):
         return T.alloc_buffer((self._tiling.chunks, PARTS, rows, columns, LINE), BITS, layout=None)
 
     def _split(self, padded: Any, at: tuple[Any, ...], image: Any, y: Any, x: Any) -> None:
-        """Split the channels of a line, of a pixel of the image, into a place of `_parts`."""
+        """Split the channels of a line of one pixel into a place of `_parts`."""
         (line, row, column), block = at, self._scheme.ic_bn
         for first in range(0, LINE, VECTOR):
             channel = line * LINE + first

@@ -1,4 +1,4 @@
-"""How a workload falls into register tiles of values that are split in two."""
+"""The division of a workload into register tiles of values that are split in two."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from neocpu.schedules.vocabulary.frame_reads import reads_outside
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 LINE: Final = 32
-"""Input channels of a row of a tile of bfloat16."""
+"""The number of input channels in a row of a bfloat16 tile."""
 BLOCKS: Final = (LINE // 2, LINE, 2 * LINE)
-"""Blocks of input channels that it reads, if they make up whole lines."""
+"""The blocks of input channels that the kernel can read, if they make up whole lines."""
 JOINED_BLOCK: Final = 4
-"""The block of input channels of a picture, of which a line holds eight columns of the window."""
+"""The block of input channels of a picture; a line holds eight columns of the window."""
 PARTS: Final = 2
-"""What a value is split into: itself rounded to bfloat16, and the rest rounded."""
+"""The parts of a value: the value rounded to bfloat16, and the rounded remainder."""
 PART_BYTES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTiling(MatrixTiling):
-    """As `MatrixTiling` has it, of lines of channels; a strip's pixels are always copied.
+    """A `MatrixTiling` with lines of channels, whose strips always copy their pixels.
 
-    The pixels that a 1x1 convolution takes count as one row, whatever its stride. A picture's few
-    channels leave room in a line for the columns of the window, which are copied beside each other.
+    The pixels of a 1x1 convolution form one row, whatever its stride. A picture's few channels
+    leave room in a line for the columns of the window, which are copied side by side.
     """
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class SplitTiling(MatrixTiling):
             assert w.width >= block, self.scheme
         else:
             assert block in BLOCKS, self.scheme
-            # Channels beyond the last are in memory, but no blocks of them.
+            # There is memory beyond the last channels, but no blocks.
             assert ceil_div(channels, block) * block >= self.chunks * LINE, self.scheme
         assert fits(self.block_rows, self.block_columns, self.unit, PARTS), self.scheme
 
@@ -59,7 +59,7 @@ class SplitTiling(MatrixTiling):
 
     @property
     def line_columns(self) -> int:
-        """Lines of a row of a strip."""
+        """The number of lines in a row of a strip."""
         return self.workload.out_width if self.joins_columns else self.strip_columns
 
     @property
@@ -111,7 +111,7 @@ class SplitTiling(MatrixTiling):
 
     @property
     def strips(self) -> int:
-        """Strips, of which the split pixels of each stay in half of a core's L2."""
+        """The number of strips; the split pixels of each stay in half of a core's L2."""
         w = self.workload
         pixels = self.columns if self.is_flat else w.out_height * w.stride[0] * self.line_columns
         least = ceil_div(pixels * self.chunks * self.chunk_bytes, self.l2 // 2)
@@ -119,14 +119,14 @@ class SplitTiling(MatrixTiling):
 
     @property
     def groups(self) -> int:
-        """Groups of output channels: each splits the strip anew, so no more than threads."""
+        """The number of groups of output channels; each splits the strip again."""
         if self.workload.batch * self.strips >= self.threads:
             return 1
         return min(self.oc_blocks, self.threads)
 
     @property
     def copied_pixels(self) -> int:
-        """Pixels that a task splits, at most."""
+        """The largest number of pixels that a task splits."""
         if self.is_flat:
             return min(self.strip_tiles * self.scheme.reg_n, self.columns)
         return self.strip_rows * self.line_columns

@@ -1,4 +1,4 @@
-"""How long register tiles take; those of AMX by a Granite Rapids' rates in programs in C."""
+"""Estimates for register tiles; those of AMX follow a Granite Rapids' speeds in C programs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 L1_LOAD, L2_LOAD = 8.4, 21.0
-"""Cycles of loading a tile."""
+"""The cycles of loading a tile."""
 STRIDED_LOADS: Final = ((4096, 16.4), (2048, 12.2), (128, 9.3))
-"""The same from L1 of rows that lie so many bytes apart, or more."""
+"""The same from L1 for rows that are at least so many bytes apart."""
 LOAD_INTERFERENCE: Final = 0.7
-"""What a load takes although it is hidden: by which 1x1 tiles take 17.3 cycles, and 2x2 16."""
+"""The cycles that a hidden load still costs: 1x1 tiles take 17.3 cycles, and 2x2 tiles 16."""
 BLOCK_CYCLES, STORE_TILE = 77.0, 18.0
-"""Beginning a register tile, and storing one of its tiles."""
+"""The cycles of beginning a register tile, and of storing one of its tiles."""
 STORE_CYCLES: Final = 2.0
-"""Storing a vector of sums after the epilogue."""
+"""The cycles of storing a vector of sums after the epilogue."""
 
 
 def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads: int = 1) -> float:
@@ -28,21 +28,21 @@ def strip_cycles(t: MatrixTiling, target: CpuTarget, *, products: int = 1, loads
     Parameters
     ----------
     products, loads : int
-        Products of tiles for one of values, and loads of each operand.
+        Products of tiles for each product of values, and loads of each operand.
     """
     begun = BLOCK_CYCLES + STORE_TILE * t.block_rows * t.block_columns
     return register_tiles_cycles(t, t.steps * _step(t, target, products, loads), begun)
 
 
 def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
-    """Return the cycles of a task's register tiles, of any matrix unit.
+    """Return the cycles of a task's register tiles on any matrix unit.
 
     Parameters
     ----------
     tap : float
-        Cycles of a block of input channels at one tap.
+        The cycles of a block of input channels at one tap.
     begun : float
-        Cycles of beginning and ending a register tile, but for its epilogue.
+        The cycles of beginning and ending a register tile, without its epilogue.
     """
     tile = t.chunks * t.workload.kernel[0] * t.window_columns * tap + begun
     tile += t.vectors * t.scheme.reg_n * (STORE_CYCLES + steps_cycles(t.workload.epilogue))
@@ -51,7 +51,7 @@ def register_tiles_cycles(t: MatrixTiling, tap: float, begun: float) -> float:
 
 
 def _step(t: MatrixTiling, target: CpuTarget, products: int, loads: int) -> float:
-    """Cycles of one product of each pair of tiles: theirs, or of what brings the operands."""
+    """Return the cycles of one product for each pair of tiles, or of loading its operands."""
     busy = products * t.block_rows * t.block_columns / t.unit.per_cycle
     apart = next((cycles for least, cycles in STRIDED_LOADS if t.row_stride >= least), L1_LOAD)
     data = apart if t.data_bytes < target.l1d // 2 else L2_LOAD
@@ -61,7 +61,7 @@ def _step(t: MatrixTiling, target: CpuTarget, products: int, loads: int) -> floa
 
 
 def seconds(t: MatrixTiling, target: CpuTarget, work: float) -> float:
-    """Return the seconds of all tasks, of ``work`` cycles each, and of the weights' way."""
+    """Return the time of all tasks of ``work`` cycles each, with weight transfers, in seconds."""
     busy = ceil_div(t.tasks, t.threads) * work / target.frequency
     weights = t.oc_blocks * t.block_bytes
     cold = cold_weights(weights, target, t.groups, t.workload.batch)

@@ -1,4 +1,6 @@
-"""Register tiles in AMX's tile registers: of two rows of blocks and two columns, say::
+"""Register tiles in AMX's tile registers.
+
+With two rows and two columns of blocks, the loop nest is::
 
     sums[0..3] = 0
     for ic_chunk, kh, kw, line of ic_bn:
@@ -8,8 +10,8 @@
     scratch = sums                                  # 64 bytes of each pixel, a line of the caches
     output[…] = epilogue(scratch)
 
-Each task configures the tiles and releases them: a thread that leaves them live takes longer to be
-switched out, and short rows are fast only until then.
+Each task configures the tiles and releases them: switching out a thread with live tiles takes
+longer, and short rows are only fast until then.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from neocpu.schedules.tir.builder import llvm_definition
 from neocpu.schedules.vocabulary.dot_unit import TILES
 from neocpu.schedules.vocabulary.layout import ceil_div
 
-# The unit of 512-bit floats falls asleep after some 2,000 cycles without use, and a store of a tile
-# then waits 1,000 for it, so every loop uses it; integers do not wake it.
+# The unit for 512-bit floats powers down after some 2,000 cycles without use, and a store of a tile
+# then waits 1,000 cycles for it. Every loop therefore uses it; integers do not wake it.
 _AWAKE: Final = "neocpu_awake"
 _DEFINITION: Final = f"""
 define void @{_AWAKE}() alwaysinline nounwind {{
@@ -42,9 +44,9 @@ define void @{_AWAKE}() alwaysinline nounwind {{
 """
 
 
-# A kibibyte, below which TVM puts a buffer on the stack, which is not aligned to lines.
+# Smaller buffers than a kibibyte go to the stack in TVM, which is not aligned to cache lines.
 LEAST_LINES: Final = 16
-# Of a configuration, of which eight are those of tiles.
+# The bytes of a configuration; eight of its entries are those of tiles.
 _ENTRIES: Final = 16
 
 
@@ -65,7 +67,7 @@ class TileNest(StripNest):
 
     @contextmanager
     def _products(self) -> Iterator[None]:
-        """Configure the tiles when all memory is there: who returns for want of it has none."""
+        """Configure the tiles after all memory is allocated: a task that fails before has none."""
         configuration = T.alloc_buffer((8,), "int64", scope="local", layout=None)
         for place, word in enumerate(np.frombuffer(_configuration(self._tiling), np.int64)):
             T.buffer_store(configuration, tirx.const(int(word), "int64"), [place])
@@ -129,7 +131,7 @@ class TileNest(StripNest):
                 self._product(i * t.block_columns + j, sums + i, taps)
 
     def _load(self, tile: int, first: Any, stride: int) -> None:
-        """Load a tile whose rows are so many bytes apart."""
+        """Load a tile whose rows are ``stride`` bytes apart."""
         _emit("tileloadd64", _number(tile), tirx.address_of(first), _bytes(stride))
 
     def _product(self, sums: int, data: int, weights: int) -> None:
@@ -145,7 +147,7 @@ class TileNest(StripNest):
 
 
 def _configuration(tiling: MatrixTiling) -> bytes:
-    """Return what LDTILECFG reads: bytes of a row, and rows, of each tile."""
+    """Return the operand of LDTILECFG: the bytes of a row, and the rows, of each tile."""
     t = tiling
     sums, data = t.block_rows * t.block_columns, t.block_rows
     weights = TILES - sums - data

@@ -1,4 +1,4 @@
-"""Which register tiles a matrix unit's registers hold, of rows of so many pixels."""
+"""The register tiles that fit a matrix unit's registers, for rows of a given length."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 MOST_BLOCKS: Final = 8
-"""Rows and columns of a register tile, in the unit's blocks, at most."""
+"""The most rows and columns of a register tile, in blocks of the unit."""
 ENOUGH_BLOCKS: Final = 4
-"""Sums of a register tile, in those, that make small ones not worth trying."""
+"""The number of blocks of sums in a register tile that makes smaller tiles not worth trying."""
 MAX_OVERHANG: Final = 0.25
-"""Padded output channels that a scheme may compute in vain, relative."""
+"""The largest share of padded output channels that a scheme may compute."""
 
 
 def pixels_of_row(workload: Conv2dWorkload, *, any_stride: bool = False) -> int:
-    """Return the pixels of a row of the output, or of an image that counts as one.
+    """Return the pixels of a row of the output, or of an image that forms one row.
 
     Parameters
     ----------
     any_stride : bool
-        Whether that is so of all 1x1 convolutions, whatever their stride.
+        Whether 1x1 convolutions of any stride form one row.
     """
     w = workload
     steps = any_stride or w.stride == (1, 1)
@@ -36,18 +36,18 @@ def pixels_of_row(workload: Conv2dWorkload, *, any_stride: bool = False) -> int:
 def register_tiles(
     columns: int, out_channels: int, unit: DotUnit, parts: int = 1
 ) -> list[tuple[int, int]]:
-    """Return pixels and channels of register tiles: of larger ones, where there are some.
+    """Return pixels and channels of register tiles; small ones only if there are no larger ones.
 
-    Of fewer blocks each operand is loaded for few products, which takes longer than these do as
-    soon as it does not come from L1.
+    A tile of fewer blocks uses each loaded operand for few products. It is slower as soon as
+    operands do not come from L1.
 
     Parameters
     ----------
     columns : int
-        Pixels of a row of the output.
+        The number of pixels in a row of the output.
     parts : int
-        Into how many values of the unit each is split. All operands of a step then stay in
-        registers at once, for they are used more than once.
+        The number of values of the unit that each value is split into. All operands of a step then
+        stay in registers at once, because each is used more than once.
     """
     made = unit.instruction
     found = [
@@ -63,28 +63,28 @@ def register_tiles(
 
 
 def _is_whole(reg_oc: int, out_channels: int, unit: DotUnit) -> bool:
-    """Whether such channels are whole vectors, few of which are computed in vain."""
+    """Return whether the channels are whole vectors with little padding."""
     needed = ceil_div(out_channels, unit.lanes) * unit.lanes
     overhangs = ceil_div(needed, reg_oc) * reg_oc > (1 + MAX_OVERHANG) * needed
     return reg_oc % unit.lanes == 0 and (reg_oc <= unit.lanes or not overhangs)
 
 
 def fits(down: int, across: int, unit: DotUnit, parts: int = 1) -> bool:
-    """Whether the registers hold so many rows and columns of sums, and operands of a step."""
+    """Return whether the registers hold these rows and columns of sums and a step's operands."""
     if unit.instruction.in_tiles:
         return down * across + down + (across if parts > 1 else 1) <= TILES
     return down * across + down + 2 <= unit.registers
 
 
 def _pixels(down: int, columns: int, unit: DotUnit) -> Iterator[int]:
-    """Yield how many pixels so many blocks may have: whole blocks, or a part of a short row."""
+    """Yield the numbers of pixels of ``down`` blocks: whole blocks, or part of a short row."""
     rows = unit.instruction.rows
     whole = down * rows
     if whole <= columns:
         yield whole
     if not unit.instruction.in_tiles:
         return
-    # Of short rows, all pixels in as few blocks; of others, what leaves least to be done twice.
+    # Short rows have all pixels in as few blocks; in others the blocks repeat the fewest pixels.
     tiles = ceil_div(columns, whole)
     each = ceil_div(ceil_div(columns, tiles), down)
     if each < rows and each * down <= columns and ceil_div(each * down, rows) == down:

@@ -1,1 +1,1 @@
-"""1x1 convolutions by seven products in place of eight."""
+"""1x1 convolutions with seven products instead of eight."""

@@ -1,12 +1,12 @@
-"""1x1 convolution by Strassen's algorithm in NCHW[x]c: seven products where there are eight.
+"""1x1 convolution by Strassen's algorithm in NCHW[x]c: seven products instead of eight.
 
-Of two tiles of pixels, two halves of the input channels and two tiles of output channels, an eighth
-of all multiply-adds is left out. What that takes is little: sums of weights are made when they are
-packed, sums of pixels once for all output channels, and sums of products in registers. Its price is
-in the weights, 7 / 4 of the given ones, and in rounding.
+A block consists of two tiles of pixels, two halves of the input channels and two tiles of output
+channels; an eighth of its multiply-adds is saved. The overhead is small: sums of weights are made
+when weights are packed, sums of pixels once for all output channels, and sums of products in
+registers. The price is larger weights, 7 / 4 of the given ones, and larger rounding errors.
 
-Once, and not within itself again: a product then has half of the input channels, and a quarter
-would leave too little between beginning and storing a tile.
+The algorithm is applied only once and not within itself: a product has half of the input channels,
+and a quarter would leave too little work between beginning and storing a tile.
 """
 
 from __future__ import annotations
@@ -40,29 +40,31 @@ from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# As of 1x1 convolutions, whose loads and stores are the same.
+# The same as for 1x1 convolutions, which have the same loads and stores.
 FOLD_PENALTY: Final = 1.03
-# What it errs at most, norm-wise, as a multiple of direct summation's error.
+# The largest norm-wise error as a multiple of direct summation's.
 ERROR_FACTOR: Final = 4.0
-# Vectors of input channels of a half: of fewer, beginning and storing tiles takes what it saves.
+# The fewest vectors of input channels in a half: with fewer, beginning and storing tiles costs the
+# gain.
 LEAST_HALF: Final = 2
-# Powers of two that make channels alike, at most.
+# The largest exponent of the powers of two that make channels alike.
 MOST_BITS: Final = 60
 MAX_VECTORS: Final = 2
-# Padded output channels that a scheme may compute in vain, relative.
+# The largest share of padded output channels that a scheme may compute.
 MAX_OVERHANG: Final = 0.05
-# Schemes tried, best estimate first, and the most pixels of a register tile.
+# The number of schemes tried, best estimate first, and the most pixels of a register tile.
 SCHEMES, MOST_PIXELS = 8, 14
-# Threads the candidates are chosen for; what is best hardly depends on it.
+# The number of threads for which candidates are chosen, which hardly changes the best one.
 NOMINAL_THREADS: Final = 2
-# Of L2, what the pixels of a strip and their sums may take, beside weights.
+# The share of L2 for the pixels of a strip and their sums, beside weights.
 STRIP_L2: Final = 0.8
-# Storing a vector of sums, and letting one wait in L1; adding up a vector of pixels, packing one.
+# The cycles of storing a vector of sums, of keeping one in L1, of adding up a vector of pixels, and
+# of packing one.
 STORE_CYCLES, KEEP_CYCLES, ADD_CYCLES, PACK_CYCLES = 1.0, 4.0, 4.0, 1.5
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the template computes ``workload``: float32 1x1 without strides and padding."""
+    """Return whether the template computes ``workload``: float32 1x1, no strides or padding."""
     return (
         workload.numerics.reads_float32
         and workload.kernel == workload.stride == workload.dilation == (1, 1)
@@ -76,32 +78,40 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def error_factor(scheme: StrassenScheme, workload: Conv2dWorkload) -> float:
-    """Return the norm-wise error, at most, as a multiple of direct float32 summation's."""
+    """Return the largest norm-wise error as a multiple of direct float32 summation's."""
     return ERROR_FACTOR
 
 
 def space(workload: Conv2dWorkload, target: CpuTarget) -> tuple[StrassenScheme, ...]:
-    """Enumerate schemes for every pair of blocks, best estimate first: see `scheme_space`."""
+    """Return schemes for every pair of blocks, best estimate first: see `scheme_space`."""
     variants = _variants(workload, target)
     return scheme_space(workload, target, variants, estimate, NOMINAL_THREADS)
 
 
 def _variants(workload: Conv2dWorkload, target: CpuTarget) -> Iterator[StrassenScheme]:
-    """Vary all but the layouts, which are of one vector."""
+    """Yield schemes that differ in everything but the layouts, which have blocks of one vector."""
     lanes = target.dot_unit(workload.numerics).lanes
     half = workload.in_channels // (2 * lanes) * lanes
     found = []
     for vectors in _widths(workload, target):
         for reg_n in range(1, _pixel_limit(workload, vectors, target) + 1):
             for oc_split in (False, True):
-                tile = StrassenScheme(lanes, lanes, reg_n, vectors * lanes, half, 1 << 20, oc_split)
+                tile = StrassenScheme(
+                    lanes,
+                    lanes,
+                    reg_n=reg_n,
+                    reg_oc=vectors * lanes,
+                    ic_half=half,
+                    strip=1 << 20,
+                    oc_split=oc_split,
+                )
                 found.append(replace(tile, strip=_strip(workload, tile, target)))
     found.sort(key=lambda scheme: estimate(workload, scheme, target, NOMINAL_THREADS))
     yield from found[:SCHEMES]
 
 
 def _widths(workload: Conv2dWorkload, target: CpuTarget) -> list[int]:
-    """Return how many vectors of output channels a tile may have: two compute little in vain."""
+    """Return the numbers of vectors of output channels of a tile; two waste little computation."""
     existing = ceil_div(workload.out_channels, target.dot_unit(workload.numerics).lanes)
     return [
         vectors
@@ -111,7 +121,7 @@ def _widths(workload: Conv2dWorkload, target: CpuTarget) -> list[int]:
 
 
 def _pixel_limit(workload: Conv2dWorkload, vectors: int, target: CpuTarget) -> int:
-    """Return the most pixels of a register tile: what fits the registers, and half of the image."""
+    """Return the most pixels of a register tile that fit the registers and half of the image."""
     limit = unrolled_limit if vectors == 1 else broadcast_limit
     pixels = workload.out_height * workload.out_width
     return min(limit(vectors, target.dot_unit(workload.numerics)), pixels // 2, MOST_PIXELS)
@@ -127,11 +137,11 @@ def _strip(workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget) 
 def argument_shapes(
     workload: Conv2dWorkload, scheme: StrassenScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are ``(blocks, rows, reg_oc)``: of two register tiles of output channels the rows of
-    all products, in the order in which they are multiplied, then those of the channels that are
-    left, for each tile, and the factors of pixels and of sums.
+    The weights are ``(blocks, rows, reg_oc)``. For two register tiles of output channels they hold
+    the rows of all products, in the order of multiplication; then for each tile those of the
+    remaining channels; then the factors of pixels and of sums.
     """
     tiling = Tiling(workload, scheme, lanes=1)
     shape = (tiling.tiles.oc_blocks, tiling.last_row + 1, scheme.reg_oc)
@@ -139,17 +149,17 @@ def argument_shapes(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: StrassenScheme) -> StrassenLayout:
-    """What `pack_weights` makes."""
+    """Return the layout that `pack_weights` writes."""
     return StrassenLayout(scheme.ic_half, scheme.reg_oc)
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: StrassenScheme
 ) -> NDArray[np.generic]:
-    """Pack ``(O, I, 1, 1)`` weights as `argument_shapes` says; sums of them are made in float64.
+    """Pack ``(O, I, 1, 1)`` weights in the layout of `argument_shapes`, with sums in float64.
 
-    As `weight_kernels` does it, to the bit: weights too small to be normal are zero, and factors,
-    which are powers of two, change no other bits of them.
+    The bits equal those of `weight_kernels`: weights too small to be normal become zero, and
+    factors, which are powers of two, change no other bits.
     """
     (blocks, _, reg_oc), dtype = argument_shapes(workload, scheme)[1]
     outs, half = len(weights), scheme.ic_half
@@ -173,9 +183,9 @@ def pack_weights(
 def _power_of_two(
     large: NDArray[np.float64], small: NDArray[np.float64], axis: int | tuple[int, ...]
 ) -> NDArray[np.float64]:
-    """Return by which power of two ``small`` is to be multiplied to be about as large as ``large``.
+    """Return the power of two that makes ``small`` about as large as ``large``.
 
-    One where either is nothing, and none that float32 could not multiply by.
+    It is one if either is zero, and always a number by which float32 can multiply.
     """
     norms = [np.sqrt((part**2).sum(axis=axis)) for part in (large, small)]
     known = (norms[0] > 0) & (norms[1] > 0)
@@ -189,7 +199,7 @@ def lower(
 ) -> tirx.PrimFunc:
     """Return the scheduled kernel; its arguments are those of `argument_shapes`.
 
-    The loop nest, for strips of the row of all pixels and groups of output channels::
+    The loop nest goes over strips of the row of all pixels and groups of output channels::
 
         for group, strip, image in parallel:
             for block in strip:                              # two register tiles of pixels
@@ -210,7 +220,7 @@ def lower(
 def estimate(
     workload: Conv2dWorkload, scheme: StrassenScheme, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: the busiest thread's sums and products, and the weights' way."""
+    """Return analytic seconds: the busiest thread's sums and products, and weight transfers."""
     tiling = Tiling(workload, scheme, target.dot_unit(workload.numerics).lanes, threads)
     tiles, images = tiling.tiles, workload.batch
     shares = ceil_div(images * tiles.tasks, threads) / tiles.tasks
@@ -224,7 +234,7 @@ def estimate(
 
 
 def _pixel_cycles(tiling: Tiling) -> float:
-    """Cycles of adding up vectors of four channels, and of packing them."""
+    """Return the cycles of adding up vectors of four channels, and of packing them."""
     cycles = PIXEL_SUMS * ADD_CYCLES
     if tiling.packs:
         cycles += PIXEL_SUMS * (PACK_CYCLES + steps_cycles(tiling.workload.prologue))
@@ -232,7 +242,7 @@ def _pixel_cycles(tiling: Tiling) -> float:
 
 
 def _block_cycles(tiling: Tiling, target: CpuTarget) -> float:
-    """Cycles of a block: its products, and storing them."""
+    """Return the cycles of a block: its products, and storing them."""
     workload, scheme = tiling.workload, tiling.scheme
     unit = target.dot_unit(workload.numerics)
     size = tiling.weight_bytes // tiling.tiles.oc_blocks
@@ -243,7 +253,7 @@ def _block_cycles(tiling: Tiling, target: CpuTarget) -> float:
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Bytes that a thread's tasks read from beyond its L2: weights, and pixels."""
+    """Return the bytes that a thread reads from beyond its L2: weights and pixels."""
     tiles, half = tiling.tiles, target.l2 // 2
     tasks = ceil_div(tiling.workload.batch * tiles.tasks, tiling.threads)
     group = tiling.weight_bytes / tiles.groups

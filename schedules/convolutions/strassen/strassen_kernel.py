@@ -1,10 +1,11 @@
 """The loop nest of a 1x1 convolution by Strassen's algorithm: add pixels, multiply, store.
 
-Winograd's form of it. A tile of pixels has ``a`` of the first half of the input channels and
-``b`` of the second one, the next tile ``c`` and ``d``; ``p`` and ``r`` are the weights of a tile of
-output channels, ``q`` and ``s`` of the next one's::
+It uses Winograd's form. A tile of pixels has ``a`` of the first half of the input channels and
+``b`` of the second; the next tile has ``c`` and ``d``. The weights are ``p`` and ``r`` of one tile
+of output channels, and ``q`` and ``s`` of the next::
 
     s1 = c + d    s2 = s1 - a    s3 = a - c    s4 = b - s2
+
     u = a p                         first pixels, first outputs:    u + b r
     v = u + s2 (s - q + p)
     w = v + s3 (s - q)              next pixels, first outputs:     w + d (r - s + q - p)
@@ -12,9 +13,10 @@ output channels, ``q`` and ``s`` of the next one's::
                                     first pixels, next outputs:     v + x + s4 s
 
 Sums of weights are made when they are packed, and sums of products in registers. Direct summation
-adds up none of these, so that channels of other magnitudes would drown in each other here.
+makes none of these sums; here, channels of different magnitudes would drown in each other.
 Therefore ``b`` and ``d`` of each channel are multiplied by the power of two that makes its weights
-as large as those of its neighbour in the first half, and so are an output's weights ``q``, ``s``.
+as large as those of its neighbour in the first half, and so are an output's weights ``q`` and
+``s``.
 """
 
 from __future__ import annotations
@@ -33,19 +35,19 @@ from neocpu.schedules.tir.builder import fraction, span
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Sums of products that wait in L1.
+# The number of sums of products that wait in L1.
 KEPT = 3
 
 
-# Places of a strip's sums of pixels in its panel, and of its pixels if they are packed: ``c`` lies
-# where ``s1`` is going to.
+# The places of a strip's sums of pixels in its panel, and of its pixels if they are packed: ``c``
+# lies where ``s1`` will be.
 _S1, _S2, _S3, _S4, _A, _B, _D = range(PRODUCTS)
 _C = _S1
 
 
 @dataclass(frozen=True, slots=True)
 class _Pixels:
-    """What a task keeps of its strip.
+    """The buffers that a task keeps for its strip.
 
     Attributes
     ----------
@@ -54,7 +56,7 @@ class _Pixels:
     ends : tvm.tirx.Buffer or None
         Packed pixels of the channels after both halves, ``(blocks, 2, chunks, reg_n, lanes)``.
     image : tvm.tirx.Expr or int
-        Which of the batch.
+        The image of the batch.
     """
 
     panel: Any
@@ -67,7 +69,7 @@ def _reader(buffer: Any, *place: Any) -> Pixel:
 
 
 class Emitter(TileEmitter):
-    """Emits the loop nest; created inside the builder's frame."""
+    """An emitter of the loop nest, created inside the builder's frame."""
 
     def __init__(
         self, tiling: Tiling, target: CpuTarget, data: Any, weights: Any, rest: Sequence[Any]
@@ -77,7 +79,7 @@ class Emitter(TileEmitter):
         self._prefetches = tiling.weight_bytes > target.l2 // 2
 
     def emit(self) -> None:
-        """Emit everything; see `neocpu.schedules.convolutions.strassen.conv2d_strassen.lower`."""
+        """Emit the whole kernel; see `strassen.conv2d_strassen.lower`."""
         t, batch = self._tiling.tiles, self.workload.batch
         with T.parallel(batch * t.tasks) as task:
             image = 0 if batch == 1 else T.Bind(tirx.floormod(task, batch))
@@ -105,7 +107,7 @@ class Emitter(TileEmitter):
             self._block(pixels, oc.first + o, i, first_pixel(t.tiles, strip.first + i), kept)
 
     def _add_pixels(self, pixels: _Pixels, at: Any, oc: Any, start: Any) -> None:
-        """Make the sums ``s1`` to ``s4`` of a block's pixels; with a prologue keep these, too."""
+        """Compute ``s1`` to ``s4`` of a block's pixels; with a prologue also keep the pixels."""
         t, lanes, reg_n = self._tiling, self.lanes, self.scheme.reg_n
 
         def read(place: int, far: bool, chunk: Any, j: int) -> Any:
@@ -130,7 +132,7 @@ class Emitter(TileEmitter):
                     T.buffer_store(pixels.panel, value, [at, place, chunk, j, self._every])
 
     def _pack_ends(self, pixels: _Pixels, at: Any, start: Any) -> None:
-        """Copy the channels after both halves of a block's pixels, with the prologue."""
+        """Copy the channels after both halves of a block's pixels, and apply the prologue."""
         t, reg_n = self._tiling, self.scheme.reg_n
         for tile, chunk, j in product(*map(range, map(int, pixels.ends.shape[1:4]))):
             channel = (2 * t.half + chunk) * self.lanes
@@ -138,7 +140,7 @@ class Emitter(TileEmitter):
             self._pack_vector(pixels.ends, (at, tile, chunk, j), source)
 
     def _block(self, pixels: _Pixels, oc: Any, at: Any, start: Any, kept: Any) -> None:
-        """Compute and store both tiles of pixels, of both tiles of output channels."""
+        """Compute and store both tiles of pixels for both tiles of output channels."""
         half, reg_n = self._tiling.half, self.scheme.reg_n
         starts = (start, T.Bind(start + reg_n))
         acc = self._sums()
@@ -184,12 +186,12 @@ class Emitter(TileEmitter):
         store(0, 1)
 
     def _keep(self, acc: Any, kept: Any, place: int) -> None:
-        """Let a register tile's sums wait in L1."""
+        """Store a register tile's sums in L1 for later."""
         for j, v in self._places:
             T.buffer_store(kept, acc[j, v, self._every], [place, j, v, self._every])
 
     def _undoing(self, oc: Any, vector: int) -> Any:
-        """Return the factors of a vector of sums of a block's second tile of output channels."""
+        """Return the inverse factors of a vector of sums of a block's second output tile."""
         return self._weights[oc, self._tiling.last_row, span(vector * self.lanes, self.lanes)]
 
     def _multiply_rest(
@@ -197,7 +199,7 @@ class Emitter(TileEmitter):
     ) -> None:
         """Add the products of the input channels after both halves, as direct summation does.
 
-        ``place`` are a block's number in its strip, a tile of it, and its first pixel.
+        ``place`` has a block's number in its strip, a tile of it, and its first pixel.
         """
         t, lanes = self._tiling, self.lanes
         at, tile, start = place
@@ -210,9 +212,9 @@ class Emitter(TileEmitter):
             self._multiply(acc, oc, first + done, min(lanes, t.rest - done), pixel)
 
     def _prefetch(self, oc: Any, visit: Any) -> None:
-        """Ask for the weights of the next block of output channels; all the strip has time for it.
+        """Prefetch the weights of the next block of output channels, spread over the whole strip.
 
-        A visit is of one vector of input channels of one product.
+        A visit covers one vector of input channels of one product.
         """
         elements, turns = self.lanes * self.scheme.reg_oc, self._tiling.tiles.strip_blocks
         place = fraction(visit, elements, turns, self._target)

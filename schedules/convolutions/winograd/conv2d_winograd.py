@@ -1,11 +1,11 @@
-"""Winograd convolution in NCHW[x]c: fewer multiply-adds, by 4 of F(4x4, 3x3), 3.5 of F(6, 7).
+"""Winograd convolution in NCHW[x]c: F(4x4, 3x3) has 4 times fewer products, F(6, 7) 3.5.
 
-Kernels of 1, 3 or 5 taps a side and stride 1 or 2, and of 7 taps and stride 1 (`winograd`), dilated
-ones with stride 1; those along the depth of volumes are as ones along rows. A strip
-of tiles is transformed, multiplied with the transformed weights (one matrix product for each of a
-tile's points, register-tiled like the direct convolution) and transformed back, all within one
-core's L2 cache. The price is in the weights: there are as many as points. Large ones come from
-memory in every call, so there a task takes output channels and not rows.
+It computes kernels of 1, 3 or 5 taps a side with stride 1 or 2, kernels of 7 taps with stride 1,
+and dilated kernels with stride 1; kernels along the depth of volumes are computed as along rows. A
+strip of tiles is transformed, multiplied with the transformed weights (one matrix product for each
+point of a tile, register-tiled like the direct convolution) and transformed back, all within one
+core's L2 cache. The price is larger weights: one for each point. Large weights come from memory in
+every call, so a task then takes a share of the output channels and not of the rows.
 """
 
 from __future__ import annotations
@@ -42,29 +42,30 @@ from neocpu.schedules.vocabulary.template import ConvTemplate
 from neocpu.schedules.vocabulary.vector_fold import fold
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# On record, by the median of a Zen 3 and a Zen 4, the best scheme takes 6 % longer between other
-# layouts, and the best of those that were tried there 10 %.
+# In the records, by the median of a Zen 3 and a Zen 4, the best scheme takes 6 % longer with other
+# layouts, and the best of those that were tried with them 10 %.
 FOLD_PENALTY = 1.06
 
 MAX_VECTORS = 4
-# What a scheme may keep, beyond which DRAM takes part: of a strip's transformed input and sums, in
-# L2 caches; of transformed input that all threads share, in bytes.
+# The most that a scheme may keep before DRAM takes part: of a strip's transformed input and sums,
+# in L2 caches; and of transformed input that all threads share, in bytes.
 MAX_STRIP_L2, MAX_SHARED_BYTES = 4.0, 12 << 20
-# Products of integers do not take long enough for what they share to come from beyond L2: of 1.8 MB
-# and more, channels that were shared out took 1.1 to 2 times as long as strips on a Zen 4.
+# Products of integers are too fast for shared data to come from beyond L2: with 1.8 MB and more,
+# tasks that share channels took 1.1 to 2 times as long as strips on a Zen 4.
 MAX_SHARED_L2_OF_INTEGERS = 1.0
-# Candidates slower than the best by this factor, by their estimates, are not worth measuring.
+# Candidates whose estimates are slower than the best by this factor are not worth measuring.
 WORTH = 1.2
 
-# Threads the candidates are chosen for: the more, the more the way of the weights counts.
+# The number of threads for which candidates are chosen: with more threads, transfers of weights
+# matter more.
 NOMINAL_THREADS = 2
 
 
 def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
-    """Whether the template computes ``workload``: dense, with vectors of channels.
+    """Return whether the template computes ``workload``: dense, with vectors of channels.
 
-    Of float32, or where the CPU multiplies 16-bit integers of bfloat16, and of bytes if the proof
-    holds.
+    It computes float32; bfloat16 if the CPU multiplies 16-bit integers; and bytes if they are
+    proven exact.
     """
     given, workload = workload, turned(workload)
     domain, unit = domain_of(workload), _unit(workload, target)
@@ -83,7 +84,7 @@ def applies(workload: Conv2dWorkload, target: CpuTarget) -> bool:
 
 
 def _unit(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit | None:
-    """Return the instruction that multiplies what is transformed, if the CPU has one."""
+    """Return the instruction that multiplies transformed values, if the CPU has one."""
     return target.find_dot_unit(domain_of(workload).numerics)
 
 
@@ -92,9 +93,10 @@ def _unit_of(workload: Conv2dWorkload, target: CpuTarget) -> DotUnit:
 
 
 def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
-    """Return the norm-wise error, at most, as a multiple of direct float32 summation's.
+    """Return the largest norm-wise error as a multiple of direct float32 summation's.
 
-    Of many channels the two come closer: direct summation has more terms, by as many as taps.
+    With many channels the two errors come closer, because direct summation has more terms by the
+    number of taps.
     """
     workload = turned(workload)
     domain = domain_of(workload)
@@ -106,17 +108,17 @@ def error_factor(scheme: WinogradScheme, workload: Conv2dWorkload) -> float:
 def space(
     workload: Conv2dWorkload, target: CpuTarget, threads: int = NOMINAL_THREADS
 ) -> tuple[WinogradScheme, ...]:
-    """Enumerate schemes for every pair of input and output blocks, best estimate first.
+    """Return schemes for every pair of input and output blocks, best estimate first.
 
-    How fast a scheme is hardly depends on its layouts. So the smallest blocks get the best scheme
-    of each tile size and kind of task, equal blocks the best of each tile size, and the others the
-    best one; all within a factor of `WORTH`.
+    The speed of a scheme hardly depends on its layouts. The smallest blocks therefore get the best
+    scheme of each tile size and kind of task, equal blocks the best of each tile size, and other
+    pairs the best one; all within a factor of `WORTH`.
     """
     return _enumerated(workload, target, threads, on_the_fly=False)
 
 
 def sparing(workload: Conv2dWorkload, target: CpuTarget) -> tuple[WinogradScheme, ...]:
-    """Enumerate, as `space` does, schemes that keep weights as they are given."""
+    """Return schemes like those of `space` that store untransformed weights."""
     if not domain_of(workload).is_exact:
         return ()
     return _enumerated(workload, target, NOMINAL_THREADS, on_the_fly=True)
@@ -144,7 +146,7 @@ def _enumerated(
 def _ranked(
     workload: Conv2dWorkload, target: CpuTarget, threads: int, *, on_the_fly: bool
 ) -> list[tuple[float, WinogradScheme]]:
-    """Schemes with one vector of channels at both ends, best first, with their estimates."""
+    """Return schemes with one vector of channels at both ends, best first, with estimates."""
     found = []
     for scheme in _tiled(workload, target, on_the_fly=on_the_fly):
         for reg_n in _tile_counts(workload, scheme, target):
@@ -156,7 +158,7 @@ def _ranked(
 def _tiled(
     workload: Conv2dWorkload, target: CpuTarget, *, on_the_fly: bool
 ) -> Iterator[WinogradScheme]:
-    """Vary the tiles, what is done at an image's ends, and the channels of a register tile."""
+    """Yield schemes with different tiles, treatments of image ends, and channels of a tile."""
     lanes, domain = _unit_of(workload, target).lanes, domain_of(workload)
     for tile in domain.tiles(workload.kernel, workload.stride):
         has_edges = domain.edge_tiles(tile, workload) is not None
@@ -197,7 +199,7 @@ def _tile_counts(
 def _strips(
     workload: Conv2dWorkload, scheme: WinogradScheme, target: CpuTarget
 ) -> Iterator[WinogradScheme]:
-    """Vary how much of the image one task takes: with smaller tiles at its ends, all of it."""
+    """Yield schemes with different strips; with smaller tiles at the ends, the whole image."""
     lanes = _unit_of(workload, target).lanes
     blocks = Tiling(workload, scheme, lanes).blocks
     of_integers = domain_of(workload).is_of_integers
@@ -217,12 +219,12 @@ def _strips(
 def argument_shapes(
     workload: Conv2dWorkload, scheme: WinogradScheme
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
+    """Return physical ``(shape, dtype)`` of data, packed weights, epilogue operands and output.
 
-    The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks; of
-    integers ``(points, O / reg_oc, I / 2, 2 reg_oc)``, pairs of input channels side by side, and
-    one row more where they stand for floats: their scales. Those that are transformed on the fly
-    are ``(O / reg_oc, I / 2, 9, 2 reg_oc)`` bytes.
+    The weights are ``(points, O / reg_oc, I, reg_oc)``, with O and I padded to whole blocks.
+    Weights of integers are ``(points, O / reg_oc, I / 2, 2 reg_oc)``, with pairs of input channels
+    side by side; if they stand for floats, one more row has their scales. Weights transformed on
+    the fly are ``(O / reg_oc, I / 2, 9, 2 reg_oc)`` bytes.
     """
     tiling = Tiling(turned(workload), scheme, lanes=1)
     group = tiling.domain.group
@@ -237,24 +239,24 @@ def argument_shapes(
 
 
 def weight_layout(workload: Conv2dWorkload, scheme: WinogradScheme) -> WinogradLayout | None:
-    """What `pack_weights` makes, of a convolution over images; None of integers."""
+    """Return the layout that `pack_weights` writes, for floats and images; otherwise None."""
     if domain_of(workload).is_of_integers:
         return None
     return WinogradLayout(scheme.tile, workload.stride, scheme.ic_bn, scheme.reg_oc)
 
 
 _AT_A_TIME: Final = 1 << 13
-"""Pairs of channels whose taps, in float64, stay in L2 while all points are made of them."""
+"""Pairs of channels transformed at a time: their taps, in float64, stay in L2 for all points."""
 
 
 def pack_weights(
     weights: NDArray[np.generic], workload: Conv2dWorkload, scheme: WinogradScheme
 ) -> NDArray[np.generic]:
-    """Transform OIHW weights and pack them as `argument_shapes` says.
+    """Transform OIHW weights and pack them in the layout of `argument_shapes`.
 
-    As `weight_kernels` does it, to the bit: taps are added up in order, in float64, where products
-    with the elements of a `weight_matrix` are exact, and are zero if they are too small to be
-    normal. Of what is made, such numbers are zero to whoever reads them.
+    The bits equal those of `weight_kernels`: taps are added up in order, in float64, where products
+    with the elements of a `weight_matrix` are exact. Inputs and results too small to be normal
+    become zero.
     """
     domain = domain_of(workload)
     if domain.is_of_integers:
@@ -292,7 +294,7 @@ def lower(
 ) -> tirx.PrimFunc:
     """Return the scheduled kernel; its arguments are those of `argument_shapes`.
 
-    The loop nest, for strips of the row of all images' tiles::
+    The loop nest goes over strips of the row of all images' tiles::
 
         for strip in parallel:
             for ic_chunk, tile:    V[tile, ic_chunk, p] = B^T d B           # in L2
@@ -303,10 +305,10 @@ def lower(
                     M[p, oc_block, block] = acc                             # in L2
                 for tile:          output[…] = epilogue(A^T M A)
 
-    With ``oc_split`` the input is transformed by a parallel loop of its own, and a task is one
-    strip of one group: every thread reads its own part of the weights, once. So it is with
-    ``edge_tiles``, where there is but one strip. Weights ``on_the_fly`` are transformed for one
-    block of output channels, and a part of the input's, at a time, before all points.
+    With ``oc_split`` a separate parallel loop transforms the input, and a task is one strip of one
+    group: every thread reads its own part of the weights once. The same holds with ``edge_tiles``,
+    where there is only one strip. Weights ``on_the_fly`` are transformed for one block of output
+    channels and a part of the input channels at a time, before all points.
     """
     along, lanes = turned(workload), _unit_of(workload, target).lanes
     tiling = Tiling(along, scheme, lanes, threads)
@@ -395,7 +397,7 @@ TEMPLATE = ConvTemplate(
     weight_layout=weight_layout,
     fold=fold,
     fold_penalty=FOLD_PENALTY,
-    spread=space,
+    wider_space=space,
     sparing=sparing,
     error_factor=error_factor,
     proof=proof,

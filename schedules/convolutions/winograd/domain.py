@@ -1,4 +1,4 @@
-"""What a Winograd convolution computes in: float32, or integers, exact ones or scaled."""
+"""The number system of a Winograd convolution: float32, exact integers or scaled integers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """Element types of transformed data, weights and their sums, and the transforms.
+    """The element types of transformed data, weights and sums, and the transforms.
 
     Attributes
     ----------
     numerics : Numerics
-        Of what is multiplied and added up.
+        The types of the factors and of the sums.
     pixels : str
-        Element type of data while they are transformed.
+        The element type of data while they are transformed.
     results : str
-        That of sums while they are transformed back.
+        The element type of sums while they are transformed back.
     is_exact : bool
         Whether integers stand for themselves, by `exact_filter`.
     is_scaled : bool
-        Whether they stand for floats, by `scaled_integers`.
+        Whether integers stand for floats, by `scaled_integers`.
     """
 
     numerics: Numerics
@@ -53,11 +53,11 @@ class Domain:
 
     @property
     def group(self) -> int:
-        """Neighbouring input channels whose products one instruction adds to a sum."""
+        """The number of adjacent input channels whose products one instruction adds to a sum."""
         return bytes_of(self.numerics.sum) // bytes_of(self.numerics.data)
 
     def tiles(self, kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
-        """Return the tiles offered for a kernel; none for one that has no transform."""
+        """Return the tile sizes for a kernel; none if the kernel has no transform."""
         if self.is_exact:
             return (exact_filter.TILE,) if (kernel, stride) == (exact_filter.KERNEL, (1, 1)) else ()
         if self.is_scaled:
@@ -83,17 +83,17 @@ class Domain:
         return edge_tiles.edge_tiles(exact_filter.FILTERS, workload.batch, output)
 
     def finished(self, sums: Any) -> Any:
-        """Return a vector of what the output transform makes as the convolution's sums."""
+        """Return the convolution's sums for a vector of the output transform's results."""
         return exact_filter.without_factor(sums) if self.is_exact else sums
 
 
-_SHORT: Final = Numerics("int16", "int16", "int32", "int32")
+_SHORT: Final = Numerics(data="int16", weights="int16", sum="int32", output="int32")
 INTEGERS: Final = Domain(numerics=_SHORT, pixels="int16", results="int32", is_exact=True)
 SCALED: Final = Domain(numerics=_SHORT, pixels="float32", results="float32", is_scaled=True)
 
 
 def domain_of(workload: Conv2dWorkload) -> Domain:
-    """Return what a convolution is computed in."""
+    """Return the number system of a convolution."""
     numerics = workload.numerics
     if (numerics.data, numerics.weights) == ("uint8", "int8"):
         return INTEGERS
@@ -103,7 +103,7 @@ def domain_of(workload: Conv2dWorkload) -> Domain:
 
 
 def proof(workload: Conv2dWorkload) -> SumBound | None:
-    """Return why a convolution of integers is exact, or is not; None of floats, which round."""
+    """Return the bound that proves a convolution of integers exact or not; None for floats."""
     if not domain_of(workload).is_exact:
         return None
     return exactness.bound_of_any(workload.in_channels * math.prod(workload.kernel))

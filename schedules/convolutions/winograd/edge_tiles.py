@@ -1,10 +1,10 @@
-"""Where whole tiles leave a rest at an image's ends: smaller tiles for it, on the same weights.
+"""Smaller tiles, with the same weights, for the rest that whole tiles leave at image ends.
 
-A row of 14 outputs is three tiles of four and one of two, which takes four of the six points, so
-that a 14x14 image takes 22 x 22 products in place of 24 x 24. There are up to four regions of equal
-tiles: those below the whole tiles, the whole ones, those beside them, and the corner. In this order
-the tiles that have a point lie together, whichever it is: a register tile of it may hold tiles of
-several regions.
+A row of 14 outputs is three tiles of four and one of two, which needs four of the six points, so
+that a 14x14 image takes 22 x 22 products instead of 24 x 24. There are up to four regions of equal
+tiles: those below the whole tiles, the whole ones, those beside them, and the corner. In this
+order, all tiles that have a given point are adjacent, so a register tile of that point may hold
+tiles of several regions.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Region:
     Attributes
     ----------
     filters : tuple of ExactFilter
-        Along rows and columns.
+        The filters along rows and columns.
     first : int
-        Number of its first tile.
+        The number of its first tile.
     rows, columns : int
-        Tiles of an image.
+        The numbers of tiles of an image in each direction.
     top, left : int
-        First output pixel.
+        The first output pixel.
     images : int
     span : int
-        Points of a whole tile's row.
+        The number of points in a whole tile's row.
     """
 
     filters: tuple[ExactFilter, ExactFilter]
@@ -51,13 +51,13 @@ class Region:
 
     @property
     def tiles(self) -> int:
-        """Tiles of all images."""
+        """The number of tiles over all images."""
         return self.images * self.rows * self.columns
 
     def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
-        """Image, and first output pixel, of a tile, by its number among all regions'.
+        """Return the image and the first output pixel of a tile, numbered over all regions.
 
-        But for padding it is the first that it reads, too.
+        Except for padding, it is also the first input pixel.
         """
         down, across = self.filters
         number = tile - self.first
@@ -67,28 +67,28 @@ class Region:
         return image, y, self.left + column * across.tile
 
     def last(self, axis: int) -> int:
-        """Return the first output pixel, along an axis, of the last tile."""
+        """Return the first output pixel of the last tile along an axis."""
         start, count = ((self.top, self.rows), (self.left, self.columns))[axis]
         return start + (count - 1) * self.filters[axis].tile
 
     def point(self, row: Any, column: Any) -> Any:
-        """Return which of a whole tile's points its product of a row and a column is."""
+        """Return the point of a whole tile that has this row and column among its products."""
         down, across = self.filters
         return _point(down.points, across.points, (row, column), self.span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointClass:
-    """Points that the same tiles have.
+    """Points that occur in the same tiles.
 
     Attributes
     ----------
     rows, columns : tuple of int
-        Along each axis of a tile; all pairs are points.
+        The rows and columns of a tile; all pairs are points.
     first, tiles : int
-        Number of the first tile that has them, and how many do.
+        The number of the first tile that has these points, and the number of such tiles.
     span : int
-        Points of a whole tile's row.
+        The number of points in a whole tile's row.
     """
 
     rows: tuple[int, ...]
@@ -99,25 +99,25 @@ class PointClass:
 
     @property
     def count(self) -> int:
-        """Points."""
+        """The number of points."""
         return len(self.rows) * len(self.columns)
 
     def point(self, number: Any) -> Any:
-        """Return which of a whole tile's points the one with a number among these is."""
+        """Return the point of a whole tile that has ``number`` among these points."""
         place = number // len(self.columns), number % len(self.columns)
         return _point(self.rows, self.columns, place, self.span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeTiles:
-    """The regions of all images' outputs, and the points of their tiles by who has them."""
+    """The regions of all images' outputs, and their points grouped by the tiles that have them."""
 
     regions: tuple[Region, ...]
     classes: tuple[PointClass, ...]
 
     @property
     def tiles(self) -> int:
-        """Tiles of all regions."""
+        """The number of tiles over all regions."""
         return sum(region.tiles for region in self.regions)
 
 
@@ -125,7 +125,7 @@ class EdgeTiles:
 def edge_tiles(
     filters: tuple[ExactFilter, ExactFilter], images: int, output: tuple[int, int]
 ) -> EdgeTiles | None:
-    """Return the regions of outputs of a height and a width; None if whole tiles leave no rest."""
+    """Return the regions of a height and a width of outputs; None if whole tiles leave no rest."""
     if all(length % whole.tile == 0 for whole, length in zip(filters, output, strict=True)):
         return None
     down, across = map(_parts, filters, output)
@@ -150,16 +150,16 @@ def edge_tiles(
 
 
 def register_tiles(tiles: int, reg_n: int) -> tuple[int, int]:
-    """Return how many register tiles of at most ``reg_n`` take so many, and what each holds.
+    """Return the number of register tiles of at most ``reg_n`` tiles, and the tiles of each.
 
-    The last one may hold tiles of the one before it, too.
+    The last register tile may also hold tiles of the one before it.
     """
     count = ceil_div(tiles, reg_n)
     return count, ceil_div(tiles, count)
 
 
 def _parts(whole: ExactFilter, length: int) -> list[tuple[int, int, ExactFilter]]:
-    """Tiles along a dimension, first pixel and filter: of whole tiles, and of what they leave."""
+    """Return the tiles along a dimension: their number, first pixel and filter."""
     count, rest = divmod(length, whole.tile)
     parts = [(count, 0, whole)] if count else []
     if rest:
@@ -168,7 +168,7 @@ def _parts(whole: ExactFilter, length: int) -> list[tuple[int, int, ExactFilter]
 
 
 def _order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Yield regions as rows and columns of them, so that those with a point are neighbours."""
+    """Yield regions, as numbers of rows and columns, in an order that keeps points adjacent."""
     if rows == 2:
         yield 1, 0
     yield 0, 0
@@ -196,7 +196,7 @@ def _has(region: Region, rows: tuple[int, ...], columns: tuple[int, ...]) -> boo
 
 
 def _kinds(filters: Sequence[ExactFilter]) -> list[tuple[int, ...]]:
-    """Points along an axis: those that all filters have, and those that the longest alone has."""
+    """Return the points along an axis: those of all filters, and those of the longest alone."""
     every = max((each.points for each in filters), key=len)
     common = tuple(point for point in every if all(point in each.points for each in filters))
     rest = tuple(point for point in every if point not in common)
@@ -204,12 +204,12 @@ def _kinds(filters: Sequence[ExactFilter]) -> list[tuple[int, ...]]:
 
 
 def _point(rows: Sequence[int], columns: Sequence[int], place: tuple[Any, Any], span: int) -> Any:
-    """Return which point, of ``span`` in a row, has a place in rows and columns of some of them."""
+    """Return the point at a place in ``rows`` and ``columns``, with ``span`` points in a row."""
     return _place(rows, place[0]) * span + _place(columns, place[1])
 
 
 def _place(points: Sequence[int], number: Any) -> Any:
-    """Return the point that has a number: all but the last are neighbours."""
+    """Return the point with a number: all but the last are consecutive."""
     if isinstance(number, int):
         return points[number]
     *begin, last = points

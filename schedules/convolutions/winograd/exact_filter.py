@@ -1,19 +1,20 @@
-"""F(4, 3) in integers: transforms without fractions, of 16 bits, and what undoes their factor.
+"""F(4, 3) in integers: transforms without fractions in 16 bits, and the inverse of their factor.
 
 The points are 0, 1, -1, 2, -1/2 and infinity. The matrices are scaled so that all elements are
-whole, and a tile's results are ``30 * 30 = 900`` times the convolution's sums: the fewest twos that
-six points can have, for these are two of each class modulo 2. See `exactness` for what that means::
+whole, and a tile's results are ``30 * 30 = 900`` times the convolution's sums. Six points cannot
+have fewer factors of two, because two of them fall in each class modulo 2. `exactness` explains
+what follows from this::
 
     B^T = [2 3 -4 -3 2 0; 0 -2 -5 -1 2 0; 0 2 1 -5 2 0; 0 -1 -2 1 2 0; 0 2 -1 -2 1 0; 0 2 3 -4 -3 2]
     G   = [15 0 0; -5 -5 -5; 5 -5 5; 1 2 4; -4 2 -1; 0 0 15]
     A^T = [1 1 1 1 8 0; 0 1 -1 2 -4 0; 0 1 1 4 2 0; 0 1 -1 8 -1 1]
 
-In two dimensions transformed data of 0 to 255 are at most 24990 in size, and weights of -128 to 127
-at most 28800: 16 bits hold both.
+In two dimensions, transformed data of 0 to 255 are at most 24990 in absolute value, and weights of
+-128 to 127 at most 28800: 16 bits hold both.
 
-F(1, 3), F(2, 3) and F(3, 3) take three, four and five of the same points, with the same weights and
-the same factor. What whole tiles leave over at the end of a row or column takes that much less.
-Of data, 16 bits hold theirs all the more.
+F(1, 3), F(2, 3) and F(3, 3) use three, four and five of the same points, with the same weights and
+the same factor. They compute the rest that whole tiles leave at the end of a row or column with
+fewer products. Their transformed data are smaller and also fit 16 bits.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors
 from neocpu.schedules.tir.wrapping import Wrapping
 
 TILE: Final = 4
-"""Outputs of a tile along a dimension."""
+"""The number of outputs of a tile along a dimension."""
 KERNEL: Final = (3, 3)
 _POINTS: Final = {1: (0, 1, 2), 2: (0, 1, 2, 5), 3: (0, 1, 2, 3, 4), 4: (0, 1, 2, 3, 4, 5)}
 _KERNEL_MATRIX: Final = ((15, 0, 0), (-5, -5, -5), (5, -5, 5), (1, 2, 4), (-4, 2, -1), (0, 0, 15))
 FACTOR: Final = 30 * 30
-"""What a tile's results in two dimensions are multiples by."""
+"""The factor of a tile's results in two dimensions."""
 _INVERSE: Final = pow(FACTOR >> LOST_BITS, -1, 1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
 class ExactFilter(Filter):
-    """F(tile, 3) of stride 1 and of up to four outputs, with 30 times its results."""
+    """F(tile, 3) of stride 1 with up to four outputs, whose results have a factor of 30."""
 
     @property
     def points(self) -> tuple[int, ...]:
-        """Which rows of ``G`` it takes, in order; and in that order of its products."""
+        """The rows of ``G`` that it uses, in the order of its products."""
         return _POINTS[self.tile]
 
     def kernel_matrix(self) -> NDArray[np.float64]:
@@ -55,7 +56,7 @@ class ExactFilter(Filter):
         return np.array([_KERNEL_MATRIX[point] for point in self.points], np.float64)
 
     def kernel(self, taps: Vectors, keep: Keep = T.Bind) -> list[Any]:
-        """Return the components of ``G taps`` of a whole tile; ``keep`` names what is between."""
+        """Return the components of ``G taps`` of a whole tile; ``keep`` names intermediates."""
         assert self.tile == TILE, self
         one, two, three = taps
         ends, twice = keep(one + three), keep(two + two)
@@ -96,7 +97,7 @@ class ExactFilter(Filter):
         return made
 
     def output(self, values: Vectors, keep: Keep = T.Bind) -> list[Any]:
-        """Return ``A^T values``, of vectors modulo 2^32; ``keep`` names what is between."""
+        """Return ``A^T values`` for vectors modulo 2^32; ``keep`` names intermediate values."""
         v = [Wrapping(each) if isinstance(each, Expr) else each for each in values]
 
         def named(value: Any) -> Any:
@@ -116,17 +117,17 @@ class ExactFilter(Filter):
 Number = TypeVar("Number", bound=np.generic)
 
 FILTERS: Final = (ExactFilter(TILE, KERNEL[0], 1), ExactFilter(TILE, KERNEL[1], 1))
-"""Along rows and columns."""
+"""The filters along rows and columns."""
 
 
 def without_factor(sums: Any) -> Any:
-    """Return a vector of `FACTOR` times the convolution's sums, modulo 2^32, as these."""
+    """Return the convolution's sums for a vector of `FACTOR` times the sums modulo 2^32."""
     bits = T.broadcast(tirx.const(LOST_BITS, "int32"), int(sums.ty.dtype.lanes))
     return tirx.shift_right((Wrapping(sums) * _INVERSE).value, bits)
 
 
 def transformed_weights(weights: NDArray[Any]) -> NDArray[np.int16]:
-    """Return OIHW weights of int8 transformed, of shape ``(points, O, I)``.
+    """Return transformed OIHW weights of int8, of shape ``(points, O, I)``.
 
     Every sum is a whole number below 2^24, which float32 adds up exactly.
     """
@@ -140,16 +141,16 @@ def transformed_weights(weights: NDArray[Any]) -> NDArray[np.int16]:
 def packed_weights(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int16]:
     """Transform and pack OIHW weights of int8, as ``(points, O / reg_oc, I / 2, 2 reg_oc)``.
 
-    Pairs of input channels lie side by side. What ``shape`` has beyond the weights is zero.
+    Pairs of input channels lie side by side. Padding up to ``shape`` is zero.
     """
     _, blocks, pairs, width = shape
     return in_pairs(transformed_weights(_padded(weights, blocks * width // 2, 2 * pairs)), blocks)
 
 
 def packed_taps(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int8]:
-    """Pack OIHW weights of int8 as they are, as ``(O / reg_oc, I / 2, taps, 2 reg_oc)``.
+    """Pack OIHW weights of int8 untransformed, as ``(O / reg_oc, I / 2, taps, 2 reg_oc)``.
 
-    Else as by `packed_weights`.
+    Pairs and padding are like those of `packed_weights`.
     """
     blocks, pairs, taps, width = shape
     padded = _padded(weights, blocks * width // 2, 2 * pairs)
@@ -158,7 +159,7 @@ def packed_taps(weights: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int
 
 
 def _padded(weights: NDArray[Any], outs: int, ins: int) -> NDArray[Any]:
-    """Return OIHW weights, whose sums are known to be exact, with channels of zeros behind."""
+    """Return OIHW weights with channels of zeros appended; their sums are known to be exact."""
     assert bound_of_weights(weights).holds, "their sums need a proof"
     o, i, *_ = weights.shape
     return np.pad(weights, ((0, outs - o), (0, ins - i), (0, 0), (0, 0)))

@@ -1,14 +1,16 @@
 """Winograd's minimal filtering F(m, r) of any stride: its matrices and its vector transforms.
 
-Along one dimension, ``m`` outputs of an ``r``-tap filter are ``A^T [(G g) . (B^T d)]`` with ``d``
-the pixels they read and ``g`` the taps: as many products as pixels, instead of ``m r``. In two
-dimensions the transforms nest (Lavin and Gray, CVPR 2016), and a dimension of one tap has none.
+Along one dimension, ``m`` outputs of an ``r``-tap filter are ``A^T [(G g) . (B^T d)]``, with the
+input pixels ``d`` and the taps ``g``. The number of products is the number of pixels instead of ``m
+r``. In two dimensions the transforms nest (Lavin and Gray, CVPR 2016), and a dimension of one tap
+has none.
+
 The matrices follow from interpolation points (Toom and Cook): pairs of opposite numbers, infinity,
-and zero where their number is odd. Opposite points share their even and their odd part, which
+and zero if the number of points requires it. Opposite points share their even and odd parts, which
 halves the additions.
 
-A stride ``s`` takes the filter apart (polyphase decomposition): every ``s``-th tap meets every
-``s``-th pixel, an ``F(m, r / s)`` of stride 1 for each remainder, whose results add up.
+A stride ``s`` splits the filter (polyphase decomposition): every ``s``-th tap meets every ``s``-th
+pixel, which is an ``F(m, r / s)`` of stride 1 for each remainder, and their results add up.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from tvm.tirx.script.builder import ir as T
 from neocpu.schedules.vocabulary.accuracy import EVERY_TILE
 
 # Positive points, by the number of finite points. All products of their squares are exact in
-# float32. Of the sums of eighths tried, these have the least error, or nearly and fewer products:
-# F(4x4, 3x3) errs 2.0 times as much as direct convolution, with Lavin's (1, 2) 4.5 times.
+# float32. Among the sums of eighths that were tried, these have the least error, or nearly so with
+# fewer products: F(4x4, 3x3) errs 2.0 times as much as direct convolution, and 4.5 times with
+# Lavin's (1, 2).
 POINTS: tuple[tuple[float, ...], ...] = (
     (),
     (),
@@ -45,11 +48,11 @@ POINTS: tuple[tuple[float, ...], ...] = (
     (0.375, 0.75, 1.0, 1.5, 3.0),
 )
 
-# Norm-wise error along one dimension, at most, as a multiple of direct summation's in float32, by
-# taps and stride, then by tile: this template's kernels against the direct one's, of eight input
-# channels, where direct summation has least terms; and a tenth more. Of two dimensions the errors
-# about multiply. F(4x4, 3x3), F(5x5) and F(6x6) measure 3.0, 5.3 and 11.6, and 2.0, 3.7 and 7.9 of
-# 128 channels.
+# The largest norm-wise error along one dimension, as a multiple of direct summation's in float32,
+# by taps and stride, then by tile. It was measured with this template's and the direct kernels for
+# eight input channels, where direct summation has the fewest terms, plus a tenth. In two dimensions
+# the errors about multiply. F(4x4, 3x3), F(5x5) and F(6x6) measure 3.0, 5.3 and 11.6, and with 128
+# channels 2.0, 3.7 and 7.9.
 ERROR_FACTORS: dict[tuple[int, int], dict[int, float]] = {
     (3, 1): {2: 1.3, 3: 1.9, 4: 2.4, 5: 3.2, 6: 4.7},
     (5, 1): {2: 2.1, 3: 2.8, 4: 3.9},
@@ -57,9 +60,9 @@ ERROR_FACTORS: dict[tuple[int, int], dict[int, float]] = {
     (3, 2): {2: 1.3, 3: 1.3, 4: 1.8, 5: 2.1},
     (5, 2): {2: 1.3, 3: 1.4, 4: 1.8},
 }
-# Of a double, what the product with a float32 number leaves room for.
+# The bits of a double that remain for a factor of a float32 number.
 _EXACT_BITS = 53 - 24
-# Tiles that err more are not offered: no plan may choose them.
+# Tiles with larger errors are not offered: no plan may choose them.
 MAX_ERROR_FACTOR = EVERY_TILE.error_factor
 
 Vectors = Sequence[Any]
@@ -73,11 +76,11 @@ class Filter:
     Attributes
     ----------
     tile : int
-        Outputs, ``m``.
+        The number of outputs, ``m``.
     taps : int
-        The filter's, ``r``.
+        The number of taps, ``r``.
     stride : int
-        Pixels from one output to the next.
+        The distance in pixels from one output to the next.
     """
 
     tile: int
@@ -86,22 +89,22 @@ class Filter:
 
     @property
     def span(self) -> int:
-        """Pixels that a tile reads, which is also the number of its products."""
+        """The number of pixels that a tile reads, which is also the number of its products."""
         return (self.tile - 1) * self.stride + self.taps
 
     @property
     def step(self) -> int:
-        """Pixels from one tile to the next."""
+        """The distance in pixels from one tile to the next."""
         return self.tile * self.stride
 
     @property
     def is_identity(self) -> bool:
-        """Whether there is nothing to transform: a tile is a pixel and its one product."""
+        """Whether nothing is transformed: a tile is one pixel with one product."""
         return self.span == 1
 
     @property
     def phases(self) -> tuple[tuple[slice, slice], ...]:
-        """Of each filter of stride 1: its pixels, and its products among all."""
+        """The pixels of each filter of stride 1, and its products among all products."""
         found, start = [], 0
         for phase in range(min(self.stride, self.taps)):
             count = self.tile - 1 + len(range(phase, self.taps, self.stride))
@@ -140,14 +143,14 @@ class Filter:
 
     @property
     def input_additions(self) -> int:
-        """Additions of `input`, its products fused into them."""
+        """The number of additions of `input`, with products fused into them."""
         counter = _Additions()
         self.input([counter] * self.span, _identity)
         return counter.total
 
     @property
     def output_additions(self) -> int:
-        """Additions of `output`, its products fused into them."""
+        """The number of additions of `output`, with products fused into them."""
         counter = _Additions()
         self.output([counter] * self.span, _identity)
         return counter.total
@@ -165,7 +168,7 @@ class Filter:
 
 
 class _Additions:
-    """A value that counts what is added to it, or subtracted from it."""
+    """A value that counts the additions to it and subtractions from it."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -182,7 +185,7 @@ class _Additions:
 
 @lru_cache(maxsize=256)
 def filters(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[Filter, Filter]:
-    """Return the filters along rows and columns: a dimension of one tap has tiles of one pixel."""
+    """Return the filters along rows and columns; a dimension of one tap has one-pixel tiles."""
     down, across = (
         Filter(tile if taps > 1 else 1, taps, step)
         for taps, step in zip(kernel, stride, strict=True)
@@ -194,10 +197,10 @@ def filters(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) -> tupl
 def weight_matrix(
     tile: int, kernel: tuple[int, int], stride: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Return what makes a tile's points of all taps at once, of shape ``(points, taps)``.
+    """Return the matrix from all taps to a tile's points, of shape ``(points, taps)``.
 
-    Elements have so few bits that products with float32 numbers are exact in float64: whether they
-    are rounded before they are added makes no difference.
+    Its elements have so few bits that products with float32 numbers are exact in float64: rounding
+    them before they are added makes no difference.
     """
     down, across = filters(tile, kernel, stride)
     parts, exponents = np.frexp(np.kron(down.kernel_matrix(), across.kernel_matrix()))
@@ -207,13 +210,13 @@ def weight_matrix(
 
 
 def flushed(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers as CPUs read them in a run: those below all normal ones are zero."""
+    """Return numbers as CPUs read them in a run, with zeros for subnormal numbers."""
     small = np.abs(numbers) < np.finfo(numbers.dtype).tiny
     return np.where(small, numbers.dtype.type(0), numbers) if small.any() else numbers
 
 
 def tiles_of(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
-    """Return the tiles offered for a kernel, smallest first; none for one that has no transform."""
+    """Return the tile sizes for a kernel, smallest first; none if it has no transform."""
     if not _filtered(kernel, stride):
         return ()
     every = sorted({tile for factors in ERROR_FACTORS.values() for tile in factors})
@@ -221,21 +224,21 @@ def tiles_of(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...
 
 
 def error_factor(tile: int, kernel: tuple[int, int], stride: tuple[int, int]) -> float:
-    """Return the norm-wise error, at most, as a multiple of direct float32 summation's.
+    """Return the largest norm-wise error as a multiple of direct float32 summation's.
 
-    Infinite for a tile that is not known.
+    It is infinite for an unknown tile.
     """
     known = (ERROR_FACTORS.get(pair, {}) for pair in _filtered(kernel, stride))
     return math.prod(factors.get(tile, math.inf) for factors in known)
 
 
 def _filtered(kernel: tuple[int, int], stride: tuple[int, int]) -> list[tuple[int, int]]:
-    """Taps and stride of the dimensions that have more than one tap."""
+    """Return taps and stride of the dimensions with more than one tap."""
     return [pair for pair in zip(kernel, stride, strict=True) if pair[0] > 1]
 
 
 def _input(pixels: Vectors, tile: int, keep: Keep) -> list[Any]:
-    """Return ``B^T pixels`` of a filter of stride 1: of one tap if it reads ``tile`` pixels."""
+    """Return ``B^T pixels`` for a filter of stride 1, which has one tap if ``tile`` pixels."""
     count = len(pixels)
     if count == tile:
         return list(pixels)
@@ -252,7 +255,7 @@ def _input(pixels: Vectors, tile: int, keep: Keep) -> list[Any]:
 
 
 def _output(values: Vectors, tile: int, keep: Keep) -> list[Any]:
-    """Return ``A^T values`` of a filter of stride 1."""
+    """Return ``A^T values`` for a filter of stride 1."""
     count = len(values)
     if count == tile:
         return list(values)
@@ -270,12 +273,12 @@ def _output(values: Vectors, tile: int, keep: Keep) -> list[Any]:
 
 
 def _has_zero(count: int) -> int:
-    """Whether zero is among the points of ``count`` products, of which one is infinity's."""
+    """Return whether zero is among the points of ``count`` products; one point is infinity."""
     return int(count % 2 == 0)
 
 
 def _polynomial(squares: Sequence[float]) -> list[float]:
-    """Coefficients, lowest first, of the product of ``(y - square)``."""
+    """Return the coefficients, lowest first, of the product of ``(y - square)``."""
     coefficients = np.array([1.0])
     for square in squares:
         coefficients = np.convolve(coefficients, [-square, 1.0])
@@ -283,7 +286,7 @@ def _polynomial(squares: Sequence[float]) -> list[float]:
 
 
 def _combine(coefficients: Sequence[float], values: Vectors, keep: Keep) -> Any:
-    """Sum of the values, each times its coefficient; the last coefficient is 1."""
+    """Return the sum of the values, each times its coefficient; the last coefficient is 1."""
     total = values[len(coefficients) - 1]
     for coefficient, value in zip(coefficients[:-1], values, strict=False):
         total = _plus(total, value, coefficient)
@@ -293,8 +296,9 @@ def _combine(coefficients: Sequence[float], values: Vectors, keep: Keep) -> Any:
 def _plus(total: Any, value: Any, factor: float) -> Any:
     """Return ``total + value * factor``, in one instruction where the processor has it.
 
-    LLVM fuses a product into the one sum that it is part of. One that is added here and subtracted
-    there it would compute once and fuse with neither, but for the explicit ``fmuladd``.
+    LLVM fuses a product into the only sum that contains it. If a product is added in one sum and
+    subtracted in another, LLVM would compute it once and fuse it with neither, without the explicit
+    ``fmuladd``.
     """
     scaled = value if abs(factor) == 1.0 else value * constant(abs(factor), value)
     if total is None:
@@ -308,7 +312,7 @@ def _plus(total: Any, value: Any, factor: float) -> Any:
 
 
 def constant(factor: float, like: Any) -> Any:
-    """Return a factor in the type of a vector of TVM's, or for any other value as it is."""
+    """Return a factor in the type of a TVM vector; for other values, the factor itself."""
     return tirx.const(factor, like.ty.dtype) if isinstance(like, Expr) else factor
 
 

@@ -1,16 +1,16 @@
 """Winograd's convolution of bfloat16 by products of 16-bit integers that stand for floats.
 
-Data are transformed in float32 and scaled to integers tile by tile: a tile's pixels, of all
-channels, lie within its extent, the distance of its largest from its smallest, so that what is made
-of them lies within `_reach` times that. Weights have a scale for each of a tile's points and each
-output channel, so small that no sum leaves 32 bits, whatever the data are. Long sums are made in
-parts of `PART` channels, of which each is added up in float32: for longer parts the weights would
-keep less than 9 bits.
+Data are transformed in float32 and scaled to integers tile by tile. A tile's pixels, over all
+channels, lie within its extent, the distance of its largest from its smallest, so transformed data
+lie within `_reach` times the extent. Weights have a scale for each point of a tile and each output
+channel, so small that no sum overflows 32 bits with any data. Long sums are computed in parts of
+`PART` channels, whose results are added in float32: with longer parts the weights would keep less
+than 9 bits.
 
-Direct convolution of bfloat16 rounds the weights to 8 bits. This does not, and errs less than it
-does of 64 channels, and about as much of 128 and more.
+Direct convolution of bfloat16 rounds the weights to 8 bits. This algorithm does not; it errs less
+with 64 channels, and about as much with 128 and more.
 
-An infinite or NaN pixel makes NaN of the tiles that read it.
+An infinite or NaN pixel makes the tiles that read it NaN.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from neocpu.schedules.convolutions.winograd.filters import Filter, Keep, Vectors
 from neocpu.schedules.tir.builder import llvm_definition
 
 TILES: Final = (2, 3, 4)
-"""Outputs of a tile along a dimension: of longer ones the transforms' sums need more bits."""
+"""The numbers of outputs of a tile along a dimension; transforms of longer ones need more bits."""
 _TAPS: Final = (1, 3)
 PART: Final = 128
-"""Input channels whose products are added up as integers, at most: whole vectors."""
+"""The most input channels whose products are added up as integers, in whole vectors."""
 ERROR_FACTOR: Final = 1.5
-"""What it errs at most as a multiple of direct convolution of bfloat16. It is no direct sum."""
+"""The largest error as a multiple of direct convolution's of bfloat16, which sums differently."""
 
 _LARGEST: Final = (1 << 15) - 1
-# Where transformed data have as many steps as this, of sums of so many products, data and weights
-# lose about as much. Data of layers spread less than weights do for the largest of each.
+# The number of steps of transformed data, for sums of this many products, at which data and weights
+# lose about the same. A layer's data are less concentrated near their largest than weights.
 _BALANCE: Final = 2.0**35.5
 _TOO_SMALL: Final = 2.0**-100
 _NAME: Final = "neocpu_winograd"
-# Adding it leaves whole numbers in the lowest bits, of both signs.
+# Adding this number leaves integers of both signs in the lowest bits.
 _ROUNDER: Final = 1.5 * 2.0**23
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledFilter(Filter):
-    """F(m, r) of stride 1, of whose transformed data none exceeds the largest pixel in size."""
+    """F(m, r) of stride 1 whose transformed data never exceed the largest pixel in size."""
 
     def kernel_matrix(self) -> NDArray[np.float64]:
         """Return ``G``, of shape ``(span, taps)``."""
@@ -64,44 +64,44 @@ class ScaledFilter(Filter):
         return [each * constant(1 / gain, each) for each, gain in gains]
 
     def _gains(self) -> NDArray[np.float64]:
-        """Return by how much each component may exceed the largest pixel."""
+        """Return the factors by which each component may exceed the largest pixel."""
         plain = Filter(self.tile, self.taps, self.stride)
         gains: NDArray[np.float64] = np.abs(plain.input_matrix()).sum(axis=1)
         return gains
 
 
 def tiles(kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
-    """Return the tiles offered for a kernel; none for one that has no transform."""
+    """Return the tile sizes for a kernel; none if it has no transform."""
     is_known = all(taps in _TAPS for taps in kernel) and max(kernel) > 1
     return TILES if is_known and stride == (1, 1) else ()
 
 
 @lru_cache(maxsize=64)
 def filters(tile: int, kernel: tuple[int, int]) -> tuple[ScaledFilter, ScaledFilter]:
-    """Return the filters along rows and columns: a dimension of one tap has tiles of one pixel."""
+    """Return the filters along rows and columns; a dimension of one tap has one-pixel tiles."""
     down, across = (ScaledFilter(tile if taps > 1 else 1, taps, 1) for taps in kernel)
     return down, across
 
 
 def steps(tile: int, kernel: tuple[int, int], channels: int) -> float:
-    """Return what a tile's extent is multiplied with to find how large its integers may get.
+    """Return the product of a tile's extent and its scale, which bounds the size of its integers.
 
-    It is the numerator of their scale: ``steps / extent``.
+    It is the numerator of the scale: ``steps / extent``.
     """
     return _largest(channels) / _reach(tile, kernel)
 
 
 def _largest(channels: int) -> float:
-    """Return the largest transformed datum of so many channels."""
+    """Return the largest transformed value of data with so many channels."""
     return min(_LARGEST, math.sqrt(_BALANCE / min(channels, PART)))
 
 
 @lru_cache(maxsize=64)
 def _reach(tile: int, kernel: tuple[int, int]) -> float:
-    """Return how far transformed data reach, in units of half their tile's extent.
+    """Return the largest transformed value, in units of half the tile's extent.
 
-    A point adds pixels up with weights of both signs. All pixels at one end of what they lie
-    within, where the weights are positive, and at the other where they are not, are the most.
+    A point adds up pixels with weights of both signs. The sum is largest with pixels at one end of
+    the extent where weights are positive, and at the other end where they are negative.
     """
     down, across = filters(tile, kernel)
     weights = np.kron(down.input_matrix(), across.input_matrix())
@@ -118,7 +118,7 @@ def packed_weights(
     ----------
     shape : tuple of int
         ``(points, O / reg_oc, I / 2 + 1, 2 reg_oc)``: pairs of input channels lie side by side, and
-        what follows the last are bits of float32: what integers of each output channel stand for.
+        the last row has the bits of float32 scales of each output channel's integers.
     """
     points, blocks, rows, width = shape
     outs, ins, *_ = weights.shape
@@ -132,7 +132,7 @@ def packed_weights(
         taps = np.asarray(weights[out], np.float64).reshape(ins, -1)
         values = matrix @ taps.T
         size = np.abs(values)
-        # What rounding adds to the integers' sums is no more than a half of each.
+        # Rounding changes the sums of integers by at most half of each.
         sums = np.stack([size[:, at : at + PART].sum(axis=1) for at in starts]).max(axis=0)
         room = (2**31 - 1) / (largest + 1) - PART / 2
         scale = np.maximum(sums / room, size.max(axis=1) / _LARGEST)
@@ -146,7 +146,7 @@ def packed_weights(
 
 
 def functions(width: int) -> Any:
-    """Return the frame in which the functions below are known, of vectors of so many channels."""
+    """Return the frame that defines the functions below for vectors of ``width`` channels."""
     made = (_definition_of_widened, _definition_of_rounded, _definition_of_extent)
     return llvm_definition("".join(definition(width) for definition in made))
 
@@ -231,29 +231,29 @@ define float @{_NAME}_extent_{width}({bits} %high, {bits} %low) {_ATTRIBUTES} {{
 
 
 def widened(bits: Any) -> Any:
-    """Return a vector of bfloat16's bits as float32: the even lanes, and then the odd ones."""
+    """Return a vector of bfloat16's bits as float32: the even lanes, then the odd ones."""
     width = int(bits.ty.dtype.lanes)
     return tirx.call_extern(f"float32x{width}", f"{_NAME}_widened_{width}", bits)
 
 
 def rounded(values: Any, scale: Any) -> Any:
-    """Return what `widened` made, times ``scale``, as integers in the order of its bits."""
+    """Return the result of `widened` times ``scale`` as integers, in the original order."""
     width = int(values.ty.dtype.lanes)
     return tirx.call_extern(f"int16x{width}", f"{_NAME}_rounded_{width}", values, scale)
 
 
 def extent(high: Any, low: Any) -> Any:
-    """Return half of what a tile's pixels, and 0, extend over; NaN if that is not finite.
+    """Return half of the extent of a tile's pixels and 0; NaN if that is not finite.
 
     Parameters
     ----------
     high, low : expression
-        Vectors of the largest bits, of int16 the one and of uint16 the other.
+        Vectors of the largest bits, of int16 for ``high`` and of uint16 for ``low``.
     """
     width = int(high.ty.dtype.lanes)
     return tirx.call_extern("float32", f"{_NAME}_extent_{width}", high, low)
 
 
 def _hexadecimal(value: float) -> str:
-    """Return a float32 as LLVM's text has it."""
+    """Return a float32 in LLVM's text format."""
     return f"0x{int(np.float64(value).view(np.uint64)):016X}"

@@ -1,7 +1,7 @@
-"""Weights of 8-bit integers that a task transforms itself: 9 bytes a filter are kept, and not 72.
+"""8-bit weights that each task transforms itself: a filter takes 9 bytes instead of 72.
 
-In the layout that the products read (output channels, of pairs of input channels) a vector of bytes
-widens to just what is multiplied, so that the transform needs no shuffles.
+In the layout that the products read (output channels, for pairs of input channels) a vector of
+bytes widens to exactly the vectors that are multiplied, so the transform needs no shuffles.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ _KIND = "int16"
 
 
 class WeightTransform:
-    """Emits it; created inside the builder's frame of a task, where it allocates what it makes.
+    """An emitter of the transform, created inside a task's frame, where it allocates its results.
 
     Parameters
     ----------
     weights : buffer
-        As `exact_filter.packed_taps` packs them.
+        Weights as `exact_filter.packed_taps` packs them.
     """
 
     def __init__(self, tiling: Tiling, weights: Any) -> None:
         self._tiling, self._weights = tiling, weights
         self._width = tiling.lanes * tiling.domain.group
         self._vectors = tiling.scheme.reg_oc // tiling.lanes
-        # One point more keeps what a point has of all rows from a few sets of the caches.
+        # One extra point keeps the rows of a point from falling into a few sets of the caches.
         shape = (self._rows, tiling.points + 1, self._vectors * self._width)
         self._made = T.alloc_buffer(shape, _KIND, layout=None)
 
     @property
     def _rows(self) -> int:
-        """Pairs of input channels of a part of the sums."""
+        """Return the number of pairs of input channels in a part of the sums."""
         return self._tiling.part_chunks * self._tiling.chunk_steps
 
     def transform(self, block: Any, first: Any, count: Any) -> None:
-        """Transform ``count`` pairs of input channels, from ``first``, of a block of outputs."""
+        """Transform ``count`` pairs of input channels from ``first`` on, for a block of outputs."""
         down, across = FILTERS
         with T.serial(count) as k:
             for v in range(self._vectors):
@@ -61,13 +61,13 @@ class WeightTransform:
                         T.buffer_store(self._made, value, [k, point, lanes])
 
     def vector(self, point: Any, row: Any, v: int) -> Any:
-        """Return a vector of what was made, by its row from the first of `transform`."""
+        """Return a vector of the results, by its row from the first of `transform`."""
         return self._made[row, point, span(v * self._width, self._width)]
 
 
 @dataclass(frozen=True, slots=True)
 class MadeWeights:
-    """What a task has transformed: weights of a block of outputs and a part of the sums.
+    """The weights that a task has transformed: a block of outputs and a part of the sums.
 
     Attributes
     ----------
@@ -81,5 +81,5 @@ class MadeWeights:
     part: Any
 
     def vector(self, point: Any, step: Any, v: int) -> Any:
-        """Return a vector of weights of a point, by its step."""
+        """Return a vector of a point's weights by its step."""
         return self.made.vector(point, step - self.first, v)

@@ -1,4 +1,4 @@
-"""What a Winograd convolution is estimated to take: products, transforms, and memory."""
+"""Estimates for Winograd convolutions: products, transforms, and memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from neocpu.schedules.estimates.register_tile import TILE_CYCLES, step_cycles, s
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Fitted to kernels of one thread on a Zen 3.
-# Cycles of a transform's addition, and of bringing one of its tile's vectors to where it belongs.
+# Fitted to kernels on one thread of a Zen 3: the cycles of an addition in a transform, and of
+# moving one vector of its tile into place.
 ADDITION_CYCLES, POINT_CYCLES = 0.95, 0.8
-# Per byte that is transformed by one thread and used by others, or does not stay in L2 meanwhile.
+# The cycles per byte that another thread transformed, or that left L2 in between.
 SHARE_CYCLES = 0.1
-# A step at least: where sums are just as many as hide an addition, one that waits delays them all.
+# The least cycles of a step: if there are only just enough sums to hide an addition, a single wait
+# delays them all.
 STEP_CYCLES = 4.6
-# Of integers: each vector of weights, which wide register tiles read again for few tiles. At 14 and
-# 28 pixels two by 7 to 10 tiles were 1.05 to 1.2 times as fast as four by 4 or 5 on a Zen 4.
+# For integers, the cycles of each vector of weights, which wide register tiles read again for few
+# tiles. At 14 and 28 pixels, tiles of two by 7 to 10 were 1.05 to 1.2 times as fast as four by 4 or
+# 5 on a Zen 4.
 WEIGHT_CYCLES = 0.3
-# Storing a vector of sums.
+# The cycles of storing a vector of sums.
 STORE_CYCLES = 1
-# Transforming a vector of weights, of nine bytes each, to those of 36 points.
+# The cycles of transforming a vector of weights, from nine bytes each to 36 points.
 MADE_CYCLES = 190
 
 
@@ -32,7 +34,7 @@ def estimated_seconds(tiling: Tiling, target: CpuTarget) -> float:
     """Return analytic seconds: products and transforms of the busiest thread, and memory."""
     scheme, threads = tiling.scheme, tiling.threads
     products, outputs, inputs = _work(tiling, target)
-    if scheme.oc_split:  # two parallel loops, of equal tasks the first
+    if scheme.oc_split:  # there are two parallel loops, the first with equal tasks
         before = (inputs + tiling.input_bytes * SHARE_CYCLES) / threads
         before += fork_seconds(threads, target) * target.frequency
         inputs = 0.0
@@ -49,7 +51,7 @@ def estimated_seconds(tiling: Tiling, target: CpuTarget) -> float:
 
 
 def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
-    """Bytes that a thread's tasks read from beyond its L2: weights and transformed input."""
+    """Return the bytes that a thread reads from beyond its L2: weights and transformed input."""
     tasks = tiling.tasks_per_thread
     if not tiling.scheme.oc_split:
         return tiling.weight_bytes * (tasks if tiling.weight_bytes > target.l2 else 1)
@@ -61,7 +63,7 @@ def _fetched_bytes(tiling: Tiling, target: CpuTarget) -> float:
 
 
 def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
-    """Cycles of all products, all output and all input transforms, on one thread."""
+    """Return the cycles of all products, output transforms and input transforms on one thread."""
     scheme = tiling.scheme
     vectors = scheme.reg_oc // tiling.lanes
     steps = tiling.chunks * tiling.chunk_steps
@@ -88,7 +90,7 @@ def _work(tiling: Tiling, target: CpuTarget) -> tuple[float, float, float]:
 
 @lru_cache(maxsize=256)
 def _transform_cycles(down: Filter, across: Filter) -> tuple[float, float]:
-    """Cycles to transform a tile of one vector of channels, input and output."""
+    """Return the cycles to transform one vector of channels of a tile, input and output."""
     points = down.span * across.span
     inputs = across.span * down.input_additions + down.span * across.input_additions
     outputs = across.span * down.output_additions + down.tile * across.output_additions

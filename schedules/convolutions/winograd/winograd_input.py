@@ -1,4 +1,4 @@
-"""The input transform of a Winograd convolution: pixels of tiles to what is multiplied."""
+"""The input transform of a Winograd convolution."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 
 
 class InputTransform:
-    """Emits what reads the data.
+    """An emitter of the code that reads and transforms the data.
 
     Parameters
     ----------
     border : buffer or None
-        What stands for zero around the image, where that is no zero.
+        The value that stands for zero around the image, if it is not zero.
     rows_are_frames : bool
-        Whether images of the workload are volumes, whose rows the buffers have as images.
+        Whether images of the workload are volumes, whose rows are images in the buffers.
     """
 
     def __init__(self, tiling: Tiling, data: Any, border: Any, *, rows_are_frames: bool) -> None:
@@ -37,12 +37,12 @@ class InputTransform:
     def transformed(self, blocks: int) -> Any:
         """Allocate the transformed input of ``blocks`` register tiles.
 
-        What is written together lies together: of a register tile and a vector of channels, the
-        vectors of all points and tiles. Here and in the sums, one vector more keeps a large power
-        of two, which would map them to the same lines of the caches, from between those.
+        Values that are written together lie together: for a register tile and a vector of channels,
+        the vectors of all points and tiles. Here and in the sums, one extra vector avoids distances
+        of a large power of two, which would map all of them to the same cache lines.
 
-        Where tiles differ in size, those of the image lie together, for a vector of channels and a
-        point; the one vector more is between chunks.
+        If tiles differ in size, the values of an image lie together for a vector of channels and a
+        point, and the extra vector lies between chunks.
         """
         t = self.tiling
         if t.edges:
@@ -52,16 +52,16 @@ class InputTransform:
         return T.alloc_buffer(shape, self.domain.numerics.data, layout=None)
 
     def extents(self, blocks: int) -> Any:
-        """Allocate what `measure` finds of the tiles of ``blocks`` register tiles, if anything."""
+        """Allocate the results of `measure` for the tiles of ``blocks`` register tiles, if any."""
         if not self.domain.is_scaled:
             return None
         return T.alloc_buffer((blocks * self.scheme.reg_n,), self.domain.results, layout=None)
 
     def measure(self, first: Any, count: Any, extents: Any, at: Any) -> None:
-        """Find what the pixels of register tiles ``first…`` extend over, for ``extents[at…]``.
+        """Find the extents of the pixels of register tiles from ``first`` on, for ``extents[at…]``.
 
-        The bits of bfloat16 are in order: as int16 those of numbers that are not negative, as
-        uint16 those of the others, NaN after all numbers.
+        The bits of bfloat16 are ordered: as int16 those of non-negative numbers, as uint16 those of
+        the others, with NaN after all numbers.
         """
         t, reg_n, width = self.tiling, self.scheme.reg_n, self.tiling.width
         with T.serial(count) as block, T.serial(reg_n) as j:
@@ -84,7 +84,7 @@ class InputTransform:
             T.buffer_store(extents, found, [(at + block) * reg_n + j])
 
     def _mask(self, chunk: Any) -> Any:
-        """Bind the bits that count of a vector of channels: what pads a block may be anything."""
+        """Bind the mask of a vector of channels that excludes padding, which may hold anything."""
         width, channels = self.tiling.width, self.workload.in_channels
         every = splat(tirx.const(0xFFFF, "uint16"), width)
         if channels % width == 0:
@@ -96,7 +96,7 @@ class InputTransform:
     def transform(
         self, chunk: Any, first: Any, count: Any, result: Any, at: Any, extents: Any
     ) -> None:
-        """Transform register tiles ``first…`` of one vector of channels to ``result[:, at…]``."""
+        """Transform register tiles from ``first`` on, one vector, to ``result[:, at…]``."""
         t, reg_n = self.tiling, self.scheme.reg_n
         with T.serial(count) as block, T.serial(reg_n) as j:
             tile = T.Bind(T.min((first + block) * reg_n + j, t.tiles - 1))
@@ -120,7 +120,7 @@ class InputTransform:
             self._input_tile(t, pixels, store)
 
     def transform_edged(self, chunk: Any, tile: Any, result: Any) -> None:
-        """Transform one tile, of any region, of one vector of channels to ``result[chunk]``."""
+        """Transform one tile of any region, for one vector of channels, to ``result[chunk]``."""
         t, edges = self.tiling, self.tiling.edges
         assert edges is not None
 
@@ -147,9 +147,9 @@ class InputTransform:
     def _pixels(
         self, tiles: Tiling | Region, tile: Any, chunk: Any
     ) -> tuple[Any, tuple[Any, Any], tuple[Any, ...], Any]:
-        """Return what reads a tile's pixels as they are stored, and where the first is.
+        """Return the reader of a tile's stored pixels, and the position of the first.
 
-        Also the conditions that its image exists, and the lanes of the vector of channels.
+        Also return the conditions that its image exists, and the lanes of the vector of channels.
         """
         t = self.tiling
         image, first_row, first_column = tiles.corner(tile, of_input=True)
@@ -169,7 +169,7 @@ class InputTransform:
         return pixel, (y, x), exists, lane
 
     def _widened(self, pixels: Any) -> Any:
-        """Return a vector of input channels as it is transformed."""
+        """Return a vector of input channels in the type in which it is transformed."""
         if self.domain.is_scaled:
             return T.Bind(scaled_integers.widened(pixels))
         if not self.domain.is_exact:
@@ -177,15 +177,15 @@ class InputTransform:
         return pixels.astype(f"{self.domain.pixels}x{self.tiling.width}")
 
     def row(self, image: Any, row: Any, height: int) -> tuple[Any, Any]:
-        """Image and row as the buffers have them."""
+        """Return image and row in terms of the buffers."""
         return (image * height + row, 0) if self._rows_are_frames else (image, row)
 
     def _input_tile(
         self, tiles: Tiling | Region, pixels: tuple[Any, ...], store: Callable[..., None]
     ) -> None:
-        """Transform the tile whose ``pixels`` are given: the first may lie in the padding.
+        """Transform the tile whose ``pixels`` are given; the first pixel may lie in the padding.
 
-        So may all of its image, unless the conditions that it exists hold.
+        All of its image may do so too, unless the conditions that it exists hold.
         """
         down, across = tiles.filters
         stored, (y, x), exists, lane = pixels
@@ -233,7 +233,7 @@ class InputTransform:
         x: Any,
         lane: Any,
     ) -> Any:
-        """Copy the pixels a tile reads, zeros or the zero point outside the image."""
+        """Copy the pixels that a tile reads, with zeros or the zero point outside the image."""
         down, across = tiles.filters
         patch = self._inputs(down.span, across.span)
         write = writer(patch)
@@ -252,7 +252,7 @@ class InputTransform:
     def _existing(
         self, tiles: Tiling | Region, y: Any, x: Any
     ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-        """How many rows and columns of a tile the image has, and how many it lacks before."""
+        """Return the rows and columns of a tile inside the image, and those missing before it."""
         w, (down, across) = self.workload, tiles.filters
         top, left = w.padding[:2]
         rows = _overlap(down.span, w.dilation[0], w.height, y, top)
@@ -264,7 +264,7 @@ class InputTransform:
         return T.alloc_buffer((*shape, self.tiling.width), kind, scope="local", layout=None)
 
     def _inside(self, tiles: Tiling | Region, y: Any, x: Any) -> list[Any]:
-        """Conditions that a tile's pixels all lie in the image; none if those of every tile do."""
+        """Return conditions that a tile's pixels all lie in the image; none if every tile's do."""
         w, (down, across) = self.workload, tiles.filters
         conditions = []
         for axis, position, length, line in ((0, y, w.height, down), (1, x, w.width, across)):
@@ -277,12 +277,12 @@ class InputTransform:
 
 
 def reader(vectors: Any) -> Callable[..., Any]:
-    """Return what reads whole vectors of a buffer, by their indices."""
+    """Return a function that reads whole vectors of a buffer by their indices."""
     return lambda *index: vectors[(*index, span(0, int(vectors.shape[-1])))]
 
 
 def writer(vectors: Any) -> Callable[..., None]:
-    """Return what writes whole vectors of a buffer of two dimensions of them."""
+    """Return a function that writes whole vectors of a buffer with two dimensions of vectors."""
 
     def write(i: Any, k: Any, value: Any) -> None:
         T.buffer_store(vectors, value, [i, k, span(0, int(vectors.shape[-1]))])
@@ -291,16 +291,17 @@ def writer(vectors: Any) -> Callable[..., None]:
 
 
 def _overlap(count: int, dilation: int, length: int, start: Any, padding: int) -> tuple[Any, Any]:
-    """How many of ``count`` pixels from ``start`` the image has, and how many it lacks before."""
-    # TVM cannot generate every division of what may be negative: ``start``, by the padding.
+    """Return how many of ``count`` pixels from ``start`` on are in the image, and are before it."""
+    # TVM cannot generate every division of a number that may be negative, like ``start`` in the
+    # padding.
     lines = ceil_div(padding, dilation)
     begun = start if dilation == 1 else tirx.floordiv(start + lines * dilation, dilation) - lines
     before = T.Bind(T.max(-begun, 0))
-    return T.max(T.min(count, apart(length - start, dilation)) - before, 0), before
+    return T.max(T.min(count, spaced(length - start, dilation)) - before, 0), before
 
 
-def apart(length: Any, dilation: int) -> Any:
-    """How many pixels, ``dilation`` apart, the first so many hold: none below zero."""
+def spaced(length: Any, dilation: int) -> Any:
+    """Return the number of pixels, ``dilation`` apart, among the first ``length``; at least 0."""
     if dilation == 1:
         return length
     return tirx.floordiv(T.max(length, 0) + (dilation - 1), dilation)

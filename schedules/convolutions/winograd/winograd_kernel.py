@@ -21,8 +21,8 @@ from neocpu.schedules.convolutions.winograd.edge_tiles import Region, register_t
 from neocpu.schedules.convolutions.winograd.weight_transform import MadeWeights, WeightTransform
 from neocpu.schedules.convolutions.winograd.winograd_input import (
     InputTransform,
-    apart,
     reader,
+    spaced,
     writer,
 )
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
@@ -36,7 +36,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 
 class Emitter:
-    """Emits the parts of the loop nest; created inside the builder's frame."""
+    """An emitter of the parts of the loop nest, created inside the builder's frame."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Emitter:
         )
 
     def arithmetic(self) -> Any:
-        """Return the frame that everything else stands in."""
+        """Return the frame around everything else."""
         frames = ExitStack()
         if self.domain.is_of_integers:
             frames.enter_context(wrapping_arithmetic(self.lanes))
@@ -81,10 +81,10 @@ class Emitter:
         return frames
 
     def sums(self) -> Any:
-        """Allocate a task's sums, vectors by point: they are written one after the other."""
+        """Allocate a task's sums as vectors by point, written one after the other."""
         t = self.tiling
         vectors = t.group * t.strip_tiles * self.scheme.reg_oc // self.lanes
-        # Of a sum in parts, what is stored is what is transformed back.
+        # For a sum in parts, the stored values are those that are transformed back.
         kind = self.domain.results if t.parts > 1 else self.domain.numerics.sum
         return T.alloc_buffer((t.points, vectors + 1, self.lanes), kind, layout=None)
 
@@ -154,7 +154,7 @@ class Emitter:
 
     @contextmanager
     def _transformed_weights(self, first: Any, blocks: Any) -> Iterator[MadeWeights | None]:
-        """Transform weights, block by block and part by part; None where they are kept so."""
+        """Yield transformed weights, block by block and part by part, or None if stored."""
         if not self.tiling.on_the_fly:
             yield None
             return
@@ -165,11 +165,11 @@ class Emitter:
             yield MadeWeights(made, start * steps, g, part)
 
     def _blocks(self, these: MadeWeights | None, blocks: Any) -> Any:
-        """Return the frame of a loop over blocks of output channels, or of the one there is."""
+        """Return the frame of a loop over blocks of output channels, or of the single block."""
         return T.serial(blocks) if these is None else nullcontext(these.block)
 
     def _parts(self, these: MadeWeights | None) -> Any:
-        """Return the frame of a loop over parts of the sums, or of the one there is."""
+        """Return the frame of a loop over parts of the sums, or of the single part."""
         if these is not None:
             return nullcontext(these.part)
         return T.serial(self.tiling.parts) if self.tiling.parts > 1 else nullcontext(None)
@@ -177,7 +177,7 @@ class Emitter:
     def _weights_at(
         self, these: MadeWeights | None, point: Any, block: Any
     ) -> Callable[[Any, int], Any]:
-        """Return what reads the weights of a point and a block, by step and vector."""
+        """Return a function that reads the weights of a point and a block, by step and vector."""
         if these is not None:
             return lambda step, v: these.vector(point, step, v)
         width = self.lanes * self.domain.group
@@ -196,15 +196,15 @@ class Emitter:
         Parameters
         ----------
         pixels : callable
-            A tile's transformed input: of a vector of input channels, the tile, and those of the
-            vector that are meant.
+            A function that returns a tile's transformed input for a vector of input channels, the
+            tile, and the channels within the vector.
         weights : callable
-            Of a step, a vector of weights by its number.
+            A function that returns a vector of weights for a step and the vector's number.
         coming : tuple
-            Point and block of those that come next; number of this register tile, and how many
-            there are.
+            The point and block of the next weights; the number of this register tile, and the
+            number of register tiles.
         part : expression or None
-            Which part of the sums.
+            The part of the sums.
 
         Returns
         -------
@@ -237,7 +237,7 @@ class Emitter:
                 for k in range(steps):
                     multiply(start + chunk, k)
         else:
-            # Sums of integers LLVM puts in another order where it unrolls, and spills them.
+            # LLVM reorders sums of integers when it unrolls, and spills them.
             count = opaque_number(steps) if self.domain.is_of_integers else steps
             with T.serial(chunks) as chunk, T.serial(count) as k:
                 if self._prefetches:
@@ -253,7 +253,7 @@ class Emitter:
         stored: Sequence[tuple[Any, Any]],
         part: Any,
     ) -> None:
-        """Store a register tile's sums; those of further parts are added to what is there."""
+        """Store a register tile's sums; those of later parts are added to the stored ones."""
         every, kind = span(0, self.lanes), f"{sums.dtype}x{self.lanes}"
 
         def store(*, added: bool) -> None:
@@ -282,7 +282,7 @@ class Emitter:
         return one + other
 
     def _part(self, part: Any) -> tuple[Any, Any]:
-        """First vector of input channels of a part of the sums, and how many it has."""
+        """Return the first vector of input channels of a part of the sums, and their number."""
         t = self.tiling
         if part is None:
             return 0, t.chunks
@@ -302,26 +302,26 @@ class Emitter:
         return load_data([word], self.domain.numerics.data, self._unit)
 
     def _multiplied(self, sums: Any, pixels: Any, tap: Any) -> Any:
-        """Return a vector of sums with the products of a step added."""
+        """Return a vector of sums plus the products of a step."""
         if not self.domain.is_of_integers:
             return sums + pixels * tap
         return add_products(sums, pixels, tap, self._unit)
 
     def _group(self, group: Any) -> tuple[Any, Any]:
-        """First block of output channels of a group, and how many it has."""
+        """Return the first block of output channels of a group, and the number of blocks."""
         t = self.tiling
         first = T.Bind(group * t.group)
         return first, _within(t.group, t.oc_blocks, first)
 
     def _sum(self, g: Any, tile: Any, v: Any) -> Any:
-        """Position of a vector of sums among those of its point."""
+        """Return the position of a vector of sums among those of its point."""
         return (g * self.tiling.strip_tiles + tile) * (self.scheme.reg_oc // self.lanes) + v
 
     def _prefetch(self, coming: tuple[tuple[Any, Any], Any, int], step: Any) -> None:
-        """Ask for the weights that come next, while these are in use: a vector or two a step.
+        """Prefetch the next weights while these are in use: a vector or two a step.
 
-        Where so few tiles share the weights that a step would have to ask for more, the processor's
-        own prefetching of the one stream does better.
+        If so few tiles share the weights that a step would have to prefetch more, the processor's
+        own prefetching of the single stream is better.
         """
         place, block, count = coming
         steps = self.tiling.chunks * self.tiling.chunk_steps
@@ -335,7 +335,7 @@ class Emitter:
             T.evaluate(prefetch_to_l2(self._weights, [*place, 0, ahead]))
 
     def output(self, group: Any, first: Any, count: Any, sums: Any, extents: Any, at: Any) -> None:
-        """Transform the sums of register tiles ``first…`` back and store them."""
+        """Transform the sums of register tiles from ``first`` on back and store them."""
         start = first * self.scheme.reg_n
         tiles = self._tiles(start, count)
         scales = None if extents is None else (extents, at * self.scheme.reg_n)
@@ -357,14 +357,14 @@ class Emitter:
         sums: Any,
         extents: tuple[Any, Any] | None,
     ) -> None:
-        """Transform and store the sums, which begin with tile ``at``, of some tiles.
+        """Transform and store the sums of some tiles, which begin with tile ``at``.
 
         Parameters
         ----------
         these : tuple
-            Number of the first tile, and how many.
+            The number of the first tile, and the number of tiles.
         extents : tuple or None
-            What `InputTransform.measure` found, and where theirs begin.
+            The results of `InputTransform.measure`, and the place where those of these tiles begin.
         """
         vectors, (start, count) = self.scheme.reg_oc // self.lanes, these
         oc_first, oc_count = self._group(group)
@@ -384,14 +384,14 @@ class Emitter:
                 self._output_tile(tiles, product, corner, scale)
 
     def _real(self, sums: Any, p: Any, block: Any, v: Any) -> Any:
-        """Return a vector of sums of integers as what they stand for, but for a tile's extent."""
+        """Return a vector of integer sums as real numbers, up to the factor of the extent."""
         kind, width = f"{self.domain.results}x{self.lanes}", self.lanes * self.domain.group
         last = int(self._weights.shape[2]) - 1
         scales = self._weights[p, block, last, span(v * width, width)]
         return sums.astype(kind) * tirx.reinterpret(kind, scales)
 
     def _tiles(self, start: Any, count: Any) -> Any:
-        """Tiles of ``count`` register tiles from tile ``start``."""
+        """Return the tiles of ``count`` register tiles from tile ``start`` on."""
         return T.min(count * self.scheme.reg_n, self.tiling.tiles - start)
 
     def _output_tile(
@@ -427,19 +427,19 @@ class Emitter:
 
 
 def frames_as_rows(buffer: Any) -> Any:
-    """Return frames, ``(V * D, C/x, H, W, x)``, as images of one row each."""
+    """Return depth slices, ``(V * D, C/x, H, W, x)``, as images of one row each."""
     n, chunks, height, width, block = (int(extent) for extent in buffer.shape)
     shape, dtype = (n, chunks, 1, height * width, block), str(buffer.dtype)
     return T.decl_buffer(shape, dtype, data=buffer.data, layout=None)
 
 
 def _within(tile: int, length: int, start: Any) -> Any:
-    """Pixels, or vectors, of a tile that starts at ``start`` which the output has."""
+    """Return the number of pixels, or vectors, of a tile at ``start`` that lie in the output."""
     return tile if length % tile == 0 else T.min(tile, length - start)
 
 
 def _written(tile: int, dilation: int, length: int, start: Any) -> Any:
-    """Pixels, ``dilation`` apart, of a tile that starts at ``start`` which the output has."""
+    """Return the pixels, ``dilation`` apart, of a tile at ``start`` that lie in the output."""
     if dilation == 1 or length % (tile * dilation) == 0:
         return _within(tile, length // dilation, start)
-    return T.min(tile, apart(length - start, dilation))
+    return T.min(tile, spaced(length - start, dilation))

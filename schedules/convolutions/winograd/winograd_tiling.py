@@ -1,4 +1,4 @@
-"""How a Winograd convolution falls into tiles, strips, groups of channels and tasks."""
+"""The division of a Winograd convolution into tiles, strips, groups of channels and tasks."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
-# Sums that a task may keep, in bytes. Beyond L2 they leave it once and come back once, in order,
-# which costs less than to read the transformed input again.
+# The most bytes of sums that a task may keep. Beyond L2 they are written once and read once, in
+# order, which costs less than reading the transformed input again.
 MAX_GROUP_BYTES = 1 << 20
-# Weights that a task keeps at a time, of those that it transforms itself, where it can add sums up
-# in parts: beside what they are multiplied with they are to stay in L2.
+# The most bytes of weights that a task transforms and keeps at a time if it can add up sums in
+# parts: they must stay in L2 with the data they are multiplied with.
 MAX_MADE_BYTES = 3 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a workload falls into tiles, register tiles and strips.
+    """The tiles, register tiles and strips of a workload.
 
-    The tiles of all images, row by row, are one sequence: register tiles and strips may cross from
-    one tile row or image to the next, so that only the very last register tile overhangs.
+    The tiles of all images, row by row, form one sequence. Register tiles and strips may cross from
+    one tile row or image to the next, so only the very last register tile overhangs.
 
-    A dilated convolution is as many undilated ones of each image as the product of its dilations:
-    rows and columns that are ``dilation`` apart see each other alone. Their tiles come one after
-    the other.
+    A dilated convolution is computed as undilated ones, one for each phase of the dilations: rows
+    and columns that are ``dilation`` apart only see each other. The tiles of the phases follow each
+    other.
 
     Attributes
     ----------
     lanes : int
-        Output channels of one vector of sums.
+        The number of output channels in one vector of sums.
     threads : int
-        Threads the strips are shared between.
+        The number of threads that share the strips.
     domain : Domain
-        What transformed data and weights are made of.
+        The number system of transformed data and weights.
     filters : tuple of Filter
         F(m, r) down the image and across it.
     edges : EdgeTiles or None
-        The regions of whole and smaller tiles, where the scheme has smaller ones.
+        The regions of whole and smaller tiles, if the scheme has smaller ones.
     tiles : int
-        Tiles of all images.
+        The number of tiles over all images.
     strips : int
-        Strips of the image: as many as ``strip`` asks for, and where a task takes all channels
-        of one, a multiple of the threads; where it does not, more if the groups of channels are too
-        few for the threads; no more than register tiles.
+        The number of strips of the image: as many as ``strip`` asks for. If a task computes all
+        channels of one, it is a multiple of the threads; otherwise it is larger if the groups of
+        channels are too few for the threads. It never exceeds the number of register tiles.
     """
 
     workload: Conv2dWorkload
     scheme: WinogradScheme
     lanes: int
     threads: int = 1
-    # Fields, for estimates ask for them dozens of times each.
+    # These are fields because estimates read them dozens of times each.
     domain: Domain = field(init=False, repr=False, compare=False)
     filters: tuple[Filter, Filter] = field(init=False, repr=False, compare=False)
     edges: EdgeTiles | None = field(init=False, repr=False, compare=False)
@@ -97,26 +97,29 @@ class Tiling:
 
     @property
     def rows(self) -> int:
-        """Tile rows of an image."""
+        """The number of tile rows of an image."""
         return self._phases(0) * self._phase_tiles(0)
 
     @property
     def columns(self) -> int:
-        """Tiles of a tile row."""
+        """The number of tiles in a tile row."""
         return self._phases(1) * self._phase_tiles(1)
 
     def corner(self, tile: Any, *, of_input: bool = False) -> tuple[Any, Any, Any]:
-        """Image, and first output pixel, of a tile; or the first that it reads, but for padding."""
+        """Return the image and the first output pixel of a tile, or its first input pixel.
+
+        The input pixel does not take padding into account.
+        """
         image, row, column = self.place(tile)
         down, across = (f.step if of_input else f.tile for f in self.filters)
         return image, self.first(0, row, down), self.first(1, column, across)
 
     def _phases(self, axis: int) -> int:
-        """Undilated convolutions side by side along an axis."""
+        """Return the number of undilated convolutions along an axis."""
         return min(self.workload.dilation[axis], self._length(axis))
 
     def _phase_tiles(self, axis: int) -> int:
-        """Tiles of the longest of them."""
+        """Return the number of tiles in the longest undilated convolution along an axis."""
         length = ceil_div(self._length(axis), self.workload.dilation[axis])
         return ceil_div(length, self.filters[axis].tile)
 
@@ -124,47 +127,48 @@ class Tiling:
         return (self.workload.out_height, self.workload.out_width)[axis]
 
     def first(self, axis: int, number: Any, width: int) -> Any:
-        """First pixel along an axis of a tile that is ``width`` further than the one before."""
+        """Return the first pixel along an axis of tile ``number``, for tiles ``width`` apart."""
         dilation, each = self.workload.dilation[axis], self._phase_tiles(axis)
         if dilation == 1:
             return number * width
         return tirx.floormod(number, each) * (width * dilation) + tirx.floordiv(number, each)
 
     def last(self, axis: int) -> int:
-        """Return the first pixel that the last tile reads along an axis, but for padding."""
+        """Return the first pixel that the last tile reads along an axis, without padding."""
         dilation, each = self.workload.dilation[axis], self._phase_tiles(axis)
         return (each - 1) * self.filters[axis].step * dilation + self._phases(axis) - 1
 
     def point(self, row: Any, column: Any) -> Any:
-        """Return which of a tile's points the product of a row and a column is."""
+        """Return the point of a tile with this row and column among its products."""
         return row * self.filters[1].span + column
 
     @property
     def points(self) -> int:
-        """Products of a tile, an input channel and an output channel."""
+        """The number of products of a tile for one input channel and one output channel."""
         down, across = self.filters
         return down.span * across.span
 
     @property
     def width(self) -> int:
-        """Input channels of one vector: as many as it holds, or as blocks of the layout allow."""
+        """The number of input channels in one vector, limited by lanes and the layout."""
         return gcd(self.scheme.ic_bn, self.lanes * self.domain.group)
 
     @property
     def chunks(self) -> int:
-        """Vectors of input channels."""
+        """The number of vectors of input channels."""
         return ceil_div(self.workload.in_channels, self.width)
 
     @property
     def parts(self) -> int:
-        """Parts in which sums over input channels are made, of `part_chunks` each but the last."""
+        """The number of parts of sums over input channels, each of `part_chunks` but the last."""
         return ceil_div(self.chunks, self.part_chunks)
 
     @property
     def part_chunks(self) -> int:
-        """Vectors of input channels whose products are added up together.
+        """The number of vectors of input channels whose products are added up in one part.
 
-        Register tiles of whole and of smaller tiles may overlap: what they make is not added to.
+        Register tiles of whole and of smaller tiles may overlap, so their sums cannot be added to
+        later.
         """
         if self.on_the_fly and self.edges is None:
             return min(self.chunks, max(1, MAX_MADE_BYTES // self._made_bytes))
@@ -172,28 +176,28 @@ class Tiling:
 
     @property
     def chunk_steps(self) -> int:
-        """Steps of a product that a vector of input channels makes."""
+        """The number of steps of a product for one vector of input channels."""
         return self.width // self.domain.group
 
     @property
     def oc_vectors(self) -> int:
-        """Vectors of output channels, with those that only pad the last block of the layout."""
+        """The number of vectors of output channels, padding of the layout's last block included."""
         return ceil_div(self.workload.out_channels, self.scheme.oc_bn) * (
             self.scheme.oc_bn // self.lanes
         )
 
     @property
     def oc_blocks(self) -> int:
-        """Register tiles along the output channels; the last may overhang."""
+        """The number of register tiles along the output channels; the last may overhang."""
         return ceil_div(self.oc_vectors * self.lanes, self.scheme.reg_oc)
 
     @property
     def blocks(self) -> int:
-        """Register tiles along the image; the last may overhang."""
+        """The number of register tiles along the image; the last may overhang."""
         return ceil_div(self.tiles, self.scheme.reg_n)
 
     def register_tiles(self, reg_n: int) -> list[tuple[int, int, int]]:
-        """Return for so many tiles at most: points, register tiles of each, and their tiles."""
+        """Return, for at most ``reg_n`` tiles: points, register tiles of each, and their tiles."""
         if self.edges is None:
             return [(self.points, ceil_div(self.tiles, reg_n), reg_n)]
         return [
@@ -202,23 +206,23 @@ class Tiling:
 
     @property
     def strip_blocks(self) -> int:
-        """Register tiles of the longest strip."""
+        """The number of register tiles in the longest strip."""
         return ceil_div(self.blocks, self.strips)
 
     @property
     def strip_tiles(self) -> int:
-        """Tiles of the longest strip, with those that only fill its last register tile."""
+        """The number of tiles in the longest strip, with those that fill its last register tile."""
         return self._filled(self.strip_blocks)
 
     def _filled(self, blocks: int) -> int:
-        """Tiles of so many register tiles; of whole and smaller ones there are no others."""
+        """Return the tiles of ``blocks`` register tiles; with smaller tiles, all that exist."""
         return self.tiles if self.edges else blocks * self.scheme.reg_n
 
     @property
     def group(self) -> int:
-        """Blocks of output channels that a task multiplies a point's input with, one by one.
+        """The number of blocks of output channels that a task multiplies a point's input with.
 
-        As many as there are, or as a thread's share, within `MAX_GROUP_BYTES` of sums.
+        It is all of them, or a thread's share, within `MAX_GROUP_BYTES` of sums.
         """
         return self._group(self.strips)
 
@@ -231,22 +235,22 @@ class Tiling:
 
     @property
     def groups(self) -> int:
-        """Groups of blocks of output channels."""
+        """The number of groups of blocks of output channels."""
         return ceil_div(self.oc_blocks, self.group)
 
     @property
     def tasks(self) -> int:
-        """Tasks of the loop that multiplies."""
+        """The number of tasks of the loop that multiplies."""
         return self.strips * (self.groups if self.scheme.oc_split else 1)
 
     @property
     def tasks_per_thread(self) -> int:
-        """Consecutive tasks a thread gets, the last ones less."""
+        """The number of consecutive tasks of a thread; the last thread may have fewer."""
         return ceil_div(self.tasks, self.threads)
 
     @property
     def busiest_share(self) -> float:
-        """Of all products, what the busiest thread computes: strips and groups may differ."""
+        """The busiest thread's share of all products; strips and groups may differ in size."""
         return self._busiest(self.strips)
 
     def _busiest(self, strips: int) -> float:
@@ -263,22 +267,22 @@ class Tiling:
 
     @property
     def input_bytes(self) -> int:
-        """Transformed input of the whole image."""
+        """The bytes of the whole image's transformed input."""
         return self._input_bytes(self.blocks)
 
     @property
     def strip_bytes(self) -> int:
-        """Transformed input of the longest strip."""
+        """The bytes of the longest strip's transformed input."""
         return self._input_bytes(self.strip_blocks)
 
     @property
     def group_bytes(self) -> int:
-        """Sums of the longest strip, for a group of blocks of output channels."""
+        """The bytes of sums of the longest strip, for a group of blocks of output channels."""
         return self.group * self.sum_bytes
 
     @property
     def sum_bytes(self) -> int:
-        """Sums of the longest strip, for the channels of one register tile."""
+        """The bytes of sums of the longest strip, for the channels of one register tile."""
         return self._sum_bytes(self.strips)
 
     def _sum_bytes(self, strips: int) -> int:
@@ -287,7 +291,7 @@ class Tiling:
 
     @property
     def weight_bytes(self) -> int:
-        """Weights as they are kept: transformed ones, or bytes."""
+        """The bytes of the stored weights, whether transformed or not."""
         if self.on_the_fly:
             taps = prod(self.workload.kernel)
             return self.oc_blocks * self.scheme.reg_oc * taps * self.chunks * self.width
@@ -296,12 +300,12 @@ class Tiling:
 
     @property
     def made_bytes(self) -> int:
-        """Weights that a task that transforms them has at a time."""
+        """The bytes of transformed weights that a task holds at a time, if it transforms them."""
         return self.part_chunks * self._made_bytes
 
     @property
     def _made_bytes(self) -> int:
-        """Transformed weights of a vector of input channels and a register tile's outputs."""
+        """The bytes of transformed weights of an input vector and a register tile's outputs."""
         each = self.points * self.width * self.scheme.reg_oc
         return each * bytes_of(self.domain.numerics.weights)
 
@@ -310,11 +314,11 @@ class Tiling:
         return self._filled(blocks) * each
 
     def strip_start(self, strip: Any) -> Any:
-        """First register tile of a strip."""
+        """Return the first register tile of a strip."""
         return part_start(strip, self.blocks, self.strips)
 
     def place(self, tile: Any) -> tuple[Any, Any, Any]:
-        """Image, tile row and tile column of a tile."""
+        """Return image, tile row and tile column of a tile."""
         row = tirx.floordiv(tile, self.columns)
         y, x = tirx.floormod(row, self.rows), tirx.floormod(tile, self.columns)
         return T.Bind(tirx.floordiv(row, self.rows)), y, x

@@ -1,1 +1,1 @@
-"""Kernels that read or write where data says, whatever it is."""
+"""Kernels that read or write at indices from data."""

@@ -1,4 +1,4 @@
-"""ONNX's GridSample: images of any dimensions, read and interpolated where data says."""
+"""ONNX's GridSample: images of any rank, interpolated at points from data."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from neocpu.schedules.tir.vector_terms import to_even
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 POINTS = 64
-"""Points of which one task knows the pixels and their weights at a time."""
+"""The number of points whose pixels and weights a task holds at a time."""
 LANES = 16
 
 _FAR = 1 << 28
-"""In pixels: far beyond any image, and far from where int32 ends."""
+"""A distance in pixels far beyond any image, and far below the limit of int32."""
 _ALPHA = -0.75
-"""Of Keys' kernel, as PyTorch has it."""
+"""The coefficient of Keys' kernel, as in PyTorch."""
 
 _Weigh = Callable[[Any], Any]
 
 
 def _cubic(shift: int) -> _Weigh:
-    """Return the weight of a pixel ``shift`` from the one before a point."""
+    """Return the weight function of a pixel ``shift`` from the one before a point."""
 
     def weigh(t: Any) -> Any:
         kind, a = t.ty.dtype, _ALPHA
@@ -60,23 +60,23 @@ _TAPS: Final[Mapping[str, Mapping[int, _Weigh]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GridSampleWorkload:
-    """``points`` points of each image.
+    """The sampling of ``points`` points of each image.
 
     Attributes
     ----------
     images, channels : int
     extents : tuple of int
-        Of an image.
+        The extents of an image.
     mode : str
         ``nearest``, ``linear`` or ``cubic``.
     padding : str
-        What is beside an image: ``zeros``, ``border`` or ``reflection``.
+        The values beside an image: ``zeros``, ``border`` or ``reflection``.
     align_corners : bool
-        Whether -1 and 1 are the centres of the outermost pixels, and not their outer borders.
+        Whether -1 and 1 are the centres of the outermost pixels, instead of their outer borders.
     channels_last : bool
-        Whether channels are the last axis of data and output, and not the second one.
+        Whether channels are the last axis of data and output, instead of the second.
     dtype, grid_dtype : str
     """
 
@@ -93,31 +93,31 @@ class GridSampleWorkload:
 
     @property
     def kind(self) -> str:
-        """What is computed in."""
+        """The type in which values are computed."""
         kinds = (self.dtype, self.grid_dtype)
         exact = "float64" in kinds or (bytes_of(self.dtype) >= 4 and self.dtype[0] != "f")
         return "float64" if exact else "float32"
 
     @property
     def taps(self) -> tuple[tuple[int, ...], ...]:
-        """Pixels that a point is made of, each by how far along each axis it is from the first."""
+        """The offsets along each axis of the pixels that contribute to a point."""
         return tuple(product(_TAPS[self.mode], repeat=len(self.extents)))
 
     @property
     def computes(self) -> str:
-        """What it does with an image, as far as shapes do not tell."""
+        """The parts of its computation that shapes do not show."""
         how = f"{self.mode} {self.padding} {self.align_corners} {self.channels_last}"
         return f"{how} {self.extents}"
 
     def shape(self, pixels: int) -> tuple[int, int, int]:
-        """Return the shape of data, or of the output, of so many pixels."""
+        """Return the shape of data, or of the output, with so many pixels."""
         last = self.channels_last
         each = (pixels, self.channels) if last else (self.channels, pixels)
         return (self.images, *each)
 
 
 def lower_grid_sample(workload: GridSampleWorkload) -> Any:
-    """Scheduled ``PrimFunc(data, grid, output)``.
+    """Return the scheduled ``PrimFunc(data, grid, output)``.
 
     ``data`` and ``output`` are ``(images, channels, pixels)`` or ``(images, pixels, channels)``,
     ``grid`` is ``(images, points, rank)``, the last axis of an image first, from -1 to 1. Of a
@@ -168,7 +168,7 @@ def lower_grid_sample(workload: GridSampleWorkload) -> Any:
 
 
 class _Pixels:
-    """The pixels around some points, where they are in their image, and their weights."""
+    """The pixels around some points: their places in the image, and their weights."""
 
     def __init__(self, workload: GridSampleWorkload, width: int) -> None:
         self._workload, self._taps, self._width = workload, workload.taps, width
@@ -177,7 +177,7 @@ class _Pixels:
         self._weights = T.alloc_buffer(shape, workload.kind, layout=None)
 
     def locate(self, grid: Any, start: Any) -> None:
-        """Emit where they are: of the points of a flat grid from ``start`` on."""
+        """Emit the places for the points of a flat grid from ``start`` on."""
         w, rank = self._workload, len(self._workload.extents)
 
         def emit(i: Any, lanes: int) -> None:
@@ -193,11 +193,11 @@ class _Pixels:
         for_vectors(self._width, LANES, emit)
 
     def total(self, point: Any, read: Callable[[Any], Any], lanes: int) -> Any:
-        """Return the sum of a point's pixels, each of which ``read`` returns, as it is stored."""
+        """Return the weighted sum of a point's pixels, from ``read``, in the stored type."""
         w = self._workload
         terms = [self._weighted(k, point, read, lanes) for k in range(len(self._taps))]
         total = sum(terms[1:], terms[0])
-        if w.dtype.startswith(("int", "uint")):  # towards zero; a cubic may be beyond its pixels
+        if w.dtype.startswith(("int", "uint")):  # towards zero; a cubic may exceed its pixels
             limits = np.iinfo(w.dtype)
             low, high = (
                 splat(tirx.const(float(end), w.kind), lanes) for end in (limits.min, limits.max)
@@ -218,7 +218,7 @@ class _Pixels:
 
 @dataclass(frozen=True, slots=True)
 class _Tap:
-    """A pixel's place along one axis, whether it is in the image, and its weight there."""
+    """The place of a pixel along one axis, whether it is in the image, and its weight."""
 
     index: Any
     inside: Any
@@ -230,7 +230,7 @@ def _vector(kind: str, lanes: int) -> str:
 
 
 def _axis_taps(w: GridSampleWorkload, axis: int, given: Any) -> dict[int, _Tap]:
-    """Return the pixels around a coordinate, or around each of a vector, along one axis."""
+    """Return the pixels along one axis around a coordinate, or around each of a vector."""
     extent, lanes = w.extents[axis], str(given.ty.dtype).partition("x")[2]
     kind, whole = _vector(w.kind, int(lanes or 1)), _vector("int32", int(lanes or 1))
 
@@ -239,7 +239,7 @@ def _axis_taps(w: GridSampleWorkload, axis: int, given: Any) -> dict[int, _Tap]:
 
     limit = max(2.0, _FAR / max(w.extents))
     value = T.Bind(T.cast(given, kind))
-    # Of what is no number both comparisons are false.
+    # Both comparisons are false for NaN.
     is_number = T.bitwise_or(value >= number(-limit), value <= number(limit))
     near = T.max(T.min(value, number(limit)), number(-limit))
     value = tirx.Select(is_number, near, number(-1))
@@ -251,7 +251,7 @@ def _axis_taps(w: GridSampleWorkload, axis: int, given: Any) -> dict[int, _Tap]:
         borders = -0.5, extent - 0.5
     if w.mode == "nearest":
         at = to_even(at)
-    # Of a cubic's taps each is moved into the image, of others the position.
+    # Each tap of a cubic is moved into the image; for other modes, the position is.
     if w.padding == "border" and w.mode != "cubic":
         at = T.max(T.min(at, number(extent - 1)), number(0))
     elif w.padding == "reflection" and w.mode != "cubic":
@@ -271,7 +271,7 @@ def _axis_taps(w: GridSampleWorkload, axis: int, given: Any) -> dict[int, _Tap]:
 
 
 def _joined(taps: list[_Tap], w: GridSampleWorkload) -> tuple[Any, Any]:
-    """Return where a pixel is in its image, -1 if it is a zero beside it, and its weight."""
+    """Return the place of a pixel in its image, -1 for a zero beside it, and its weight."""
     offset: Any = 0
     inside, weight = taps[0].inside, taps[0].weight
     for tap, stride in zip(taps, strides_of(w.extents), strict=True):
@@ -284,7 +284,7 @@ def _joined(taps: list[_Tap], w: GridSampleWorkload) -> tuple[Any, Any]:
 
 
 def _reflected(at: Any, borders: tuple[float, float]) -> Any:
-    """Fold positions back at the borders, as often as it takes."""
+    """Reflect positions at the borders, as often as necessary."""
     kind, (low, high) = at.ty.dtype, borders
     whole = kind.replace("float32", "int32").replace("float64", "int32")
     size = int(high - low)

@@ -1,11 +1,11 @@
-"""Kernels that read where data says: every index is checked before an address is made of it.
+"""Kernels that read at indices from data: every index is checked before it becomes an address.
 
-They read their indices from memory, and nothing that computes indices is ever fused into them.
-Compilers take for granted that integers do not overflow; within one kernel they could drop a check
-as needless that only an overflowed index fails.
+These kernels read their indices from memory, and no computation of indices is ever fused into them.
+Compilers assume that integers do not overflow, so within one kernel they could remove a check that
+only an overflowed index fails.
 
-A negative index counts from the end, once, as ONNX has it. ONNX makes all others outside an error,
-which a kernel cannot raise: what reads takes the nearest element instead, what writes does nothing.
+A negative index counts from the end, once, as in ONNX. ONNX makes all other indices outside an
+error, which a kernel cannot raise: reads take the nearest element instead, and writes do nothing.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from neocpu.schedules.tir.builder import (
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 WIDE = 16
-"""Indices that are looked at together."""
+"""The number of indices that are checked together."""
 
 
 def counted(index: Any, extent: int) -> Any:
-    """Return a loaded index, counted from the end of ``extent`` elements if it is below zero.
+    """Return a loaded index, counted from the end of ``extent`` elements if it is negative.
 
-    Or a vector of them.
+    A vector of indices becomes a vector.
     """
     dtype = index.ty.dtype
     bound = T.Bind(index)
-    # The sum may overflow where it is not the one selected.
+    # The sum may overflow only where it is not selected.
     wrapped = bound + tirx.const(extent, dtype)
     return T.Bind(tirx.Select(bound < tirx.const(0, dtype), wrapped, bound))
 
 
 def nearest(index: Any, extent: int) -> Any:
-    """Return a loaded index as int32, moved into ``extent`` elements; or a vector of them."""
+    """Return a loaded index, or a vector, as int32, clamped to ``extent`` elements."""
     place = counted(index, extent)
     dtype = place.ty.dtype
     last = tirx.const(extent - 1, dtype)
@@ -57,7 +57,7 @@ def nearest(index: Any, extent: int) -> Any:
 
 
 def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype: str) -> Any:
-    """Scheduled ``PrimFunc(data, indices, output)``: rows of ``data``, in any order.
+    """Return the scheduled ``PrimFunc(data, indices, output)``: rows of ``data``, in any order.
 
     ``data`` is ``shape``, ``(outer, extent, inner)``, ``indices`` ``(count,)`` and ``output``
     ``(outer, count, inner)``, all flat. An index outside counts as the nearest one.
@@ -92,14 +92,15 @@ def lower_take(shape: tuple[int, int, int], count: int, dtype: str, index_dtype:
 
 
 def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype: str) -> Any:
-    """Scheduled ``PrimFunc(indices, offsets)``: what each row of indices points to, in bounds.
+    """Return the scheduled ``PrimFunc(indices, offsets)``: the element of each row of indices.
 
     Parameters
     ----------
     batches, rows : int
         ``indices`` is ``(batches * rows, len(extents))``, ``offsets`` ``(batches * rows,)`` int32.
     extents : tuple of int
-        Of the indexed axes. An offset counts elements of ``(batches, *extents)``, row-major.
+        The extents of the indexed axes. An offset counts elements of ``(batches, *extents)``,
+        row-major.
 
     ::
 
@@ -128,13 +129,13 @@ def lower_offsets(batches: int, rows: int, extents: tuple[int, ...], index_dtype
 def lower_gather_elements(
     data: Sequence[int], indices: Sequence[int], axis: int, dtype: str, index_dtype: str
 ) -> Any:
-    """Scheduled ``PrimFunc(data, indices, output)`` of ONNX's GatherElements, on flat buffers.
+    """Return the scheduled ``PrimFunc(data, indices, output)`` of ONNX's GatherElements.
 
     Parameters
     ----------
     data, indices : sequence of int
-        Shapes of one rank; those of ``indices`` and of the output are equal, and along other axes
-        than ``axis`` no larger than those of ``data``.
+        Shapes of one rank. The output has the shape of ``indices``, which is no larger than
+        ``data`` along all axes except ``axis``. Buffers are flat.
 
     ::
 
@@ -166,13 +167,13 @@ def lower_gather_elements(
 
 @contextmanager
 def _vectors(extents: Sequence[int], elements: int) -> Iterator[tuple[Any, ...]]:
-    """Emit what is in its body for vectors of the last axis.
+    """Emit the body for vectors of the last axis.
 
     Yields
     ------
     tuple
-        The index of a vector's first element, and how many it has. The last vector of a row
-        overlaps the one before it.
+        The index of a vector's first element, and its length. The last vector of a row overlaps the
+        one before it.
     """
     *lead, last = extents
     width = WIDE if last >= WIDE else 1

@@ -1,4 +1,4 @@
-"""Where maps are highest that are resized to sizes which data decides, as keypoints are found."""
+"""Maxima of maps that are resized to sizes from data, as for keypoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neocpu.schedules.operators.ranking.radix_sort import variable
 from neocpu.schedules.tir.builder import PARALLEL_ELEMENTS, build_kernel, task_loop
 
 LONGEST: Final = 1 << 13
-"""Pixels of a resized side: whatever data says, a run ends."""
+"""The most pixels along a resized side: a run ends whatever the data."""
 
 _TAPS: Final = 4
 _LOWEST: Final = -3.4028234663852886e38
@@ -37,7 +37,7 @@ class PeaksWorkload:
 
 
 def lower_resized_peaks(workload: PeaksWorkload) -> Any:
-    """Scheduled ``PrimFunc(data, heights, widths, count, values, places)``.
+    """Return the scheduled ``PrimFunc(data, heights, widths, count, values, places)``.
 
     ``data`` is float32; ``heights`` and ``widths``, ``(rows,)`` int32, are what its maps are
     resized to, bicubically, by the centres of pixels, and pixels outside are those of the border:
@@ -83,7 +83,7 @@ def _emit_search(
     sides: tuple[Any, Any],
     found: tuple[Any, Any, Any],
 ) -> None:
-    """Search one resized map, without keeping it."""
+    """Search one resized map without storing it."""
     data, row, map = source
     best, top, left = found
     line = T.alloc_buffer((workload.width,), "float32", layout=None)
@@ -104,7 +104,7 @@ def _emit_search(
 def _emit_taps(
     workload: PeaksWorkload, place: Any, side: Any, extent: int
 ) -> tuple[list[Any], list[Any]]:
-    """Return the pixels that a resized one is made of, and their weights."""
+    """Return the pixels that contribute to a resized one, and their weights."""
     step = T.Bind(_float(extent) / T.cast(T.max(side, 1), "float32"))
     at = T.Bind((T.cast(place, "float32") + _float(0.5)) * step - _float(0.5))
     low = T.Bind(T.floor(at))
@@ -124,7 +124,7 @@ def _near(cubic: float, distance: Any) -> Any:
 
 
 def _far(cubic: float, distance: Any) -> Any:
-    """Return the weight of one that is a pixel farther away than ``distance``."""
+    """Return the weight of a pixel that is between one and two pixels away: one more than given."""
     away = distance + _float(1)
     squared = (_float(cubic) * away - _float(5 * cubic)) * away + _float(8 * cubic)
     return squared * away - _float(4 * cubic)

@@ -26,14 +26,14 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 Extents = tuple[int, int]
 
 LANES: Final = 16
-"""Channels that are computed together, where they lie together."""
+"""The number of channels that are computed together, where they are adjacent."""
 EDGE: Final = 8
-"""Bins, and channels, that are transposed in registers."""
+"""The number of bins, and of channels, that are transposed in registers."""
 SUMS: Final = 8192
-"""Of a task, about: they stay in L1."""
+"""The approximate number of sums of a task: they stay in L1."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoiAlignWorkload:
     """A RoiAlign of ``regions`` regions.
 
@@ -42,18 +42,18 @@ class RoiAlignWorkload:
     data : tuple of int
         NCHW shape.
     bins : tuple of int
-        Height and width of the output.
+        The height and width of the output.
     samples : int
-        Samples of a bin in each dimension; 0 for as many as it has pixels.
+        The number of samples of a bin in each dimension; 0 for one per pixel.
     scale, offset : float
-        A corner is at ``scale * corner - offset`` pixels.
+        The mapping of corners to pixels, ``scale * corner - offset``.
     least : float
-        Smallest height and width of a region, in pixels.
+        The smallest height and width of a region, in pixels.
     counted : bool
-        Whether only the first so many regions count; the kernel is told how many.
+        Whether only a given number of regions count, which is then an argument of the kernel.
     largest : bool
-        Whether a bin is the largest of what its samples' pixels are, each with its weight, and not
-        the mean of the samples.
+        Whether a bin is the largest weighted pixel of its samples, instead of the mean of the
+        samples.
     channels_last : bool
         Whether the kernel takes data as NHWC.
     """
@@ -71,18 +71,18 @@ class RoiAlignWorkload:
 
     @property
     def output(self) -> tuple[int, ...]:
-        """The output's shape."""
+        """The shape of the output."""
         return (self.regions, self.data[1], *self.bins)
 
     @property
     def given(self) -> tuple[int, ...]:
-        """The shape of the data that the kernel takes."""
+        """The shape of the data as the kernel takes it."""
         images, channels, *extents = self.data
         return (images, *extents, channels) if self.channels_last else self.data
 
 
 def lower_roi_align(workload: RoiAlignWorkload) -> Any:
-    """Scheduled ``PrimFunc(data, corners, images, [count,] output)``, float32 but int32 images.
+    """Return the scheduled ``PrimFunc(data, corners, images, [count,] output)``.
 
     Corners ``(x1, y1, x2, y2)`` are finite and images exist: what else data holds is cleaned
     before. A region without extent, and samples outside the image, are zeros, as are all regions
@@ -111,7 +111,7 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
         number = clipped(count[0], workload.regions) if count else None
         with task_loop(workload.regions * parts, math.prod(workload.output)) as task:
             region = task // parts
-            # The last ones may be done twice, alike.
+            # The last channels may be computed twice, with the same result.
             width = min(channels, ceil_div(channels, parts * LANES) * LANES)
             first = T.Bind(T.min(task % parts * width, channels - width))
             share = _Share(workload, region, first, width)
@@ -135,7 +135,7 @@ def lower_roi_align(workload: RoiAlignWorkload) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Some channels of a region, from ``first`` on."""
+    """Channels of a region from ``first`` on, for one task."""
 
     workload: RoiAlignWorkload
     region: Any
@@ -144,11 +144,11 @@ class _Share:
 
     @property
     def lanes(self) -> int:
-        """Channels that lie together."""
+        """The number of adjacent channels."""
         return LANES if self.workload.channels_last else 1
 
     def pixel(self, data: Any, place: tuple[Any, Any, Any], channel: Any, lanes: int) -> Any:
-        """Return channels of a pixel, of an image, a row and a column."""
+        """Return channels of a pixel of an image, given its row and column."""
         image, *pixel = place
         here = span(self.first + channel, lanes)
         return data[(image, *pixel, here) if self.workload.channels_last else (image, here, *pixel)]
@@ -219,7 +219,7 @@ def _write_transposed(share: _Share, totals: Any, divisor: Any, output: Any) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The samples of a region in one dimension: where it starts, and what a bin spans."""
+    """The samples of a region in one dimension: its start, and the span of a bin."""
 
     start: Any
     step: Any
@@ -228,7 +228,7 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A place in one dimension: whether it is in the image, its two pixels, the second's weight."""
+    """A sample in one dimension: whether it is inside, its two pixels, the second one's weight."""
 
     inside: Any
     low: Any
@@ -251,7 +251,7 @@ def _emit_grid(workload: RoiAlignWorkload, corners: Any, region: Any, axis: int)
     step = T.Bind(extent / _float(workload.bins[axis]))
     if workload.samples:
         return _Grid(start, step, workload.samples)
-    # None of a region that ends before it starts.
+    # A region that ends before it starts has none.
     return _Grid(start, step, T.Bind(T.max(T.cast(T.ceil(step), "int32"), 0)))
 
 

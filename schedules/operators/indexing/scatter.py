@@ -1,7 +1,7 @@
-"""ONNX's ScatterElements and ScatterND: updates that land where data says, or nowhere.
+"""ONNX's ScatterElements and ScatterND: updates at indices from data.
 
 An index out of bounds writes nothing; see `neocpu.schedules.operators.indexing.lookup`. Updates of
-one element are applied in the order of their indices, whatever the number of threads: tasks own
+one element are applied in the order of their indices for any number of threads, because tasks own
 different elements.
 """
 
@@ -27,12 +27,12 @@ from neocpu.schedules.tir.builder import (
     task_loop,
 )
 
-# A task writes at least a cache line of each run of elements, that threads may not share lines.
+# A task writes at least a cache line of each run of elements, so that threads share no lines.
 _LINE_ELEMENTS = 64
-# Elements of the data that a task writes to, which stay in L2; and how many tasks there are.
+# The elements of the data that a task writes, which stay in L2, and the number of tasks.
 _OWNED, _LEAST_OWNERS = 1 << 17, 4
 
-#: What becomes of an element and its update, by ONNX's name.
+#: The new value for an element and its update, by ONNX's name.
 REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "none": lambda old, new: new,
     "add": lambda old, new: old + new,
@@ -42,15 +42,15 @@ REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElementsWorkload:
-    """A ScatterElements.
+    """The shapes and the axis of a ScatterElements.
 
     Attributes
     ----------
     data, indices : tuple of int
-        Shapes of one rank. Updates have that of ``indices``, whose extents are no larger than those
-        of ``data`` along other axes than ``axis``.
+        Shapes of one rank. Updates have the shape of ``indices``, which is no larger than ``data``
+        along all axes except ``axis``.
     """
 
     data: tuple[int, ...]
@@ -62,12 +62,12 @@ class ElementsWorkload:
 
     @property
     def before(self) -> int:
-        """Indices along the axes in front of ``axis``."""
+        """The number of indices along the axes before ``axis``."""
         return math.prod(self.indices[: self.axis])
 
     @property
     def parts(self) -> int:
-        """Parts of the last axis, if it is another, that make enough tasks together."""
+        """The number of parts of the last axis, if it is not ``axis``, that make enough tasks."""
         last = len(self.indices) - 1
         if self.axis == last or math.prod(self.indices) < PARALLEL_ELEMENTS:
             return 1
@@ -75,7 +75,7 @@ class ElementsWorkload:
 
 
 def lower_scatter_elements(workload: ElementsWorkload) -> Any:
-    """Scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
+    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
 
     ::
 
@@ -101,7 +101,7 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
     alone = tasks >= ENOUGH_TASKS and indices == (*data[:axis], indices[axis], *data[axis + 1 :])
 
     def offset(at: Sequence[Any], shape: Sequence[int]) -> Any:
-        # What indices become is never narrowed: that costs a tenth of the time.
+        # Converted indices are never narrowed, which would cost a tenth of the time.
         terms = (T.cast(i, "int64") * n for i, n in zip(at, strides_of(shape), strict=True))
         return T.Bind(sum(terms))
 
@@ -133,14 +133,15 @@ def lower_scatter_elements(workload: ElementsWorkload) -> Any:
     return build_kernel(parameters, body)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowsWorkload:
     """A ScatterND of ``rows`` updates of ``inner`` elements.
 
     Attributes
     ----------
     extents : tuple of int
-        Of the indexed axes: data is ``(*extents, inner)``, indices are ``(rows, len(extents))``.
+        The extents of the indexed axes: data are ``(*extents, inner)``, indices are ``(rows,
+        len(extents))``.
     """
 
     extents: tuple[int, ...]
@@ -152,23 +153,23 @@ class RowsWorkload:
 
     @property
     def parts(self) -> int:
-        """Tasks that share each row."""
+        """The number of tasks that share each row."""
         return max(1, min(ENOUGH_TASKS, self.inner // _LINE_ELEMENTS)) if self.is_large else 1
 
     @property
     def owners(self) -> int:
-        """Tasks that look at all rows, and write those of a part of the data."""
+        """The number of tasks that each read all rows and write a part of the data."""
         elements = math.prod(self.extents) * self.inner
         return max(_LEAST_OWNERS, min(ENOUGH_TASKS, elements // _OWNED))
 
     @property
     def is_large(self) -> bool:
-        """Whether what is written is worth several tasks."""
+        """Whether the writes are worth several tasks."""
         return self.rows * self.inner >= PARALLEL_ELEMENTS
 
 
 def lower_scatter_nd(workload: RowsWorkload) -> Any:
-    """Scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
+    """Return the scheduled ``PrimFunc(data, indices, updates, output)``, on flat buffers.
 
     ::
 
@@ -245,7 +246,7 @@ def _parameters(
 
 
 def _inside(place: Any, extent: int) -> Any:
-    """Whether an index that `counted` returned is one: below zero it is a huge unsigned number."""
+    """Return whether an index that `counted` returned is valid: a negative one is huge unsigned."""
     unsigned = f"u{place.ty.dtype}"
     return T.cast(place, unsigned) < tirx.const(extent, unsigned)
 

@@ -1,1 +1,1 @@
-"""Kernels that move elements: transposed, or into columns of windows and back."""
+"""Kernels that move elements: transposes, and columns of windows."""

@@ -1,6 +1,7 @@
-"""Columns of what the windows of an image see: from the image, and added up to one again.
+"""Columns of the windows of an image (im2col), and their sum back to an image (Col2Im).
 
-The latter is ONNX's Col2Im; a convolution by weights that are data is a product of columns.
+The second is ONNX's Col2Im. The first serves convolutions by weights that are data, as products of
+columns.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from neocpu.schedules.tir.builder import build_kernel, flat, for_vectors, span, 
 
 LANES = 16
 MOST_WRITTEN = 8
-"""Taps of a row that are written out, each with bounds that are known."""
+"""The most taps of a row that are unrolled, each with known bounds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsWorkload:
     """Columns of windows of ``images`` images of one channel.
 
     Attributes
     ----------
     image, block : tuple of int
-        Extents of an image and of a window.
+        The extents of an image and of a window.
     strides, dilations : tuple of int
-        Along each axis.
+        The distances along each axis.
     pads : tuple of int
-        In front along each axis, and then behind.
+        The padding before each axis, then after each axis.
     """
 
     images: int
@@ -46,7 +47,7 @@ class ColumnsWorkload:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Windows along each axis; none above zero where no window fits."""
+        """The number of windows along each axis; not positive where no window fits."""
         around = zip(self.pads[: len(self.image)], self.pads[len(self.image) :], strict=True)
         axes = zip(self.image, self.block, self.strides, self.dilations, around, strict=True)
         return tuple(
@@ -56,20 +57,20 @@ class ColumnsWorkload:
 
     @property
     def computes(self) -> str:
-        """What it does with an image, as far as shapes do not tell."""
+        """The parts of its computation that shapes do not show."""
         return f"{self.image} {self.block} {self.strides} {self.dilations} {self.pads}"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the columns: ``(images, taps, *places)``."""
+        """The shape of the columns: ``(images, taps, *places)``."""
         return (self.images, math.prod(self.block), *self.places)
 
     def start(self, axis: int, tap: Any) -> Any:
-        """Return where the first window has a tap; below zero it lies in front of the image."""
+        """Return the place of a tap in the first window; a negative one lies before the image."""
         return tap * self.dilations[axis] - self.pads[axis % len(self.image)]
 
     def bounds(self, tap: Any) -> tuple[Any, Any]:
-        """Return the first window along a row that has a tap in it, and how many have."""
+        """Return the first window of a row whose tap is inside, and the number of such windows."""
         known = isinstance(tap, int)
         most, least = (max, min) if known else (T.max, T.min)
         start, stride = self.start(-1, tap), self.strides[-1]
@@ -80,7 +81,7 @@ class ColumnsWorkload:
 
 
 def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
-    """Scheduled ``PrimFunc(columns, output)``, the output ``(images, *image)``.
+    """Return the scheduled ``PrimFunc(columns, output)``, with the output ``(images, *image)``.
 
     ::
 
@@ -118,7 +119,7 @@ def lower_columns_to_image(workload: ColumnsWorkload) -> Any:
 
 
 def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
-    """Scheduled ``PrimFunc(data, columns)``, the data ``(images, *image)``.
+    """Return the scheduled ``PrimFunc(data, columns)``, with the data ``(images, *image)``.
 
     ::
 
@@ -166,17 +167,17 @@ def lower_image_to_columns(workload: ColumnsWorkload) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of windows, and of the image: one of their taps, along all axes but the last.
+    """A row of windows and of the image, for one tap along all axes except the last.
 
     Attributes
     ----------
     image : expression
     taps : expression
-        Of the taps along these axes, the number.
+        The number of the tap among those along these axes.
     places, pixels : tuple of expression
-        Where the row is among windows, and in the image.
+        The position of the row among windows, and in the image.
     tests : tuple of expression
-        Whether it is in the image.
+        Conditions that the row is in the image.
     """
 
     image: Any
@@ -187,7 +188,7 @@ class _Row:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Emit what is in its body where the row is in the image."""
+        """Emit the body where the row is in the image."""
         with ExitStack() as nest:
             if self.tests:
                 nest.enter_context(T.If(tirx.all(*self.tests)))
@@ -195,18 +196,18 @@ class _Row:
             yield
 
     def column(self, w: ColumnsWorkload, tap: Any, x: Any, lanes: int) -> tuple[Any, ...]:
-        """Return the index of a tap along the last axis in windows from ``x`` on."""
+        """Return the index of a tap along the last axis, for windows from ``x`` on."""
         return (self.image, self.taps * w.block[-1] + tap, *self.places, span(x, lanes))
 
     def pixel(self, w: ColumnsWorkload, tap: Any, x: Any, lanes: int) -> tuple[Any, ...]:
-        """Return the index of the same pixels in the image: of one, or of neighbours."""
+        """Return the index of the same pixels in the image."""
         first = x * w.strides[-1] + w.start(-1, tap)
         return (self.image, *self.pixels, span(first, lanes))
 
 
 @contextmanager
 def _rows(w: ColumnsWorkload, image: Any) -> Iterator[_Row]:
-    """Emit what is in its body for every row of windows, and every tap but along the last axis."""
+    """Emit the body for every row of windows and every tap, except along the last axis."""
     with ExitStack() as nest:
         taps = [nest.enter_context(T.serial(extent)) for extent in w.block[:-1]]
         places = [nest.enter_context(T.serial(extent)) for extent in w.places[:-1]]
@@ -227,7 +228,7 @@ def _rows(w: ColumnsWorkload, image: Any) -> Iterator[_Row]:
 
 @contextmanager
 def _taps(w: ColumnsWorkload) -> Iterator[Iterable[Any]]:
-    """Emit what is in its body for the taps along the last axis: written out, or in a loop."""
+    """Emit the body for the taps along the last axis, unrolled or in a loop."""
     if w.block[-1] <= MOST_WRITTEN:
         yield range(w.block[-1])
         return
@@ -236,7 +237,7 @@ def _taps(w: ColumnsWorkload) -> Iterator[Iterable[Any]]:
 
 
 def _for_count(count: Any, lanes: int, emit: Callable[[Any, int], None]) -> None:
-    """Cover so many elements, in vectors where the number is known."""
+    """Emit code for ``count`` elements, in vectors if the number is known."""
     if isinstance(count, int):
         for_vectors(count, lanes, emit)
         return

@@ -1,7 +1,7 @@
-"""Transposing tensors of any rank, in square tiles that lie in registers.
+"""Transposes of tensors of any rank, in square tiles in registers.
 
-A tile is read along the last axis of what is read, and written along that of what is written, so
-that both sides are touched in whole vectors.
+A tile is read along the last axis of the input and written along the last axis of the output, so
+that both sides are accessed in whole vectors.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Elements of the last axis of what is read, of one task: what it writes stays in L2.
+# The number of elements of the input's last axis in one task: its output stays in L2.
 TASK_ELEMENTS = 512
-# A tile of bytes that fill vectors would be as many vectors as these have lanes.
+# The widest type in tiles: a tile of whole vectors of bytes would need as many vectors as lanes.
 MAX_EDGE, LEAST_EDGE = 16, 4
 
 
 def permutation_of(block: Any) -> tuple[int, ...] | None:
-    """Return the axes of what a block reads, in the order of those that it writes.
+    """Return the axes that a block reads, in the order in which it writes them.
 
-    None of a block that does anything but to move the elements of one tensor.
+    The result is None for a block that does more than move the elements of one tensor.
     """
     store = block.body
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, TensorLoad):
@@ -54,14 +54,14 @@ def permutation_of(block: Any) -> tuple[int, ...] | None:
 
 
 def _constant(extent: Any) -> int | None:
-    """Return a constant extent, and None for another."""
+    """Return a constant extent, or None for a dynamic one."""
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 
 def lower_permutation(
     shape: Sequence[int], axes: Sequence[int], dtype: str, target: CpuTarget
 ) -> Any | None:
-    """Scheduled ``PrimFunc(data, output)``: ``numpy.transpose(data, axes)``.
+    """Return the scheduled ``PrimFunc(data, output)`` of ``numpy.transpose(data, axes)``.
 
     None where elements are not moved from one last axis to another, or where either is too short
     for tiles.
@@ -116,7 +116,7 @@ def lower_permutation(
 
 
 def _merged(shape: Sequence[int], axes: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return a shape and an order of its axes, those that stay side by side being one."""
+    """Return a shape and an order of its axes, with axes that stay adjacent merged."""
     kept = [axis for axis in axes if shape[axis] > 1]
     groups: list[list[int]] = []
     long = sorted(kept)

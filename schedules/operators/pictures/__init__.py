@@ -1,1 +1,1 @@
-"""Pictures of bytes as the float32 feature maps that a network reads."""
+"""Conversion of byte pictures to the float32 feature maps that a network reads."""

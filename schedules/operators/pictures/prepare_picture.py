@@ -1,4 +1,4 @@
-"""A picture of bytes becomes a network's input: resized, normalised and laid out in one pass."""
+"""Conversion of a byte picture to a network's input: resized, normalised and laid out at once."""
 
 from __future__ import annotations
 
@@ -21,41 +21,42 @@ from neocpu.schedules.tir.builder import (
     task_loop,
 )
 
-#: Products of one expression. A sum of more is stored and added to, so that code stays short.
+#: The most products in one expression. Longer sums are stored and added to, so that code stays
+#: short.
 MAX_TERMS: Final = 8
 
-#: Columns that are summed at a time: a model is imported once for several CPUs, and LLVM divides
-#: vectors that are too wide for one.
+#: The number of columns that are summed at a time. A model is imported once for several CPUs, and
+#: LLVM splits vectors that are too wide for one of them.
 LANES: Final = 16
 
-#: Lanes that hold a pixel: the next one's first colour is computed too, and dropped.
+#: The number of lanes for a pixel: the first colour of the next pixel is computed too, and dropped.
 PIXEL: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PictureWorkload:
-    """What becomes of pictures of one size.
+    """The conversion of pictures of one size.
 
     Attributes
     ----------
     images, height, width, colours : int
-        Of the pictures; 1 or 3 colours.
+        The extents of the pictures; colours are 1 or 3.
     planar : bool
-        Whether they are stored as (N, C, H, W), not as (N, H, W, C).
+        Whether pictures are stored as (N, C, H, W) instead of (N, H, W, C).
     reversed : bool
         Whether the network's first colour is the picture's last.
     size : tuple of int
-        Height and width of the network's input.
+        The height and width of the network's input.
     planes : bool
-        Whether that is (N, C, H, W), not (N, H, W, C).
+        Whether the network's input is (N, C, H, W) instead of (N, H, W, C).
     region : tuple of int
-        Top, left, height and width of the part of it that the picture fills.
+        Top, left, height and width of the part of the input that the picture fills.
     columns : tuple of int
         The first column of the picture that is read, and the one after the last.
     taps : tuple of int
-        Rows, and pixels of a row, that are summed for a pixel.
+        The number of rows, and of pixels in a row, that are summed for a pixel.
     border : float
-        What fills the rest, as a byte.
+        The value of the rest of the input, as a byte.
     """
 
     images: int
@@ -73,26 +74,26 @@ class PictureWorkload:
 
     @property
     def picture(self) -> tuple[int, ...]:
-        """The shape of what is read."""
+        """The shape of the picture."""
         if self.planar:
             return (self.images, self.colours, self.height, self.width)
         return (self.images, self.height, self.width, self.colours)
 
     @property
     def output(self) -> tuple[int, ...]:
-        """The shape of what is written."""
+        """The shape of the output."""
         if self.planes:
             return (self.images, self.colours, *self.size)
         return (self.images, *self.size, self.colours)
 
     @property
-    def together(self) -> int:
-        """Colours that lie side by side."""
+    def interleaved(self) -> int:
+        """The number of colours that lie side by side."""
         return 1 if self.planar else self.colours
 
 
 def lower_prepare_picture(w: PictureWorkload) -> Any:
-    """Scheduled ``PrimFunc`` that resizes and normalises pictures.
+    """Return the scheduled ``PrimFunc`` that resizes and normalises pictures.
 
     Its arguments are the picture (uint8), for each row of the region its first row of the picture
     (int32) and the weights of that and the next ones (float32), the same for columns, whose place
@@ -119,13 +120,13 @@ def lower_prepare_picture(w: PictureWorkload) -> Any:
         ("offsets", (lanes_of(w.colours),), "float32"),
         ("output", w.output, "float32"),
     )
-    planes = w.colours // w.together
+    planes = w.colours // w.interleaved
     rows = w.size[0]
     parts = min(rows, ENOUGH_TASKS)
 
     def body(picture: Any, *others: Any) -> None:
         *constants, output = others
-        pitch = w.width * w.together
+        pitch = w.width * w.interleaved
         flat = T.decl_buffer(
             (w.images * planes, w.height, pitch), "uint8", data=picture.data, layout=None
         )
@@ -133,10 +134,10 @@ def lower_prepare_picture(w: PictureWorkload) -> Any:
         with task_loop(tasks, w.images * math.prod(w.size) * w.colours) as task:
             plane, part = T.Bind(task // parts), T.Bind(task % parts)
             start = T.Bind(part_start(part, rows, parts))
-            span_of_row = (w.columns[1] - w.columns[0]) * w.together
+            span_of_row = (w.columns[1] - w.columns[0]) * w.interleaved
             sums = T.alloc_buffer((span_of_row + PIXEL,), "float32", layout=None)
             row = _Row(w, flat, sums, constants, output, plane)
-            # What a pixel's last lane reads after the last one.
+            # The last lane of the last pixel reads beyond the row.
             T.buffer_store(
                 sums, splat(tirx.const(0.0, "float32"), PIXEL), [span(span_of_row, PIXEL)]
             )
@@ -155,12 +156,12 @@ def lower_prepare_picture(w: PictureWorkload) -> Any:
 
 
 def lanes_of(colours: int) -> int:
-    """Return how many numbers a kernel takes for so many colours."""
+    """Return the number of lanes that a kernel uses for so many colours."""
     return PIXEL if colours > 1 else 1
 
 
 class _Row:
-    """Emits one row of the output."""
+    """An emitter of one row of the output."""
 
     def __init__(
         self,
@@ -175,11 +176,11 @@ class _Row:
         self._picture, self._sums, self._output, self._plane = picture, sums, output, plane
         self._first_row, self._row_weights, *rest = constants
         self._first_column, self._column_weights, self._factors, self._offsets = rest
-        planes = workload.colours // workload.together
+        planes = workload.colours // workload.interleaved
         self._image, self._colour = plane // planes, plane % planes
 
     def emit(self, y: Any) -> None:
-        """Emit a row that the picture fills, and what lies left and right of it."""
+        """Emit a row that the picture fills, and the borders left and right of it."""
         w = self._w
         top, left, _, width = w.region
         self._sum_rows(y - top)
@@ -189,17 +190,17 @@ class _Row:
         self.fill(y, left + width, w.size[1])
 
     def fill(self, y: Any, start: int, end: int) -> None:
-        """Emit pixels of no picture."""
+        """Emit pixels outside the picture."""
         if start < end:
             with T.serial(end - start) as x:
-                lanes = 1 if self._w.together == 1 else PIXEL
+                lanes = 1 if self._w.interleaved == 1 else PIXEL
                 self._store(y, start + x, splat(tirx.const(self._w.border, "float32"), lanes))
 
     def _sum_rows(self, y: Any) -> None:
-        """Emit the weighted sum of the picture's rows, all columns that are read."""
+        """Emit the weighted sum of the picture's rows for all columns that are read."""
         w, taps = self._w, self._w.taps[0]
-        begin = w.columns[0] * w.together
-        length = w.columns[1] * w.together - begin
+        begin = w.columns[0] * w.interleaved
+        length = w.columns[1] * w.interleaved - begin
         first = T.Bind(self._first_row[y])
         for start in range(0, taps, MAX_TERMS):
             chosen = range(start, min(taps, start + MAX_TERMS))
@@ -210,7 +211,7 @@ class _Row:
     def _add_rows(
         self, lines: list[Any], weights: list[Any], begin: int, begun: bool, at: Any, width: int
     ) -> None:
-        """Emit the sum of some rows, weighted, from a column on."""
+        """Emit the weighted sum of some rows from a column on."""
         kind = "float32" if width == 1 else f"float32x{width}"
         total = self._sums[span(at, width)] if begun else None
         for line, weight in zip(lines, weights, strict=True):
@@ -220,13 +221,13 @@ class _Row:
         T.buffer_store(self._sums, total, [span(at, width)])
 
     def _summed(self, x: Any) -> Any:
-        """Return the weighted sum of a row's pixels: a vector of colours, or the one there is."""
+        """Return the weighted sum of a row's pixels: a vector of colours, or a single one."""
         w, taps = self._w, self._w.taps[1]
-        lanes = 1 if w.together == 1 else PIXEL
+        lanes = 1 if w.interleaved == 1 else PIXEL
         first = T.Bind(self._first_column[x])
 
         def term(tap: Any) -> Any:
-            pixel = self._sums[span(first + tap * w.together, lanes)]
+            pixel = self._sums[span(first + tap * w.interleaved, lanes)]
             return pixel * splat(self._column_weights[x, tap], lanes)
 
         if taps <= MAX_TERMS:
@@ -243,7 +244,7 @@ class _Row:
     def _store(self, y: Any, x: Any, value: Any) -> None:
         """Normalise a pixel and store its colours."""
         w = self._w
-        if w.together == 1:
+        if w.interleaved == 1:
             own = 0 if w.colours == 1 else self._colour
             scaled = value * self._factors[own] + self._offsets[own]
             T.buffer_store(self._output, scaled, self._place(y, x, self._turned(self._colour)))

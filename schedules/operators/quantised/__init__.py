@@ -1,1 +1,1 @@
-"""Kernels that quantise, and pack what is quantised."""
+"""Kernels that quantise data and pack quantised data."""

@@ -1,4 +1,4 @@
-"""ONNX's DynamicQuantizeLinear: bytes, with the scale and the zero point that the data call for."""
+"""ONNX's DynamicQuantizeLinear: bytes, with a scale and a zero point computed from the data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST = 255.0
 
 
 def lower_dynamic_quantise(shape: Sequence[int]) -> Any:
-    """Scheduled ``PrimFunc(data, quantised, scale, zero)``.
+    """Return the scheduled ``PrimFunc(data, quantised, scale, zero)``.
 
     ``data`` and ``quantised`` are ``shape``, float32 and uint8; ``scale`` and ``zero`` are
     ``(1,)``, float32 and uint8. Data that are all 0 have a scale of 0. What is
@@ -64,7 +64,7 @@ def lower_dynamic_quantise(shape: Sequence[int]) -> Any:
             for total, found, better in zip((low, high), extremes, (T.min, T.max), strict=True):
                 T.buffer_store(total, better(found[task, lane], total[0]), [0])
         step = T.Bind((high[0] - low[0]) / _float(LARGEST))
-        # Of data that are all zero any scale is right.
+        # Any scale is right if all data are zero.
         divisor = T.Bind(tirx.Select(step > _float(0.0), step, _float(1.0)))
         point = T.Bind(to_even(_bounded(_float(0.0) - low[0] / divisor, 1)))
         T.buffer_store(scale, step, [0])
@@ -87,6 +87,6 @@ def _float(value: float) -> Any:
 
 
 def _bounded(value: Any, lanes: int) -> Any:
-    """Return a value between 0 and 255, and 0 for what is no number."""
+    """Return a value clamped to 0 and 255, with 0 for NaN."""
     bound, least, most = T.Bind(value), *(splat(_float(end), lanes) for end in (0.0, LARGEST))
     return tirx.Select(bound > least, T.min(bound, most), least)

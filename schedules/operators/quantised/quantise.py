@@ -1,4 +1,4 @@
-"""Quantisation and its inverse in TE, as ONNX defines them: what no kernel has taken in."""
+"""Quantisation and its inverse in TE, as ONNX defines them, for values that no kernel fuses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def quantise(data: te.Tensor, scale: Any, zero: Any, axis: int, dtype: str) -> t
     Parameters
     ----------
     data : te.Tensor
-        Float32.
+        A tensor of float32.
     scale, zero : te.Tensor or number
-        For all elements, or a vector along ``axis``.
+        One number for all elements, or a vector along ``axis``.
     dtype : str
         ``int8`` or ``uint8``.
     """
@@ -39,7 +39,7 @@ def dequantise(data: te.Tensor, scale: Any, zero: Any, axis: int) -> te.Tensor:
 
     def element(*place: Any) -> Any:
         index = place[axis : axis + 1]
-        # Of 8 bits each, the difference is exact in float32.
+        # The difference of two 8-bit numbers is exact in float32.
         centred = data[place].astype("float32") - _along(zero, index).astype("float32")
         return centred * _along(scale, index)
 
@@ -47,5 +47,5 @@ def dequantise(data: te.Tensor, scale: Any, zero: Any, axis: int) -> te.Tensor:
 
 
 def _along(values: Any, index: Any) -> Any:
-    """Return the element of a vector, or the one there is."""
+    """Return the element of a vector, or the single number."""
     return values[index] if len(values.shape) else values[()]

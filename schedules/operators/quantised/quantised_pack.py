@@ -1,7 +1,7 @@
-"""Float32 feature maps of few channels, such as pictures, to NCHW4c of 8 bits in one pass.
+"""Conversion of float32 feature maps with few channels to NCHW4c of 8 bits in one pass.
 
-Quantising and then changing the layout would write and read every byte once more. Four channels of
-a pixel are one word, so that a vector of words takes a vector of pixels from each channel.
+Quantising first and changing the layout afterwards would write and read every byte once more. Four
+channels of a pixel are one word, so a vector of words takes a vector of pixels from each channel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 WORD: Final = 4
-"""Channels of a block."""
+"""The number of channels in a block."""
 SOURCE: Final = Format(NCHW, "float32")
 DESTINATION: Final = Format(DataLayout(WORD), "uint8")
 _LARGEST: Final = 255.0
@@ -28,14 +28,15 @@ _LARGEST: Final = 255.0
 def lower_quantised_pack(
     shape: tuple[int, ...], scale: float, zero: int, target: CpuTarget
 ) -> tirx.PrimFunc:
-    """Scheduled ``PrimFunc(data, output)``: `SOURCE` to `DESTINATION`.
+    """Return the scheduled ``PrimFunc(data, output)`` from `SOURCE` to `DESTINATION`.
 
     Parameters
     ----------
     shape : tuple of int
-        Logical NCHW shape. Lanes that pad the channels are zero.
+        The logical NCHW shape. Lanes that pad the channels are zero.
     scale, zero : float, int
-        Stored are ``saturate(round(data / scale) + zero)``, halves to even, as by `quantise`.
+        The stored values are ``saturate(round(data / scale) + zero)``, halves to even, as in
+        `quantise`.
     """
     n, c, h, w = shape
     lanes = target.lanes("float32")
@@ -68,7 +69,7 @@ def lower_quantised_pack(
 
 
 def _stored(real: Any, scale: float, zero: int, lanes: int) -> Any:
-    """Return a vector of what float32 numbers are stored as, as int32."""
+    """Return a vector of float32 numbers as stored, in int32."""
     kind = "float32" if lanes == 1 else f"float32x{lanes}"
 
     def every(value: float) -> Any:
@@ -79,5 +80,5 @@ def _stored(real: Any, scale: float, zero: int, lanes: int) -> Any:
     stored = tirx.max(tirx.min(moved, every(_LARGEST)), every(0.0)).astype(
         kind.replace("float32", "int32")
     )
-    # LLVM takes minima and maxima as if there were no NaN, which then has bits beyond a byte.
+    # LLVM compiles minima and maxima as if there were no NaN; a NaN then has bits beyond a byte.
     return tirx.bitwise_and(stored, splat(tirx.const(int(_LARGEST), "int32"), lanes))

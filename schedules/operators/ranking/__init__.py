@@ -1,1 +1,1 @@
-"""Kernels that rank, or choose of what there is what comes first."""
+"""Kernels that sort, rank or select elements."""

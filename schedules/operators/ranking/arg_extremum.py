@@ -1,4 +1,4 @@
-"""ONNX's ArgMax and ArgMin: where along an axis the largest or the least element is."""
+"""ONNX's ArgMax and ArgMin: the index of the largest or smallest element along an axis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANES = 16
 def lower_arg_extremum(
     shape: tuple[int, int, int], dtype: str, *, largest: bool, last: bool
 ) -> Any:
-    """Scheduled ``PrimFunc(data, indices)`` along the middle axis.
+    """Return the scheduled ``PrimFunc(data, indices)`` along the middle axis.
 
     ``data`` is ``shape``, ``(outer, extent, inner)``; ``indices``, int64, has ``(outer, inner)``.
     What is no number counts as the best infinity. Of equal elements the first one counts, or the
@@ -76,7 +76,7 @@ def lower_arg_extremum(
 
 
 class _Best:
-    """The best of several elements, lane by lane, and their indices."""
+    """The best of several elements, lane by lane, with their indices."""
 
     def __init__(self, dtype: str, width: int, largest: bool, last: bool) -> None:
         self._dtype, self._width = dtype, width
@@ -85,15 +85,15 @@ class _Best:
         self.index = T.alloc_buffer((width,), "int32", layout=None)
 
     def begin(self, value: Any, index: Any) -> None:
-        """Take the first elements."""
+        """Set the first elements."""
         at = [span(0, self._width)]
         T.buffer_store(self.value, self._number(value), at)
         T.buffer_store(self.index, index, at)
 
     def take(self, value: Any, index: Any) -> None:
-        """Take elements where they are better; an index is above those of its lane before.
+        """Take elements where they are better; an index must exceed those of its lane before.
 
-        An element that is taken twice is the same.
+        Taking an element twice changes nothing.
         """
         value, at = T.Bind(self._number(value)), span(0, self._width)
         own = self.value[at]
@@ -104,7 +104,7 @@ class _Best:
         self._keep(better, value, index, at)
 
     def join(self) -> None:
-        """Make the best of all the first one: half by half, the odd one with the last."""
+        """Combine all lanes in the first one, half by half, an odd lane with the last."""
         width = self._width
         while width > 1:
             half = width // 2
@@ -118,12 +118,12 @@ class _Best:
             width -= half
 
     def _keep(self, better: Any, value: Any, index: Any, at: Any) -> None:
-        # What is better depends on the values, which change last.
+        # The comparison depends on the values, so they change last.
         T.buffer_store(self.index, tirx.Select(better, index, self.index[at]), [at])
         T.buffer_store(self.value, tirx.Select(better, value, self.value[at]), [at])
 
     def _number(self, value: Any) -> Any:
-        """Return elements with the best infinity for what is no number."""
+        """Return elements with the best infinity in place of NaN."""
         if not self._dtype.startswith("float"):
             return value
         bits = f"int{8 * bytes_of(self._dtype)}"

@@ -1,4 +1,4 @@
-"""Stream compaction: where the elements are that count, in order, and how many there are."""
+"""Stream compaction: the places of selected elements, in order, and their number."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from neocpu.schedules.tir.builder import build_kernel, digits
 
 
 def clipped(count: Any, most: int) -> Any:
-    """Return a count that a buffer of one int64 holds as int32, between 0 and ``most``."""
+    """Return a count from a buffer of one int64 as int32, between 0 and ``most``."""
     bound = T.max(T.min(count[0], tirx.const(most, "int64")), tirx.const(0, "int64"))
     return T.Bind(T.cast(bound, "int32"))
 
 
 def lower_compact(shape: Sequence[int]) -> Any:
-    """Scheduled ``PrimFunc(data, places, count)`` of ONNX's NonZero.
+    """Return the scheduled ``PrimFunc(data, places, count)`` of ONNX's NonZero.
 
     ``data`` is boolean; ``places`` is ``(rank, elements)`` int64, a column for each element that is
     true, in row-major order, and zeros after ``count[0]`` columns: as indices they name the first

@@ -1,12 +1,13 @@
-"""ONNX's NonMaxSuppression: per image and class, the best boxes that do not overlap a better one.
+"""ONNX's NonMaxSuppression: per image and class, the best boxes that overlap no better one.
 
-How many boxes survive is known only afterwards, so the kernel writes as many rows as there could be
-(`NonMaxSuppressionWorkload.rows`) and how many of them count. The others are zeros: as indices they
-name the first box of the first class, which exists, so that nothing after it reads out of bounds.
+The number of selected boxes is only known afterwards, so the kernel writes as many rows as there
+could be (`NonMaxSuppressionWorkload.rows`) and how many of them count. The others are zeros: as
+indices they name the first box of the first class, which exists, so nothing reads out of bounds
+afterwards.
 
 The arithmetic is ONNX Runtime's, operation by operation, so that both select the same boxes. Code
-generation may contract a product and a sum into one instruction that rounds once: products are
-fenced off where a sum follows.
+generation may contract a product and a sum into one instruction that rounds once, so products are
+fenced off before a sum.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from neocpu.schedules.operators.ranking.radix_sort import add, emit_sort, entry,
 from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.vocabulary.layout import ceil_div
 
-# Selected boxes compared at a time: a vector of AVX-512, two of AVX2, four of NEON.
+# The number of selected boxes compared at a time: a vector of AVX-512, two of AVX2, four of NEON.
 GROUP = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NonMaxSuppressionWorkload:
     """A NonMaxSuppression over ``(batch, boxes, 4)`` boxes and ``(batch, classes, boxes)`` scores.
 
     Attributes
     ----------
     max_output : int
-        Most boxes selected per image and class; 0 selects none.
+        The most boxes selected per image and class; 0 selects none.
     iou_threshold : float
-        A box is suppressed if its intersection over union with a better one is above this.
+        The intersection over union with a better box above which a box is suppressed.
     score_threshold : float or None
-        Scores must be above this; None takes all. A score that is not a number is never taken.
+        The score that selected boxes exceed; None takes all. A NaN score is never taken.
     center_point_box : bool
         Whether boxes are ``(x_center, y_center, width, height)`` instead of two opposite corners
         ``(y1, x1, y2, x2)``.
     counted : bool
-        Whether only the first so many boxes count; the kernel is told how many.
+        Whether only a given number of boxes count, which is then an argument of the kernel.
     """
 
     batch: int
@@ -62,17 +63,17 @@ class NonMaxSuppressionWorkload:
 
     @property
     def per_class(self) -> int:
-        """Most boxes that can be selected per image and class."""
+        """The most boxes that can be selected per image and class."""
         return min(self.max_output, self.boxes)
 
     @property
     def rows(self) -> int:
-        """Rows of the output, the upper bound of what is selected; 1 if nothing ever is."""
+        """The number of rows of the output, an upper bound of the selection; at least 1."""
         return max(1, self.batch * self.classes * self.per_class)
 
 
 def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
-    """Scheduled ``PrimFunc(boxes, scores, [boxes that count,] selected, count)``.
+    """Return the scheduled ``PrimFunc(boxes, scores, [boxes that count,] selected, count)``.
 
     ``selected`` is ``(rows, 3)`` int64 of ``(image, class, box)``, ordered by image, class and
     falling score, equal scores by box, zeros after ``count[0]`` rows. ``count`` is ``(1,)`` int64.
@@ -117,7 +118,7 @@ def lower_non_max_suppression(workload: NonMaxSuppressionWorkload) -> Any:
 
 
 def _fence(value: Any) -> Any:
-    """Keep a product from being contracted with the sum it goes into."""
+    """Prevent a product from being contracted with the sum that contains it."""
     return tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.arithmetic.fence", value)
 
 
@@ -169,8 +170,8 @@ def _emit_suppression(
     """Select boxes from the ranking into ``picked[row(k)]``; return how many."""
     order, start, candidates = ranking
     limit = workload.per_class
-    # Coordinates and areas of what is selected, each on its own for vector loads. A group starts as
-    # zeros: boxes without extent overlap nothing.
+    # Coordinates and areas of selected boxes, in separate buffers for vector loads. A group starts
+    # as zeros: boxes without extent overlap nothing.
     kept = [
         T.alloc_buffer((max(1, ceil_div(limit, GROUP)) * GROUP,), "float32", layout=None)
         for _ in range(5)
@@ -203,10 +204,10 @@ def _emit_suppression(
 
 
 def _overlaps(rivals: list[Any], candidate: list[Any], threshold: float) -> Any:
-    """Whether each rival's intersection over union with the candidate is above the threshold.
+    """Return whether each rival's intersection over union with the candidate is too large.
 
-    Boxes apart have no intersection, and ``0 / union`` (``0 / 0`` of empty ones) is never above it.
-    Nor is anything computed from a coordinate that is not a number: its area is not one either.
+    Disjoint boxes have no intersection, and ``0 / union`` (``0 / 0`` for empty boxes) never exceeds
+    the threshold. Nothing computed from a NaN coordinate does either, because the area is NaN too.
     """
     low0, low1, high0, high1, area = (splat(value, GROUP) for value in candidate)
     zero = splat(_constant(0.0, "float32"), GROUP)
@@ -220,7 +221,7 @@ def _overlaps(rivals: list[Any], candidate: list[Any], threshold: float) -> Any:
 def _emit_rows(
     workload: NonMaxSuppressionWorkload, picked: Any, counts: Any, selected: Any, count: Any
 ) -> None:
-    """Pack what the tasks picked into rows, and fill up with zeros."""
+    """Pack the selections of all tasks into rows, followed by zeros."""
     total = variable("int32", 0)
     with T.serial(workload.batch * workload.classes) as task:
         with T.serial(counts[task]) as k:

@@ -32,13 +32,13 @@ def add(scalar: Any, amount: Any) -> None:
 def entry(score: Any, index: Any, *, falling: bool = True, word: int = 0) -> Any:
     """Return a uint64 that sorts by a score, with the index in its lower half.
 
-    Zeros of both signs are equal. Numbers that are none come first or last, by their sign bit.
+    Zeros of both signs are equal. NaN comes first or last, depending on its sign bit.
 
     Parameters
     ----------
     word : int
-        Of a score of 64 bits, whether its lower (0) or upper (1) half is sorted by: both in turn,
-        for sorts are stable.
+        The lower (0) or upper (1) half of a score of 64 bits to sort by. Sorts are stable, so a
+        full sort takes both halves in turn.
     """
     key = sortable(score, falling=falling)
     wide = T.Bind(T.cast(key, "uint64"))
@@ -47,14 +47,14 @@ def entry(score: Any, index: Any, *, falling: bool = True, word: int = 0) -> Any
 
 
 def words(dtype: str) -> int:
-    """Return how many sorts in turn a type of scores takes."""
+    """Return the number of sorts in turn that a type of scores needs."""
     return max(1, bytes_of(dtype) // 4)
 
 
 def sortable(score: Any, *, falling: bool) -> Any:
     """Return an unsigned integer of 32 or 64 bits that rises, or falls, with the score.
 
-    Or of a vector of scores, a vector.
+    A vector of scores becomes a vector.
     """
     dtype, vector, lanes = str(score.ty.dtype).partition("x")
     bits = 64 if bytes_of(dtype) == 8 else 32
@@ -65,7 +65,7 @@ def sortable(score: Any, *, falling: bool) -> Any:
         wide, zero = T.cast(score, real), tirx.const(0.0, real)
         plain = tirx.Select(wide == zero, zero, wide)
         raw = T.Bind(T.reinterpret(unsigned, plain))
-        # As unsigned integers, the larger a positive float the larger, a negative one the smaller.
+        # As unsigned integers, positive floats rise with their value and negative ones fall.
         negative = T.bitwise_and(raw, sign) != tirx.const(0, unsigned)
         key = tirx.Select(negative, raw, T.bitwise_xor(raw, tirx.const(ones >> 1, unsigned)))
     else:
@@ -93,15 +93,15 @@ def emit_sort(entries: Any, half: int, count: Any) -> Any:
     Parameters
     ----------
     entries : buffer of uint64
-        ``2 * half`` elements; the sort moves entries to and fro between the halves.
+        A buffer of ``2 * half`` elements; the sort moves entries back and forth between its halves.
     half : int
-        At least ``count``.
+        The capacity of a half, at least ``count``.
     count : expression of int32
 
     Returns
     -------
     expression of int32
-        Where the sorted entries start: 0 or ``half``.
+        The place of the first sorted entry: 0 or ``half``.
     """
     table = T.alloc_buffer((DIGITS * BUCKETS,), "int32", layout=None)
     with T.serial(DIGITS * BUCKETS // ZEROS) as i:

@@ -19,11 +19,11 @@ from neocpu.schedules.operators.ranking.radix_sort import (
 from neocpu.schedules.tir.builder import build_kernel, flat, splat, task_loop
 
 FEW: Final = 128
-"""Elements that are kept in order one by one, at most: each that is kept moves the others."""
+"""The most elements that are kept in order by insertion, which moves the others."""
 MANY: Final = 8
-"""As many times as many elements are worth looking at instead of sorting them."""
+"""The ratio of elements to selected ones from which on scanning beats sorting."""
 WIDE: Final = 16
-"""Elements that are looked at together: mostly none of them is among the best."""
+"""The number of elements that are compared together: mostly none of them is among the best."""
 
 
 def lower_top_k(
@@ -34,7 +34,7 @@ def lower_top_k(
     counted: bool = False,
     dtype: str = "float32",
 ) -> Any:
-    """Scheduled ``PrimFunc(data, [count,] values, indices)``: the top ``k`` along the middle axis.
+    """Return the scheduled ``PrimFunc(data, [count,] values, indices)`` along the middle axis.
 
     ``data`` is of ``dtype``, ``(outer, extent, inner)``; ``values`` and ``indices`` (int64) are
     ``(outer, k, inner)``. Equal elements come in the order of their indices. ``count`` is ``(1,)``
@@ -97,7 +97,7 @@ def lower_top_k(
 def _select(
     score: tuple[Callable[[Any], Any], Callable[[Any], Any]], k: int, number: Any, largest: bool
 ) -> Any:
-    """Return the best ``k`` entries, in order; of scores that are had one by one, or in vectors."""
+    """Return the best ``k`` entries in order, from scores read one by one or in vectors."""
     single, several = score
     best = T.alloc_buffer((k,), "uint64", layout=None)
     with T.serial(k) as i:
@@ -114,7 +114,8 @@ def _select(
     begun = T.Bind(T.min(number, k))
     with T.serial(begun) as i:
         take(i)
-    # From here on as many are kept as are wanted, so that one no better than the last is none.
+    # From here on, as many elements are kept as are wanted: an element no better than the last is
+    # skipped.
     rest = T.Bind(number - begun)
     with T.serial(rest // WIDE) as vector:
         first = T.Bind(begun + vector * WIDE)
@@ -134,7 +135,7 @@ def _select(
 def _sort(
     score: Callable[[Any], Any], extent: int, number: Any, largest: bool, dtype: str
 ) -> tuple[Any, Any]:
-    """Return all entries in order, and where they start."""
+    """Return all entries in order, and the place of the first."""
     entries = T.alloc_buffer((2 * extent,), "uint64", layout=None)
     start = None
     for word in range(words(dtype)):

@@ -1,1 +1,1 @@
-"""Kernels that apply to feature maps what they first find of all their pixels."""
+"""Kernels that use statistics of all pixels of a feature map."""

@@ -1,7 +1,8 @@
 """Layer normalisation of each pixel's channels, in NCHW and NCHW[x]c.
 
-Three passes over what one task has: in NCHW[x]c over the channels of a pixel, which are in L1, and
-in NCHW, where these lie apart, over those of several vectors of pixels.
+A task makes three passes over its data. In NCHW[x]c these are the channels of one pixel, which are
+in L1. In NCHW, where the channels of a pixel are far apart, they are those of several vectors of
+pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 
-# Vectors of pixels of a task in NCHW, and tasks of an image in NCHW[x]c.
+# The vectors of pixels in a task in NCHW, and the tasks of an image in NCHW[x]c.
 VECTORS, TASKS = 4, 64
 
 
@@ -46,16 +47,17 @@ class ChannelNormWorkload:
 def estimate(
     workload: ChannelNormWorkload, form: Format, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: of what is read and written."""
+    """Return analytic seconds for all bytes that are read and written."""
     size = form.bytes(workload.shape)
     return fork_seconds(threads, target) + stream_seconds(2 * size, target, threads)
 
 
 def lower_channel_norm(workload: ChannelNormWorkload, form: Format, target: CpuTarget) -> Any:
-    """Scheduled ``PrimFunc(data, gamma, beta, output)``.
+    """Return the scheduled ``PrimFunc(data, gamma, beta, output)``.
 
-    ``gamma`` and ``beta`` are vectors of all lanes, zeros where these are padded. The loop nest in
-    NCHW[x]c, and with vectors of pixels, a loop over channels, and no sum of lanes in NCHW::
+    ``gamma`` and ``beta`` are vectors of all lanes, with zeros in padded ones. In NCHW[x]c the loop
+    nest is as follows; in NCHW it has vectors of pixels, a loop over channels, and no sum over
+    lanes::
 
         for n, pixels in parallel:
             for pixel in pixels:
@@ -84,7 +86,7 @@ def lower_channel_norm(workload: ChannelNormWorkload, form: Format, target: CpuT
 
 
 class _Emitter:
-    """Emits a loop nest; created inside the builder's frame."""
+    """An emitter of a loop nest, created inside the builder's frame."""
 
     def __init__(
         self, workload: ChannelNormWorkload, block: int, lanes: int, buffers: Sequence[Any]
@@ -99,7 +101,7 @@ class _Emitter:
         return splat(tirx.const(value, self._dtype), width)
 
     def _factor(self, squares: Any, width: int) -> Any:
-        """Return what centred data are multiplied by, of the sum of their squares."""
+        """Return the factor of centred data for the sum of their squares."""
         variance = squares * self._const(1 / self._channels, width)
         return T.Bind(
             self._const(1.0, width) / tirx.sqrt(variance + self._const(self._epsilon, width))
@@ -172,7 +174,7 @@ class _Emitter:
         return self._const(1 / self._channels)
 
     def _each(self, chunks: int, emit: Callable[[Any, Any, int], None]) -> None:
-        """Emit ``emit(chunk, lane, width)`` for all channels, but not for padded lanes."""
+        """Emit ``emit(chunk, lane, width)`` for all channels, without padded lanes."""
         rest = self._channels % self._block
         with T.serial(chunks - 1 if rest else chunks) as chunk:
             for_vectors(self._block, self._lanes, partial(emit, chunk))

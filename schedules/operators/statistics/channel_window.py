@@ -1,4 +1,4 @@
-"""The gate of efficient channel attention in one kernel: windows of the means of channels."""
+"""The gate of efficient channel attention in one kernel: windows over the means of channels."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 @dataclass(frozen=True, slots=True)
 class ChannelWindowWorkload:
-    """``after(sum over t of taps[t] * means[c + t - before])``, of the means of channels of data.
+    """``after(sum over t of taps[t] * means[c + t - before])``, with the means of channels.
 
-    Beyond the first and the last channel there are zeros.
+    Beyond the first and the last channel the means are zeros.
 
     Attributes
     ----------
     shape : tuple of int
         ``(N, C, H, W)`` of the data.
     taps, before : int
-        Channels of a window, and how many of them lie before its own.
+        The number of channels in a window, and the number of those before its own.
     after : tuple of EpilogueOp
-        What follows: of no operand, or of one per channel.
+        The steps that follow, with no operand or one per channel.
     """
 
     shape: tuple[int, int, int, int]
@@ -44,7 +44,7 @@ class ChannelWindowWorkload:
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the gate."""
+        """The logical NCHW shape of the gate."""
         return (*self.shape[:2], 1, 1)
 
     def __str__(self) -> str:
@@ -55,16 +55,16 @@ class ChannelWindowWorkload:
 def estimate(
     workload: ChannelWindowWorkload, form: Format, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: of the bytes that are read."""
+    """Return analytic seconds for the bytes that are read."""
     size = form.bytes(workload.shape)
     return fork_seconds(threads, target) + stream_seconds(size, target, threads)
 
 
 def lower_channel_window(workload: ChannelWindowWorkload, form: Format, target: CpuTarget) -> Any:
-    """Scheduled ``PrimFunc(data, taps, *operands, output)``.
+    """Return the scheduled ``PrimFunc(data, taps, *operands, output)``.
 
-    What the steps after the windows read has as many lanes as an image of the output, padded ones
-    included. The loop nest::
+    The operands of the steps after the windows have as many lanes as an image of the output,
+    including padding. The loop nest::
 
         for n, chunk: mean[n, chunk, x] = of the pixels                    # parallel
         for n:
@@ -106,7 +106,7 @@ def lower_channel_window(workload: ChannelWindowWorkload, form: Format, target: 
                     for tap in range(1, w.taps):
                         value = value + taps[tap] * line[at + tap]
                     value = apply_steps(value, w.after, readers, (at,))
-                    if lanes > channels:  # padded ones stay zeros
+                    if lanes > channels:  # padded lanes stay zero
                         value = tirx.Select(at < channels, value, tirx.const(0.0, dtype))
                     T.buffer_store(output, value, [image * lanes + at])
 

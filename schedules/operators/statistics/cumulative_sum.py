@@ -18,22 +18,22 @@ from neocpu.schedules.tir.builder import (
 from neocpu.schedules.vocabulary.layout import ceil_div
 
 NARROW = 64
-"""Columns whose sums stay in registers."""
+"""The most columns whose sums stay in registers."""
 LANES, LEAST = 16, 128
-"""Columns that are added up together of more, and those of a task, at least."""
+"""The number of columns that are added together if there are more, and the fewest of a task."""
 
 
 def lower_cumulative_sum(
     shape: tuple[int, int, int], dtype: str, *, exclusive: bool, reverse: bool
 ) -> Any:
-    """Scheduled ``PrimFunc(data, output)`` of the sums along the middle axis.
+    """Return the scheduled ``PrimFunc(data, output)`` of the sums along the middle axis.
 
     Parameters
     ----------
     shape : tuple of int
         ``(outer, extent, inner)`` of data and output.
     exclusive : bool
-        Whether an element's own sum is without it.
+        Whether a sum excludes its own element.
     reverse : bool
         Whether sums start from the end.
 
@@ -58,7 +58,7 @@ def lower_cumulative_sum(
         return splat(tirx.const(0, dtype), width) if exclusive else data[at]
 
     def added(i: Any) -> tuple[Any, Any, Any]:
-        """Return the places of a sum, of the one before it, and of what is between them."""
+        """Return the places of a sum, of the sum before it, and of the element between them."""
         here, before = first + step * (i + 1), first + step * i
         return here, before, before if exclusive else here
 

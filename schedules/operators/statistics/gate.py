@@ -1,4 +1,4 @@
-"""The gate of squeeze and excitation in one kernel: means of channels, and two layers of them."""
+"""The gate of squeeze and excitation in one kernel: means of channels, and two layers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from neocpu.schedules.vocabulary.steps import PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-# Vectors of sums that a task of a layer makes side by side, and products of each that it adds up
-# apart: together they hide the latency of multiply-adds.
+# The vectors of sums that a task of a layer computes side by side, and the independent products of
+# each sum: both hide the latency of multiply-adds.
 VECTORS, APART = 2, 4
-# Products that take as long as it takes to write an element.
+# The number of products that take as long as writing an element.
 PRODUCTS_PER_ELEMENT = 4
 
 
@@ -48,9 +48,9 @@ class GateWorkload:
     shape : tuple of int
         ``(N, C, H, W)`` of the data.
     hidden, channels : int
-        Rows of ``inner`` and of ``outer``.
+        The numbers of rows of ``inner`` and of ``outer``.
     before, after : tuple of EpilogueOp
-        What follows each: of no operand, or of one per channel.
+        The steps after each layer, with no operand or one per channel.
     """
 
     shape: tuple[int, int, int, int]
@@ -61,12 +61,12 @@ class GateWorkload:
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Logical NCHW shape of the gate."""
+        """The logical NCHW shape of the gate."""
         return (self.shape[0], self.channels, 1, 1)
 
     @property
     def products(self) -> tuple[int, int]:
-        """Multiply-adds of each layer."""
+        """The number of multiply-adds of each layer."""
         images, channels, *_ = self.shape
         return images * channels * self.hidden, images * self.hidden * self.channels
 
@@ -77,19 +77,19 @@ class GateWorkload:
 
 
 def operands_of(steps: Sequence[EpilogueOp]) -> int:
-    """Return how many vectors the steps of a layer read."""
+    """Return the number of vectors that the steps of a layer read."""
     return sum(step.operand == PER_CHANNEL for step in steps)
 
 
 def lanes_of(workload: GateWorkload, form: Format) -> int:
-    """Return the lanes of an image of the output, padded ones included."""
+    """Return the number of lanes of an image of the output, including padding."""
     return math.prod(form.shape((1, workload.channels, 1, 1)))
 
 
 def pack_layer(weights: NDArray[np.generic], lanes: int, target: CpuTarget) -> NDArray[np.generic]:
-    """Pack ``(rows, depth)`` weights of a layer that writes ``lanes``, padded ones zero.
+    """Pack ``(rows, depth)`` weights of a layer that writes ``lanes``, with zeros in padded ones.
 
-    To ``(ceil(lanes / width), depth, width)``: each task streams one piece of memory.
+    The result is ``(ceil(lanes / width), depth, width)``: each task streams one piece of memory.
     """
     rows, depth = weights.shape
     width = _width(lanes, str(weights.dtype), target)
@@ -99,12 +99,12 @@ def pack_layer(weights: NDArray[np.generic], lanes: int, target: CpuTarget) -> N
 
 
 def _width(lanes: int, dtype: str, target: CpuTarget) -> int:
-    """Lanes that a task of a layer writes."""
+    """Return the number of lanes that a task of a layer writes."""
     return min(VECTORS * target.lanes(dtype), lanes)
 
 
 def estimate(workload: GateWorkload, form: Format, target: CpuTarget, threads: int = 1) -> float:
-    """Return analytic seconds: of the bytes that are read, and of the parallel loops."""
+    """Return analytic seconds for the bytes that are read, and for the parallel loops."""
     loops = sum(each >= PARALLEL_ELEMENTS * PRODUCTS_PER_ELEMENT for each in workload.products)
     weights = (workload.shape[1] + workload.channels) * workload.hidden * bytes_of(form.dtype)
     size = form.bytes(workload.shape) + weights
@@ -112,7 +112,7 @@ def estimate(workload: GateWorkload, form: Format, target: CpuTarget, threads: i
 
 
 def constants_of(workload: GateWorkload, form: Format, target: CpuTarget) -> list[Parameter]:
-    """Return what the kernel reads beside the data: packed weights, and operands of the steps."""
+    """Return the constants of the kernel: packed weights, and operands of the steps."""
     found: list[Parameter] = []
     layers = (
         ("inner", workload.shape[1], workload.hidden, workload.before),
@@ -126,10 +126,10 @@ def constants_of(workload: GateWorkload, form: Format, target: CpuTarget) -> lis
 
 
 def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
-    """Scheduled ``PrimFunc(data, inner, *operands, outer, *operands, output)``.
+    """Return the scheduled ``PrimFunc(data, inner, *operands, outer, *operands, output)``.
 
-    ``inner`` and ``outer`` are as `pack_layer` returns them; what the steps after these read has as
-    many lanes. The loop nest, parallel where there is enough to do::
+    ``inner`` and ``outer`` are packed by `pack_layer`; operands of the steps have as many lanes.
+    The loop nest, parallel if there is enough work::
 
         for n, chunk: mean[n, chunk, x] = of the pixels
         for n, block of hidden:
@@ -147,8 +147,8 @@ def lower_gate(workload: GateWorkload, form: Format, target: CpuTarget) -> Any:
 
     def body(data: Any, *rest: Any) -> None:
         split = 1 + operands_of(workload.before)
-        # Allocated as it is read: TVM sees no reads of a buffer by another name, and would let
-        # layers write over what they read.
+        # The buffer is allocated under the name by which it is read: TVM sees no reads under
+        # another name, and would let layers overwrite their inputs.
         shape = form.shape((images, channels, 1, 1))
         means = T.alloc_buffer((math.prod(shape),), dtype, layout=None)
         pooled = T.decl_buffer(shape, dtype, data=means.data, layout=None)
@@ -169,7 +169,7 @@ class _Layer:
     Attributes
     ----------
     length, existing : int
-        Lanes that it writes, and how many of them are no padding.
+        The number of lanes that it writes, and the number of those that are not padding.
     """
 
     images: int
@@ -179,7 +179,7 @@ class _Layer:
     steps: tuple[EpilogueOp, ...]
 
     def emit(self, source: Any, constants: Sequence[Any], output: Any) -> None:
-        """Emit the loops; ``constants`` are the weights, and what the steps read."""
+        """Emit the loops; ``constants`` are the weights and the operands of the steps."""
         weights, *operands = constants
         dtype, stride = str(output.dtype), int(source.shape[0]) // self.images
         blocks, _, width = map(int, weights.shape)
@@ -226,5 +226,5 @@ class _Layer:
         value = apply_steps(value, self.steps, readers, (at,))
         if self.existing == self.length:
             return value
-        # Of padded lanes, weights of zero make NaN of an infinite one.
+        # Padded lanes are skipped, because zero weights would make NaN of infinite values.
         return tirx.Select(at < self.existing, value, tirx.const(0.0, value.ty.dtype))

@@ -1,11 +1,12 @@
-"""Group normalisation of feature maps in NCHW and NCHW[x]c, with the elementwise steps after it.
+"""Group normalisation of feature maps in NCHW and NCHW[x]c, with elementwise steps after it.
 
-A task normalises the fewest chunks that hold whole groups: it reads them from memory once, and its
-second and third pass find them in a cache. Where these are too few for all threads, as of one group
-of all channels, statistics are made chunk by chunk, put together, and then all is normalised.
+A task normalises the fewest chunks that contain whole groups. It reads them from memory once, and
+its second and third pass find them in a cache. If there are too few such tasks for all threads, as
+with one group of all channels, statistics are computed chunk by chunk and combined, and then
+everything is normalised.
 
-Variances are of centred data: each lane's is taken about its own mean, and those of a group's lanes
-are put together with what their means are apart (Chan, Golub and LeVeque, 1979).
+Variances are computed from centred data: each lane's about its own mean. Those of a group's lanes
+are combined with the differences of their means (Chan, Golub and LeVeque, 1979).
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from neocpu.schedules.vocabulary.layout import ceil_div
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-# Vectors of a sum, to hide the latency of an addition.
+# The number of vectors of a sum, to hide the latency of an addition.
 VECTORS = 4
-# Tasks of each thread from which on each makes the statistics of its own groups.
+# The number of tasks per thread from which on each task computes the statistics of its own groups.
 TASKS_PER_THREAD = 2
 
 
@@ -50,7 +51,7 @@ class GroupNormWorkload:
     shape : tuple of int
         ``(N, C, H, W)``.
     steps : tuple of EpilogueOp
-        What follows, of no operand.
+        The steps that follow, without operands.
     """
 
     shape: tuple[int, int, int, int]
@@ -65,14 +66,14 @@ class GroupNormWorkload:
 
 @dataclass(frozen=True, slots=True)
 class _Units:
-    """How the chunks of a feature map fall into such that hold whole groups.
+    """The units of chunks of a feature map that contain whole groups.
 
     Attributes
     ----------
     size : int
-        Chunks of one.
+        The number of chunks in a unit.
     alone : bool
-        Whether each is a task that makes its own statistics.
+        Whether each unit is a task that computes its own statistics.
     """
 
     chunks: int
@@ -93,7 +94,7 @@ class _Units:
 def estimate(
     workload: GroupNormWorkload, form: Format, target: CpuTarget, threads: int = 1
 ) -> float:
-    """Return analytic seconds: of what is read and written, and again where L2 has lost it."""
+    """Return analytic seconds for all bytes read and written, again if L2 has lost them."""
     units, size = _Units.of(workload, form.layout.block, threads), form.bytes(workload.shape)
     held = size // (workload.shape[0] * units.count)
     again = 0 if units.alone and held <= target.l2 // 2 else size
@@ -104,10 +105,10 @@ def estimate(
 def lower_group_norm(
     workload: GroupNormWorkload, form: Format, target: CpuTarget, threads: int = 1
 ) -> Any:
-    """Scheduled ``PrimFunc(data, gamma, beta, output)``.
+    """Return the scheduled ``PrimFunc(data, gamma, beta, output)``.
 
-    ``gamma`` and ``beta`` are vectors of all lanes, zeros where these are padded. The loop nest,
-    where each unit of chunks is a task; else its three parts are loops of their own::
+    ``gamma`` and ``beta`` are vectors of all lanes, with zeros in padded ones. The loop nest with a
+    task for each unit of chunks; otherwise its three parts are loops of their own::
 
         for n, unit in parallel:
             for chunk in unit:
@@ -127,7 +128,7 @@ def lower_group_norm(
 
 
 class _Emitter:
-    """Emits the loop nest; created inside the builder's frame."""
+    """An emitter of the loop nest, created inside the builder's frame."""
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class _Emitter:
         self._data, self._gamma, self._beta, self._output = map(flat, buffers)
 
     def emit(self) -> None:
-        """Emit everything; see `lower_group_norm`."""
+        """Emit the whole kernel; see `lower_group_norm`."""
         units, images = self._units, self._workload.shape[0]
         elements = images * units.chunks * self._pixels * self._block
         if units.alone:
@@ -178,11 +179,11 @@ class _Emitter:
         return splat(tirx.const(value, self._dtype), width)
 
     def _base(self, image: Any, chunk: Any) -> Any:
-        """First element of a chunk."""
+        """Return the first element of a chunk."""
         return T.Bind((image * self._units.chunks + chunk) * (self._pixels * self._block))
 
     def _statistics(self, held: tuple[Any, Any], image: Any, chunk: Any, at: Any) -> None:
-        """Emit each lane's mean, and the sum of squares of what is apart from it, of a chunk."""
+        """Emit each lane's mean and sum of squared deviations from it, for a chunk."""
         means, squares = held
         base = self._base(image, chunk)
 
@@ -226,7 +227,7 @@ class _Emitter:
         return emit_sum(total, width, turns * group, self._pixels, one)
 
     def _join(self, held: tuple[Any, Any], first: Any, count: Any, at: Any) -> None:
-        """Emit means and scales of the groups in ``count`` chunks, held from ``at`` on."""
+        """Emit means and scales of the groups in ``count`` chunks, stored from ``at`` on."""
         means, squares = held
         width = self._channels // self._workload.groups
         start, channel = at * self._block, first * self._block
@@ -279,7 +280,7 @@ class _Emitter:
 
 
 def _repeated(vector: Any, width: int, times: int) -> Any:
-    """Return a vector so many times, end to end."""
+    """Return a vector repeated ``times`` times, end to end."""
     if width == 1 or times == 1:
         return splat(vector, times) if width == 1 else vector
     return T.Shuffle([vector] * times, list(range(width * times)))

@@ -1,6 +1,6 @@
-"""Layer and group normalisation, with the variance of centred data, and rows divided by norms.
+"""Layer and group normalisation with the variance of centred data, and division by norms.
 
-TOPI's definitions take the variance from one pass, E[x^2] - E[x]^2: of data far from zero that is
+TOPI's definitions compute the variance in one pass, E[x^2] - E[x]^2. For data far from zero that is
 the difference of two large numbers, and may even be negative.
 """
 
@@ -18,14 +18,14 @@ from neocpu.schedules.tir.vector_math import LOG2_E, power_of_two
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What rows are divided by: ``max(sqrt(factor * sum(x * x) + epsilon), least) + added``.
+    """The divisor of rows: ``max(sqrt(factor * sum(x * x) + epsilon), least) + added``.
 
     Attributes
     ----------
     factor : float
-        Above zero.
+        A positive factor.
     epsilon, least, added : float
-        Not below zero.
+        Numbers that are not negative.
     """
 
     factor: float = 1.0
@@ -42,9 +42,9 @@ def layer_norm(
     Parameters
     ----------
     data : te.Tensor
-        Of floating point and any shape.
+        A floating-point tensor of any shape.
     gamma, beta : te.Tensor
-        With the extents of ``axes``.
+        Tensors with the extents of ``axes``.
     """
     axes = [int(axis) % len(data.shape) for axis in axes]
     mean, factor = _statistics(data, axes, epsilon)
@@ -60,12 +60,12 @@ def layer_norm(
 def group_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: int, epsilon: float
 ) -> te.Tensor:
-    """The same over the channels of a group, and all axes after them.
+    """Return the same over the channels of a group and all axes after them.
 
     Parameters
     ----------
     data : te.Tensor
-        ``(N, C, ...)``, of floating point.
+        A floating-point tensor ``(N, C, ...)``.
     gamma, beta : te.Tensor
         ``(C,)``.
     """
@@ -95,17 +95,17 @@ def divide_by_root(
     *,
     centred: bool,
 ) -> te.Tensor:
-    """data / root * gamma + beta, over ``axes``: RMS and L2 normalisation, and their like.
+    """Return data / root * gamma + beta over ``axes``: RMS and L2 normalisation and the like.
 
     Parameters
     ----------
     data : te.Tensor
-        Of floating point and any shape.
+        A floating-point tensor of any shape.
     gamma, beta : te.Tensor
-        With the extents of ``axes``.
+        Tensors with the extents of ``axes``.
     root : Root
     centred : bool
-        Whether the mean is subtracted from the data, before all else.
+        Whether the mean is first subtracted from the data.
     """
     axes = [int(axis) % len(data.shape) for axis in axes]
     if centred:
@@ -139,12 +139,12 @@ def _statistics(data: te.Tensor, axes: list[int], epsilon: float) -> tuple[te.Te
 
 
 def softmax(data: te.Tensor, axis: int) -> te.Tensor:
-    """``exp(x - largest) / sum``, by a product with one over the sum: a division takes longer.
+    """Return ``exp(x - largest) / sum`` as a product with the reciprocal, which is faster.
 
     Parameters
     ----------
     data : te.Tensor
-        Of floating point and any shape.
+        A floating-point tensor of any shape.
     """
     axis %= len(data.shape)
     kept = [extent for place, extent in enumerate(data.shape) if place != axis]
@@ -171,7 +171,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
 
 
 def _power(distance: Any) -> Any:
-    """Return the power of e of what is not above zero."""
+    """Return the power of e of a number that is not positive."""
     if str(distance.ty.dtype) != "float32":
         return tirx.exp(distance)
     return power_of_two(distance * tirx.const(LOG2_E, "float32"))

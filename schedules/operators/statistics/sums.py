@@ -1,4 +1,4 @@
-"""Sums that stay in a register while a loop makes what they are of."""
+"""Sums that stay in a register while a loop computes their terms."""
 
 from __future__ import annotations
 

@@ -36,7 +36,9 @@ def test_what_computes_much_hides_most_of_that(network):
 
 
 def test_what_calls_take_that_data_may_make_needless(network):
-    nest = LoopWork(1.0, 0.0, (1e6,) * len(CLASSES), 0.0, 0.0, 0.0)
+    nest = LoopWork(
+        tasks=1.0, forks=0.0, cycles=(1e6,) * len(CLASSES), size=0.0, from_l2=0.0, again=0.0
+    )
     calls = tuple((name, ()) for name in "abbbc")
     # The second and third call may be left out, the fourth is made five times in any case.
     repeats = (Repeat(1, 3, 1, unless=0), Repeat(3, 4, 5))
@@ -48,7 +50,14 @@ def test_what_calls_take_that_data_may_make_needless(network):
     assert sum(each.skippable for each in reports.values()) == reports["b"].skippable
 
 
-NEST = LoopWork(16.0, 1.0, (0.0, 4e6, 0.0, 4e6, *(0.0,) * 4), 1e6, 0.0, 0.0)
+NEST = LoopWork(
+    tasks=16.0,
+    forks=1.0,
+    cycles=(0.0, 4e6, 0.0, 4e6, *(0.0,) * 4),
+    size=1e6,
+    from_l2=0.0,
+    again=0.0,
+)
 LACK = Shortcoming(kind="gather", detail="neighbours lie apart")
 
 

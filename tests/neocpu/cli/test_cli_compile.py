@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from command_line import Cli, conv_model
+from conv_workloads import conv_workload
 from onnx import TensorProto, helper
 
 import neocpu
@@ -19,7 +20,6 @@ from neocpu.foundation.tensor_spec import TensorSpec, random_inputs
 from neocpu.foundation.units import size
 from neocpu.frontend.processing.processing import NO_PROCESSING
 from neocpu.runtime.artifact import read_header
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.tuner import TaskReport, TuneReport
 from neocpu.search.tuning_state import TuningTask
 from neocpu.verification.reference.runner import run_reference
@@ -223,7 +223,7 @@ class TestRecords:
     ) -> None:
         counts = {"measured": 3, "reused": 2, "failed": 1, "left": 9}
         best = SimpleNamespace(result=SimpleNamespace(best=20e-6))
-        task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
+        task = TuningTask(conv_workload(1, 8, 8, 8, 8, (1, 1)), (2,))
         tuned = TaskReport(
             task=task, best=best, estimate=None, **counts, noise=0.01, checked=True, before=30e-6
         )
@@ -268,7 +268,7 @@ class TestRecords:
         reused: tuple[int, int],
         known: str,
     ) -> None:
-        task = TuningTask(Conv2dWorkload(1, 8, 8, 8, 8, (1, 1)), (2,))
+        task = TuningTask(conv_workload(1, 8, 8, 8, 8, (1, 1)), (2,))
         rest = {"measured": 0, "failed": 0, "left": 3, "noise": None, "checked": False}
         tasks = [
             TaskReport(task=task, best=None, estimate=None, reused=n, **rest, before=None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from command_line import Cli
+from conv_workloads import conv_workload
 
 from neocpu.cli import db
 from neocpu.schedules import registry
@@ -22,11 +23,9 @@ from neocpu.tuning_db import store as store_module
 from neocpu.tuning_db.packed import pack
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 
-WORKLOAD = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1))
+WORKLOAD = conv_workload(1, 64, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1))
 # That of the small model of the fixtures.
-SMALL = Conv2dWorkload(
-    1, 3, 16, 16, 8, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("relu"),)
-)
+SMALL = conv_workload(1, 3, 16, 16, 8, (3, 3), padding=(1, 1, 1, 1), epilogue=(EpilogueOp("relu"),))
 TARGET = TargetKey.of(parse_target("llvm -mcpu=znver4"), 2)
 VERSION = registry.template_version("conv2d_direct")
 
@@ -42,7 +41,7 @@ def record(
     return Record(
         workload=workload,
         target=dataclasses.replace(TARGET, threads=threads),
-        scheme=DirectScheme(16, 32, reg_n, True),
+        scheme=DirectScheme(16, 32, reg_n=reg_n, unroll_ker=True),
         result=Result(seconds or ((1e-3 * reg_n,) if error is None else ()), error),
         env=Environment("0.1.0", "0.27.0", "0.1.14", version),
         time="2026-11-21T12:00:00+00:00",

@@ -44,7 +44,7 @@ class TestHelp:
             for name, line in COMMANDS.items():
                 assert f"  {name} " in outcome.out
                 assert line.split()[0] in outcome.out
-        assert "Exit codes: 0 done, 2 usage, 3 bad model" in outcome.out
+        assert "Exit codes: 0 success, 1 a bug in neocpu, 2 usage" in outcome.out
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_of_each_command_has_an_example_and_the_common_options(

@@ -14,6 +14,7 @@ import needs
 import numpy as np
 import onnx
 import pytest
+from conv_workloads import conv_workload
 
 import neocpu
 from neocpu.compilation.network_tuning import measured_schemes, open_store
@@ -24,13 +25,13 @@ from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.scheme import DirectScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp, TransformWorkload
+from neocpu.schedules.vocabulary.workload import EpilogueOp, TransformWorkload
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
 from neocpu.tuning_db.store import Store
 
 HERE = parse_target("llvm -mcpu=znver4")
-WORKLOAD = Conv2dWorkload(1, 64, 28, 28, 64, (3, 3), padding=(1, 1, 1, 1))
+WORKLOAD = conv_workload(1, 64, 28, 28, 64, (3, 3), padding=(1, 1, 1, 1))
 SCHEMES = registry.schemes(WORKLOAD, HERE)
 # The other way round than estimates say.
 SECONDS = {scheme: 1e-3 * (i + 1) for i, scheme in enumerate(reversed(SCHEMES[:5]))}
@@ -145,7 +146,9 @@ def test_nobody_to_borrow_from(store: Store):
 
 
 def test_every_kind_of_workload_may_borrow(store: Store):
-    transform = TransformWorkload(1, 64, 28, 28, 1, 16)
+    transform = TransformWorkload(
+        batch=1, channels=64, height=28, width=28, in_block=1, out_block=16
+    )
     (scheme,) = registry.schemes(transform, HERE)
     store.append([record(TargetKey.of(HERE, 1), scheme, 1e-5, transform)])
     found = measured_schemes(store, HERE, 2, transform)
@@ -218,11 +221,11 @@ def test_for_many_threads_a_schemes_own_estimates_tell_what_they_bring(store: St
 
 
 UNSOUND = (
-    WinogradScheme(16, 1, 4, 4, 16, 1, True),  # less than a vector
-    WinogradScheme(16, 16, 4, 100, 16, 1, True),
-    DirectScheme(16, 1 << 20, 7, False),  # nothing but padding
-    DirectScheme(1 << 20, 16, 7, False),
-    DirectScheme(16, 16, 4096, False),  # endless code
+    WinogradScheme(16, 1, reg_n=4, tile=4, reg_oc=16, strip=1, oc_split=True),  # less than a vector
+    WinogradScheme(16, 16, reg_n=4, tile=100, reg_oc=16, strip=1, oc_split=True),
+    DirectScheme(16, 1 << 20, reg_n=7, unroll_ker=False),  # nothing but padding
+    DirectScheme(1 << 20, 16, reg_n=7, unroll_ker=False),
+    DirectScheme(16, 16, reg_n=4096, unroll_ker=False),  # endless code
 )
 
 
@@ -233,7 +236,7 @@ def test_schemes_that_become_no_kernel_are_left_out(
     """TVM would refuse them when the plan is made already."""
     fill(store, "znver4", 2)
     key = TargetKey.of(HERE, 2)
-    broken = [DirectScheme(16, 16, 1 + n, False, out_bn=24) for n in range(count)]
+    broken = [DirectScheme(16, 16, reg_n=1 + n, unroll_ker=False, out_bn=24) for n in range(count)]
     assert all(registry.can_compute(WORKLOAD, scheme, HERE) for scheme in broken)
     store.append([record(key, scheme, 1e-9) for scheme in broken])
     costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))

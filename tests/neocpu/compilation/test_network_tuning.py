@@ -5,16 +5,16 @@ import math
 
 import pytest
 from command_line import conv_model
+from conv_workloads import conv_workload
 
 import neocpu
 from neocpu.compilation.network_tuning import search_space, tuning_tasks
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.tuning_state import TuningTask
 
-WORKLOAD = Conv2dWorkload(1, 8, 8, 8, 8, (1, 1))
+WORKLOAD = conv_workload(1, 8, 8, 8, 8, (1, 1))
 OTHER = dataclasses.replace(WORKLOAD, height=16)
 
 
@@ -34,7 +34,7 @@ def test_impossible_limits(limit):
 @pytest.mark.parametrize("threads", [2, 16])
 def test_what_plans_for_as_many_threads_choose_among_is_measured(threads):
     target = parse_target("llvm -mcpu=znver4")
-    workload = Conv2dWorkload(1, 64, 14, 14, 128, (1, 1))
+    workload = conv_workload(1, 64, 14, 14, 128, (1, 1))
     few = registry.schemes(workload, target)
     planned = registry.schemes(workload, target, threads)
     assert (len(planned) > len(few)) == (threads == 16)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from conv_workloads import conv_workload
 from networks import HOST, IMAGE, NETWORKS, build, cost_model, residual
 
 from neocpu.planning.alternatives import KEPT, alternatives_of
@@ -15,7 +16,6 @@ from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.weights import packed_bytes
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.solver_limits import SearchLimits
 
 #: At this price of a byte, weights decide here and there.
@@ -56,7 +56,7 @@ def test_they_cost_what_the_plan_with_them_does(name):
 
 
 def test_the_next_best_of_the_same_formats_is_kept():
-    workload = Conv2dWorkload(1, 32, 14, 14, 48, (3, 3), padding=(1, 1, 1, 1))
+    workload = conv_workload(1, 32, 14, 14, 48, (3, 3), padding=(1, 1, 1, 1))
     costs = cost_model(byte_price=PRICE)
     prices = {}
     for scheme in registry.schemes(workload, HOST):
@@ -74,7 +74,7 @@ def test_the_next_best_of_the_same_formats_is_kept():
 
 
 def test_a_choice_knows_when_it_was_measured():
-    workload = Conv2dWorkload(1, 32, 14, 14, 48, (3, 3), padding=(1, 1, 1, 1))
+    workload = conv_workload(1, 32, 14, 14, 48, (3, 3), padding=(1, 1, 1, 1))
     scheme = registry.schemes(workload, HOST)[0]
     known = Measured({scheme: registry.estimate(workload, scheme, HOST, 2)}, day="2026-11-23")
     costs = cost_model(measured=lambda workload: known)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from conv_workloads import conv_workload
 from networks import HOST, build, cost_model, float32
 
 from neocpu.lowering.apply_plan import apply_plan
@@ -13,11 +14,10 @@ from neocpu.planning.measured_costs import Measured
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import DirectScheme
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
 SMALL, MIDDLE = float32(LANES), float32(2 * LANES)
-WORKLOAD = Conv2dWorkload(1, 4 * LANES, 14, 14, 4 * LANES, (1, 1))
+WORKLOAD = conv_workload(1, 4 * LANES, 14, 14, 4 * LANES, (1, 1))
 THREADS = 2
 FAST = 1e-6  # no estimate is as low
 SCHEME = min(

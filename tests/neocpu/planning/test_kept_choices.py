@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from conv_workloads import conv_workload
 from networks import HOST, NETWORKS, build, cost_model
 
 from neocpu.foundation.errors import UsageError
@@ -14,10 +15,9 @@ from neocpu.planning.operators.kept_choices import convolution_choices
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import STRICT
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
-WORKLOAD = Conv2dWorkload(1, 4 * LANES, 14, 14, 4 * LANES, (3, 3), padding=(1, 1, 1, 1))
+WORKLOAD = conv_workload(1, 4 * LANES, 14, 14, 4 * LANES, (3, 3), padding=(1, 1, 1, 1))
 SCHEMES = registry.schemes(WORKLOAD, HOST)
 RECORDS = Measured({SCHEMES[1]: 1e-3 / 3, SCHEMES[2]: None})
 

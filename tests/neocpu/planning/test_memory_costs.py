@@ -85,7 +85,7 @@ def test_canonical_workloads_belong_to_their_class(cpu, dtype):
 
 def test_without_records_all_is_estimated():
     cost = cost_model().transform(SHAPE, PLAIN, BLOCK)
-    workload = TransformWorkload(*SHAPE, 1, LANES)
+    workload = TransformWorkload.between(SHAPE, PLAIN, BLOCK)
     (scheme,) = registry.schemes(workload, HOST)
     assert cost.seconds == registry.estimate(workload, scheme, HOST, 2)
     assert cost.source == "estimated"

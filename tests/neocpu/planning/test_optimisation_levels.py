@@ -1,6 +1,7 @@
 """Plans: levels, legality, costs."""
 
 import pytest
+from conv_workloads import conv_workload
 from networks import HOST, IMAGE, NETWORKS, build, cost_model, float32, inception, residual
 from tvm import relax
 
@@ -12,7 +13,6 @@ from neocpu.planning.operators.elementwise_op import ElementwiseOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.scheme import DirectScheme
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def plan(name, opt=OptLevel.GLOBAL, costs=None):
@@ -93,8 +93,8 @@ def test_measured_schemes_scale_the_estimates_and_failed_ones_are_avoided():
 
 @pytest.mark.parametrize("source", ["measured", "measured on znver4 with 2 threads"])
 def test_a_measured_scheme_counts_though_the_space_does_not_list_it(source):
-    workload = Conv2dWorkload(1, 64, 8, 8, 64, (1, 1))
-    unlisted = DirectScheme(16, 32, 1, False, 1)
+    workload = conv_workload(1, 64, 8, 8, 64, (1, 1))
+    unlisted = DirectScheme(16, 32, reg_n=1, unroll_ker=False, reg_oh=1)
     listed = registry.schemes(workload, HOST)
     assert unlisted not in listed
     records = {scheme: registry.estimate(workload, scheme, HOST, 1) for scheme in listed}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from networks import HOST, NETWORKS, build, cost_model
 
 from neocpu.ir.array_digests import ArrayDigests
@@ -18,7 +19,6 @@ from neocpu.planning.together.plan_together import plan_together
 from neocpu.planning.weight_limit import plan_sparingly, price_kept
 from neocpu.planning.weights import packing
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 BATCHES = (1, 2, 8)
 
@@ -31,7 +31,7 @@ def test_schemes_of_one_packing_read_the_same_bytes(kernel, groups):
     packed = {}
     for batch, size in ((1, 14), (4, 7)):
         pads = tuple(2 * [kernel[0] // 2, kernel[1] // 2])
-        workload = Conv2dWorkload(batch, 24, size, size, 24, kernel, padding=pads, groups=groups)
+        workload = conv_workload(batch, 24, size, size, 24, kernel, padding=pads, groups=groups)
         for scheme in registry.schemes(workload, HOST)[::5]:
             array = registry.pack_weights(weights.astype("float32"), workload, scheme)
             known = packed.setdefault(packing(workload, scheme), array)

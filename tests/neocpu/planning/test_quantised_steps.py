@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from tvm import relax
 
 from neocpu.ir.stored_weights import StoredWeights
@@ -13,10 +14,10 @@ from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.quantised.quantised_steps import ConvForm, float_steps, split, stored_form
 from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 RNG = np.random.default_rng(0)
-WORKLOAD = Conv2dWorkload(2, 13, 7, 6, 11, (3, 3), (2, 1), (1, 0, 2, 1))
+WORKLOAD = conv_workload(2, 13, 7, 6, 11, (3, 3), stride=(2, 1), padding=(1, 0, 2, 1))
 IN, RESIDUAL, OUT = Grid(0.03, 19), Grid(0.11, 128), Grid(0.09, 7)
 OTHER = relax.Var("other", relax.TensorType(WORKLOAD.output_shape, "float32"))
 BIAS, ADD, RELU = EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")

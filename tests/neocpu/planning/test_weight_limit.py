@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from networks import IMAGE, NETWORKS, build, cost_model
 from tvm import relax
 
@@ -25,7 +26,6 @@ from neocpu.planning.weight_limit import (
 )
 from neocpu.planning.weights import weights_of
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan
 
 
@@ -167,8 +167,10 @@ def layer(number, workload, forms):
 @pytest.mark.parametrize("in_integers", [3, 2, 0])
 def test_integers_may_keep_a_share_of_what_float32_does(in_integers):
     """Convolutions in float32 keep what they have: those of integers do not make up for it."""
-    plain = Conv2dWorkload(1, 64, 14, 14, 64, (3, 3), padding=(1, 1, 1, 1))
-    whole = replace(plain, numerics=Numerics("uint8", "int8", "int32", "uint8"))
+    plain = conv_workload(1, 64, 14, 14, 64, (3, 3), padding=(1, 1, 1, 1))
+    whole = replace(
+        plain, numerics=Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
+    )
     form = ConvForm(whole, np.zeros(plain.kernel_shape, np.int8), ())
     costs = cost_model()
     kinds = [whole] * in_integers + [plain] * (3 - in_integers)

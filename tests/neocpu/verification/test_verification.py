@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from onnx import TensorProto, helper, numpy_helper
 
 import neocpu
@@ -15,13 +16,12 @@ from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, SHORT_SUMS, STRICT
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.runner import run_reference
 from neocpu.verification.reference.verification import Verifier
 
 HOST = host_target()
-LONG = Conv2dWorkload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
+LONG = conv_workload(1, 512, 14, 14, 512, (3, 3), padding=(1, 1, 1, 1))
 
 
 def model(*nodes, shape=(64,)):

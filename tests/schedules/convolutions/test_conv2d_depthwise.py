@@ -6,19 +6,20 @@ import needs
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
+from conv_workloads import conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules.convolutions.conv2d_reference import convolve
 from neocpu.schedules.convolutions.in_groups import conv2d_depthwise as template
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 HASWELL = FOREIGN[0]  # vectors of eight
 
 
 def depthwise(channels, height, width, kernel, batch=1, **options):
-    return Conv2dWorkload(
+    return conv_workload(
         batch, channels, height, width, channels, kernel, groups=channels, **options
     )
 
@@ -60,7 +61,7 @@ def test_blocks_narrower_than_a_vector(scheme):
 
 
 def test_does_not_apply_to_grouped_convolution():
-    assert not template.applies(Conv2dWorkload(1, 8, 4, 4, 16, (3, 3), groups=8), HOST)
+    assert not template.applies(conv_workload(1, 8, 4, 4, 16, (3, 3), groups=8), HOST)
 
 
 def test_padded_lanes_of_packed_weights_are_zero():

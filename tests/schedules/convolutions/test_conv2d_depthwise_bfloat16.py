@@ -5,6 +5,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from kernel_harness import HOST, build, call, compile_for
 
 from neocpu.schedules import registry
@@ -16,18 +17,20 @@ from neocpu.schedules.convolutions.conv2d_reference import (
 )
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-HALVES = Numerics("bfloat16", "float32", "float32", "bfloat16")
+HALVES = Numerics(data="bfloat16", weights="float32", sum="float32", output="bfloat16")
 TO_FLOAT = replace(HALVES, output="float32")
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu"))
 PAD = (1, 1, 1, 1)
 
 WORKLOADS = [
-    Conv2dWorkload(1, 32, 9, 11, 32, (3, 3), (1, 1), PAD, groups=32, epilogue=STEPS),
-    Conv2dWorkload(2, 37, 8, 7, 37, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), groups=37),
-    Conv2dWorkload(1, 16, 5, 6, 16, (1, 1), groups=16, epilogue=STEPS[:1]),
-    Conv2dWorkload(1, 32, 7, 9, 32, (3, 3), (2, 2), PAD, groups=8, epilogue=STEPS),
+    conv_workload(1, 32, 9, 11, 32, (3, 3), stride=(1, 1), padding=PAD, groups=32, epilogue=STEPS),
+    conv_workload(
+        2, 37, 8, 7, 37, (5, 3), stride=(2, 1), padding=(2, 0, 1, 3), dilation=(1, 2), groups=37
+    ),
+    conv_workload(1, 16, 5, 6, 16, (1, 1), groups=16, epilogue=STEPS[:1]),
+    conv_workload(1, 32, 7, 9, 32, (3, 3), stride=(2, 2), padding=PAD, groups=8, epilogue=STEPS),
 ]
 
 
@@ -63,6 +66,11 @@ def test_widening_is_a_shift(target):
 
 def test_templates_of_float32_leave_it_alone():
     """They know no rounding of their own."""
-    for numerics in (TO_FLOAT, Numerics("float32", "float32", "float32", "bfloat16")):
-        workload = Conv2dWorkload(1, 32, 9, 9, 32, (3, 3), (1, 1), PAD, numerics=numerics)
+    for numerics in (
+        TO_FLOAT,
+        Numerics(data="float32", weights="float32", sum="float32", output="bfloat16"),
+    ):
+        workload = conv_workload(
+            1, 32, 9, 9, 32, (3, 3), stride=(1, 1), padding=PAD, numerics=numerics
+        )
         assert not registry.is_computed(workload, HOST)

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from any_integers import in_any_integers
 from conv_reference import check_exact
+from conv_workloads import conv_workload
 from kernel_harness import build, call, check_first_and_last, check_folds
 
 from neocpu.schedules.convolutions.dot_products import conv2d_dot as template
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 ZEN4 = parse_target("llvm -mcpu=znver4")
 ALDER_LAKE = parse_target("llvm -mcpu=alderlake")
@@ -23,7 +24,7 @@ HASWELL = parse_target("llvm -mcpu=haswell")
 SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 TARGETS = [ZEN4, ALDER_LAKE, NEOVERSE, HASWELL]
 
-INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 TO_FLOAT = replace(INTEGERS, output="float32")
 ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
 STORED = (EpilogueOp("quantise", (0.0,)),)
@@ -34,21 +35,55 @@ ZERO_POINT = (*SCALED, EpilogueOp("quantise", (101.0,)))
 PAD = (1, 1, 1, 1)
 
 WORKLOADS = [
-    Conv2dWorkload(1, 67, 7, 7, 59, (1, 1), numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(1, 64, 9, 5, 64, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
-    Conv2dWorkload(2, 41, 5, 9, 37, (1, 1), (2, 2), numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=SCALED),
-    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
-    Conv2dWorkload(
-        2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=ASYMMETRIC, epilogue=PLAIN
+    conv_workload(1, 67, 7, 7, 59, (1, 1), numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(1, 64, 9, 5, 64, (1, 1), numerics=INTEGERS, epilogue=RESIDUAL),
+    conv_workload(2, 41, 5, 9, 37, (1, 1), stride=(2, 2), numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=SCALED),
+    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
+    conv_workload(
+        2,
+        3,
+        17,
+        13,
+        20,
+        (5, 3),
+        stride=(2, 1),
+        padding=(2, 0, 1, 3),
+        dilation=(1, 2),
+        numerics=ASYMMETRIC,
+        epilogue=PLAIN,
     ),
-    Conv2dWorkload(1, 16, 3, 3, 16, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),
-    Conv2dWorkload(3, 5, 6, 7, 7, (2, 2), (3, 3), (0, 1, 1, 0), numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(1, 16, 3, 3, 16, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),
+    conv_workload(
+        3,
+        5,
+        6,
+        7,
+        7,
+        (2, 2),
+        stride=(3, 3),
+        padding=(0, 1, 1, 0),
+        numerics=INTEGERS,
+        epilogue=PLAIN,
+    ),
     # In groups.
-    Conv2dWorkload(2, 96, 5, 6, 144, (3, 3), (2, 1), PAD, (1, 1), 3, ASYMMETRIC, ZERO_POINT),
-    Conv2dWorkload(1, 160, 7, 5, 160, (1, 1), groups=10, numerics=INTEGERS, epilogue=RESIDUAL),
-    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(
+        2,
+        96,
+        5,
+        6,
+        144,
+        (3, 3),
+        stride=(2, 1),
+        padding=PAD,
+        dilation=(1, 1),
+        groups=3,
+        numerics=ASYMMETRIC,
+        epilogue=ZERO_POINT,
+    ),
+    conv_workload(1, 160, 7, 5, 160, (1, 1), groups=10, numerics=INTEGERS, epilogue=RESIDUAL),
+    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
 ]
 
 
@@ -66,10 +101,13 @@ def test_schemes_are_exact(workload, target):
 @pytest.mark.parametrize(
     "scheme",
     [
-        pytest.param(DotScheme(64, 16, 3, True, 2, 48), marks=needs.everything()),
-        DotScheme(16, 64, 1, False, 1, 16),
-        DotScheme(32, 32, 6, True, 1, 64),
-        DotScheme(4, 16, 2, False, 4, 32),
+        pytest.param(
+            DotScheme(64, 16, reg_n=3, unroll_ker=True, reg_oh=2, reg_oc=48),
+            marks=needs.everything(),
+        ),
+        DotScheme(16, 64, reg_n=1, unroll_ker=False, reg_oh=1, reg_oc=16),
+        DotScheme(32, 32, reg_n=6, unroll_ker=True, reg_oh=1, reg_oc=64),
+        DotScheme(4, 16, reg_n=2, unroll_ker=False, reg_oh=4, reg_oc=32),
     ],
     ids=str,
 )
@@ -79,13 +117,13 @@ def test_tiles_and_blocks_that_divide_nothing(scheme):
 
 
 def test_channels_are_shared_out_where_weights_are_many():
-    workload = Conv2dWorkload(1, 520, 3, 3, 300, (3, 3), padding=PAD, numerics=INTEGERS)
+    workload = conv_workload(1, 520, 3, 3, 300, (3, 3), padding=PAD, numerics=INTEGERS)
     check(replace(workload, epilogue=PLAIN), template.space(workload, ZEN4)[0], threads=3)
 
 
 def test_sums_as_large_as_they_get():
     """Each product at its bound: no instruction may saturate."""
-    workload = Conv2dWorkload(1, 256, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
+    workload = conv_workload(1, 256, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
     scheme = template.space(workload, ZEN4)[0]
     weights = np.full(workload.kernel_shape, -128, np.int8)
     (got,) = brightest(workload, scheme, weights, ZEN4)
@@ -150,7 +188,7 @@ def test_small_weights_are_added_up_in_16_bits(workload, target, sums):
 def test_16_bits_hold_what_the_workload_promises(sums, sign):
     """Each sum of 16 bits at its bound."""
     numerics = replace(TO_FLOAT, int16_sums=sums)
-    workload = Conv2dWorkload(1, 64, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
+    workload = conv_workload(1, 64, 3, 3, 16, (1, 1), numerics=numerics, epilogue=SCALED)
     weights = np.full(workload.kernel_shape, sign * 128 // sums, np.int8)
     for scheme in template.space(workload, HASWELL)[:8]:
         (got,) = brightest(workload, scheme, weights, HASWELL)
@@ -159,7 +197,7 @@ def test_16_bits_hold_what_the_workload_promises(sums, sign):
 
 def test_larger_weights_are_widened():
     """Neighbouring products that 16 bits do not hold the sum of."""
-    workload = Conv2dWorkload(1, 64, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
+    workload = conv_workload(1, 64, 3, 3, 16, (1, 1), numerics=TO_FLOAT, epilogue=SCALED)
     for weight in (-128, 127):
         weights = np.full(workload.kernel_shape, weight, np.int8)
         scheme = template.space(workload, HASWELL)[0]

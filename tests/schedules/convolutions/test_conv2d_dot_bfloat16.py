@@ -7,6 +7,7 @@ import ml_dtypes
 import needs
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from kernel_harness import build, call, check_folds, compile_for
 from tvm.tirx.script.builder import ir as T
 
@@ -24,7 +25,7 @@ from neocpu.schedules.tir.builder import build_kernel
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import DotScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 HASWELL = parse_target("llvm -mcpu=haswell")
 ZEN4 = parse_target("llvm -mcpu=znver4")
@@ -33,7 +34,7 @@ NEOVERSE = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -matt
 CORTEX = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
 SKYLAKE = parse_target("llvm -mcpu=skylake-avx512")
 
-HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
 TO_FLOAT = replace(HALVES, output="float32")
 PAD = (1, 1, 1, 1)
 BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
@@ -41,16 +42,26 @@ SPILL = r"\b(?:str\s+q|vmov[adu]\w+\s+%[yz]mm\d+, )"
 RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
 
 WORKLOADS = [
-    Conv2dWorkload(1, 67, 7, 7, 59, (1, 1), numerics=HALVES, epilogue=(BIAS, RELU)),
-    Conv2dWorkload(1, 64, 9, 5, 64, (1, 1), numerics=HALVES, epilogue=RESIDUAL),
-    Conv2dWorkload(2, 41, 5, 9, 37, (1, 1), (2, 2), numerics=TO_FLOAT, epilogue=RESIDUAL),
-    Conv2dWorkload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=(BIAS,)),
-    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
-    Conv2dWorkload(
-        2, 3, 17, 13, 20, (5, 3), (2, 1), (2, 0, 1, 3), (1, 2), numerics=HALVES, epilogue=(RELU,)
+    conv_workload(1, 67, 7, 7, 59, (1, 1), numerics=HALVES, epilogue=(BIAS, RELU)),
+    conv_workload(1, 64, 9, 5, 64, (1, 1), numerics=HALVES, epilogue=RESIDUAL),
+    conv_workload(2, 41, 5, 9, 37, (1, 1), stride=(2, 2), numerics=TO_FLOAT, epilogue=RESIDUAL),
+    conv_workload(1, 130, 1, 1, 31, (1, 1), numerics=TO_FLOAT, epilogue=(BIAS,)),
+    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
+    conv_workload(
+        2,
+        3,
+        17,
+        13,
+        20,
+        (5, 3),
+        stride=(2, 1),
+        padding=(2, 0, 1, 3),
+        dilation=(1, 2),
+        numerics=HALVES,
+        epilogue=(RELU,),
     ),
-    Conv2dWorkload(3, 5, 6, 7, 7, (2, 2), (3, 3), (0, 1, 1, 0), numerics=HALVES),
-    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
+    conv_workload(3, 5, 6, 7, 7, (2, 2), stride=(3, 3), padding=(0, 1, 1, 0), numerics=HALVES),
+    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
 ]
 
 
@@ -97,9 +108,9 @@ def test_instructions_of_bfloat16(workload):
 @pytest.mark.parametrize(
     "scheme",
     [
-        DotScheme(64, 16, 3, True, 2, 16),
-        DotScheme(16, 64, 1, False, 1, 8),
-        DotScheme(2, 8, 2, False, 4, 16),
+        DotScheme(64, 16, reg_n=3, unroll_ker=True, reg_oh=2, reg_oc=16),
+        DotScheme(16, 64, reg_n=1, unroll_ker=False, reg_oh=1, reg_oc=8),
+        DotScheme(2, 8, reg_n=2, unroll_ker=False, reg_oh=4, reg_oc=16),
     ],
     ids=str,
 )
@@ -150,7 +161,7 @@ def test_infinities_keep_to_their_windows():
 @pytest.mark.parametrize("kernel", [(3, 3), (1, 1)], ids=str)
 def test_hot_loops_are_the_instruction_and_its_loads(target, instruction, kernel):
     padding = PAD if kernel == (3, 3) else (0, 0, 0, 0)
-    workload = Conv2dWorkload(1, 256, 14, 14, 256, kernel, padding=padding, numerics=HALVES)
+    workload = conv_workload(1, 256, 14, 14, 256, kernel, padding=padding, numerics=HALVES)
     workload = replace(workload, epilogue=RESIDUAL)
     scheme = template.space(workload, target)[0]
     text = compile_for(template.lower(workload, scheme, target), target)
@@ -168,7 +179,7 @@ def test_hot_loops_are_the_instruction_and_its_loads(target, instruction, kernel
 @pytest.mark.parametrize("target", [ZEN4, RAPIDS], ids=lambda target: target.mcpu)
 def test_one_vector_of_channels_broadcasts_pixels_from_memory(target):
     """A load of its own for each product takes a fifth longer."""
-    workload = Conv2dWorkload(1, 784, 7, 7, 784, (1, 1), numerics=HALVES)
+    workload = conv_workload(1, 784, 7, 7, 784, (1, 1), numerics=HALVES)
     scheme = replace(template.space(workload, target)[0], reg_n=25, reg_oh=1, reg_oc=16)
     text = compile_for(template.lower(workload, scheme, target), target)
     dots = re.findall(r"vdpbf16ps\s+(.*), %zmm", text)
@@ -178,7 +189,7 @@ def test_one_vector_of_channels_broadcasts_pixels_from_memory(target):
 
 @pytest.mark.parametrize("target", [HASWELL, SKYLAKE, CORTEX], ids=lambda target: target.mcpu)
 def test_other_cpus_widen_and_spill_little(target):
-    workload = Conv2dWorkload(1, 256, 14, 14, 256, (3, 3), padding=PAD, numerics=HALVES)
+    workload = conv_workload(1, 256, 14, 14, 256, (3, 3), padding=PAD, numerics=HALVES)
     scheme = template.space(workload, target)[0]
     text = compile_for(template.lower(workload, scheme, target), target)
     assert "bf16" not in text

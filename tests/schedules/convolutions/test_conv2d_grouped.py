@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from conv_reference import EPILOGUES, check_exact, check_template
+from conv_workloads import conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import registry
@@ -12,7 +13,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import GroupedScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 HASWELL = FOREIGN[0]  # vectors of eight
 ONE = (1, 1, 1, 1)
@@ -21,7 +22,7 @@ ONE = (1, 1, 1, 1)
 def grouped(width, groups, height, columns, kernel=(3, 3), batch=1, **options):
     channels = width * groups
     size = (batch, channels, height, columns, channels)
-    return Conv2dWorkload(*size, kernel, groups=groups, **options)
+    return conv_workload(*size, kernel, groups=groups, **options)
 
 
 WORKLOADS = [
@@ -36,7 +37,7 @@ WORKLOADS = [
     grouped(8, 8, 8, 8, padding=ONE),
     grouped(24, 5, 3, 3, padding=ONE),  # blocks of 16 would end within a sixth group
 ]
-BYTES = Numerics("uint8", "int8", "int32", "uint8")
+BYTES = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 SUMS = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
 STORED = (*SUMS, EpilogueOp("quantise", (3.0,)))
 RESIDUAL = (*SUMS, EpilogueOp("add"), EpilogueOp("relu"), EpilogueOp("quantise", (0.0,)))
@@ -141,7 +142,7 @@ def test_no_block_ends_within_a_group():
 
 
 def test_applies_to_groups_that_vectors_can_follow():
-    assert not template.applies(Conv2dWorkload(1, 8, 4, 4, 16, (3, 3), groups=4), HASWELL)
+    assert not template.applies(conv_workload(1, 8, 4, 4, 16, (3, 3), groups=4), HASWELL)
     assert not template.applies(grouped(3, 8, 4, 4), HASWELL)
     assert not template.applies(grouped(1, 8, 4, 4), HASWELL)
     assert not template.applies(grouped(8, 1, 4, 4), HASWELL)

@@ -4,32 +4,33 @@ from dataclasses import replace
 
 import pytest
 from conv_reference import EPILOGUES, check_template
+from conv_workloads import conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules.convolutions import conv2d_nchw as template
 from neocpu.schedules.vocabulary.scheme import NchwScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 WORKLOADS = [
-    Conv2dWorkload(1, 3, 9, 11, 5, (3, 3), padding=(1, 1, 1, 1)),
-    Conv2dWorkload(2, 17, 7, 7, 31, (1, 1)),
-    Conv2dWorkload(1, 5, 8, 8, 7, (1, 1), stride=(2, 2)),
-    Conv2dWorkload(1, 7, 1, 1, 33, (1, 1)),
-    Conv2dWorkload(3, 1, 13, 20, 1, (5, 2), stride=(1, 3), padding=(2, 0, 1, 1)),
-    Conv2dWorkload(1, 4, 20, 37, 6, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3)),
-    Conv2dWorkload(1, 3, 12, 12, 9, (3, 3), dilation=(2, 3), padding=(0, 3, 2, 1)),
-    Conv2dWorkload(1, 12, 6, 6, 18, (3, 3), groups=6, padding=(1, 1, 1, 1)),
-    Conv2dWorkload(2, 10, 6, 5, 14, (1, 1), groups=2),
-    Conv2dWorkload(1, 7, 6, 9, 7, (3, 3), groups=7, stride=(2, 2), padding=(1, 1, 1, 1)),
-    Conv2dWorkload(8, 8, 8, 8, 8, (3, 3), padding=(1, 1, 1, 1)),
-    Conv2dWorkload(4, 16, 16, 16, 16, (3, 3), groups=4, padding=(1, 1, 1, 1)),
-    Conv2dWorkload(1, 3, 5, 2, 4, (3, 2), stride=(2, 3), padding=(1, 2, 1, 1)),
-    Conv2dWorkload(1, 2, 40, 16, 8, (3, 1), padding=(1, 0, 1, 0)),
+    conv_workload(1, 3, 9, 11, 5, (3, 3), padding=(1, 1, 1, 1)),
+    conv_workload(2, 17, 7, 7, 31, (1, 1)),
+    conv_workload(1, 5, 8, 8, 7, (1, 1), stride=(2, 2)),
+    conv_workload(1, 7, 1, 1, 33, (1, 1)),
+    conv_workload(3, 1, 13, 20, 1, (5, 2), stride=(1, 3), padding=(2, 0, 1, 1)),
+    conv_workload(1, 4, 20, 37, 6, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3)),
+    conv_workload(1, 3, 12, 12, 9, (3, 3), dilation=(2, 3), padding=(0, 3, 2, 1)),
+    conv_workload(1, 12, 6, 6, 18, (3, 3), groups=6, padding=(1, 1, 1, 1)),
+    conv_workload(2, 10, 6, 5, 14, (1, 1), groups=2),
+    conv_workload(1, 7, 6, 9, 7, (3, 3), groups=7, stride=(2, 2), padding=(1, 1, 1, 1)),
+    conv_workload(8, 8, 8, 8, 8, (3, 3), padding=(1, 1, 1, 1)),
+    conv_workload(4, 16, 16, 16, 16, (3, 3), groups=4, padding=(1, 1, 1, 1)),
+    conv_workload(1, 3, 5, 2, 4, (3, 2), stride=(2, 3), padding=(1, 2, 1, 1)),
+    conv_workload(1, 2, 40, 16, 8, (3, 1), padding=(1, 0, 1, 0)),
     # Images narrower than the stride.
-    Conv2dWorkload(1, 4, 1, 1, 8, (3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
-    Conv2dWorkload(1, 3, 9, 3, 4, (7, 7), stride=(5, 5), padding=(2, 2, 2, 2)),
-    Conv2dWorkload(1, 4, 2, 2, 8, (5, 5), stride=(3, 3), padding=(2, 2, 2, 2), groups=4),
+    conv_workload(1, 4, 1, 1, 8, (3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
+    conv_workload(1, 3, 9, 3, 4, (7, 7), stride=(5, 5), padding=(2, 2, 2, 2)),
+    conv_workload(1, 4, 2, 2, 8, (5, 5), stride=(3, 3), padding=(2, 2, 2, 2), groups=4),
 ]
 
 
@@ -45,7 +46,7 @@ def test_every_scheme_matches_naive(workload):
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
 def test_epilogues(epilogue, kernel):
-    workload = Conv2dWorkload(2, 5, 7, 9, 11, kernel, epilogue=epilogue)
+    workload = conv_workload(2, 5, 7, 9, 11, kernel, epilogue=epilogue)
     check_template(template, workload, template.space(workload, HOST)[0])
 
 
@@ -54,7 +55,7 @@ def test_epilogues(epilogue, kernel):
 )
 def test_pixels_of_few_channels_are_several_tasks(size, reg_n, rows):
     """In rows of whole tiles, in rows that are padded, and of a prime number in one."""
-    workload = Conv2dWorkload(1, 3, *size, 2, (1, 1), epilogue=(EpilogueOp("gelu"),))
+    workload = conv_workload(1, 3, *size, 2, (1, 1), epilogue=(EpilogueOp("gelu"),))
     for threads, tasks in ((1, 1), (3, rows)):
         scheme = NchwScheme(2, reg_n)
         func = template.lower(workload, scheme, HOST, threads)
@@ -73,22 +74,21 @@ def test_compiles_for_other_cpus(target):
 
 
 def test_tiles_do_not_straddle_groups():
-    workload = Conv2dWorkload(1, 12, 6, 6, 18, (3, 3), groups=6)
+    workload = conv_workload(1, 12, 6, 6, 18, (3, 3), groups=6)
     assert {scheme.reg_oc for scheme in template.space(workload, HOST)} <= {1, 3}
 
 
 def test_estimates_rank_larger_work_higher():
     scheme = NchwScheme(8, 16)
     costs = [
-        template.estimate(Conv2dWorkload(1, c, 28, 28, c, (3, 3)), scheme, HOST, 2)
-        for c in (32, 64)
+        template.estimate(conv_workload(1, c, 28, 28, c, (3, 3)), scheme, HOST, 2) for c in (32, 64)
     ]
     assert 0 < costs[0] < costs[1]
 
 
 def test_images_of_a_batch_do_not_push_each_other_out_of_the_caches():
     target = parse_target("llvm -mcpu=znver3")
-    one = Conv2dWorkload(1, 64, 14, 14, 96, (1, 1))
+    one = conv_workload(1, 64, 14, 14, 96, (1, 1))
     scheme = NchwScheme(4, 24)
     seconds = [template.estimate(replace(one, batch=n), scheme, target) for n in (1, 64)]
     assert 60 * seconds[0] < seconds[1] <= 64 * seconds[0]

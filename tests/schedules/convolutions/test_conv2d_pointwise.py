@@ -7,6 +7,7 @@ import needs
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
+from conv_workloads import conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules import registry
@@ -17,7 +18,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 LANES = HOST.lanes("float32")
 AVX2 = parse_target("llvm -mcpu=znver3")
@@ -26,21 +27,29 @@ BN_RELU = tuple(EpilogueOp(kind) for kind in ("scale", "bias_add", "relu"))
 GATE = (EpilogueOp("gate"),)
 
 WORKLOADS = [
-    Conv2dWorkload(1, 67, 7, 7, 59, (1, 1)),
-    Conv2dWorkload(1, 41, 5, 9, 37, (1, 1), (2, 2)),
-    Conv2dWorkload(1, 33, 6, 5, 29, (1, 1), padding=(1, 0, 2, 3)),
-    Conv2dWorkload(3, 19, 3, 5, 23, (1, 1)),
-    Conv2dWorkload(2, 40, 4, 7, 31, (1, 1), (2, 3), (0, 1, 1, 0), prologue=BN_RELU),
-    Conv2dWorkload(1, 35, 11, 3, 48, (1, 1), prologue=GATE),
-    Conv2dWorkload(3, 35, 2, 3, 17, (1, 1), prologue=(*GATE, EpilogueOp("silu"))),
-    Conv2dWorkload(1, 50, 1, 1, 40, (1, 1)),  # one pixel
-    Conv2dWorkload(17, 17, 17, 17, 17, (1, 1), prologue=GATE),
-    Conv2dWorkload(8, 64, 8, 8, 64, (1, 1)),
+    conv_workload(1, 67, 7, 7, 59, (1, 1)),
+    conv_workload(1, 41, 5, 9, 37, (1, 1), stride=(2, 2)),
+    conv_workload(1, 33, 6, 5, 29, (1, 1), padding=(1, 0, 2, 3)),
+    conv_workload(3, 19, 3, 5, 23, (1, 1)),
+    conv_workload(2, 40, 4, 7, 31, (1, 1), stride=(2, 3), padding=(0, 1, 1, 0), prologue=BN_RELU),
+    conv_workload(1, 35, 11, 3, 48, (1, 1), prologue=GATE),
+    conv_workload(3, 35, 2, 3, 17, (1, 1), prologue=(*GATE, EpilogueOp("silu"))),
+    conv_workload(1, 50, 1, 1, 40, (1, 1)),  # one pixel
+    conv_workload(17, 17, 17, 17, 17, (1, 1), prologue=GATE),
+    conv_workload(8, 64, 8, 8, 64, (1, 1)),
 ]
 
 
 def scheme_of(ic=LANES, oc=LANES, reg_n=3, vectors=2, passes=2, strip=2, split=False):
-    return PointwiseScheme(ic, oc, reg_n, vectors * LANES, passes * LANES, strip, split)
+    return PointwiseScheme(
+        ic,
+        oc,
+        reg_n=reg_n,
+        reg_oc=vectors * LANES,
+        ic_block=passes * LANES,
+        strip=strip,
+        oc_split=split,
+    )
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
@@ -60,7 +69,7 @@ def test_matches_naive(workload):
 @needs.one_in(2)
 def test_tasks_strips_and_passes_that_divide_nothing(prologue, strip, split):
     """Five passes over the input channels, five blocks of output channels, nine register tiles."""
-    workload = Conv2dWorkload(1, 9 * LANES - 3, 5, 5, 9 * LANES - 1, (1, 1), prologue=prologue)
+    workload = conv_workload(1, 9 * LANES - 3, 5, 5, 9 * LANES - 1, (1, 1), prologue=prologue)
     for threads in (1, 3):
         check_template(template, workload, scheme_of(strip=strip, split=split), threads)
 
@@ -71,7 +80,7 @@ def test_tasks_strips_and_passes_that_divide_nothing(prologue, strip, split):
 def test_epilogues(epilogue, split):
     channels = 2 * LANES
     for prologue in ((), BN_RELU):
-        workload = Conv2dWorkload(
+        workload = conv_workload(
             2, channels, 3, 4, 3 * LANES - 1, (1, 1), epilogue=epilogue, prologue=prologue
         )
         for passes in (1, 2):
@@ -81,7 +90,7 @@ def test_epilogues(epilogue, split):
 @pytest.mark.parametrize("kind", ["relu", "clip", "leaky_relu", "prelu", "sigmoid", "tanh"])
 def test_prologues_of_every_operand(kind):
     args = {"clip": (-0.5, 0.75), "leaky_relu": (0.1,)}.get(kind, ())
-    workload = Conv2dWorkload(
+    workload = conv_workload(
         1, LANES + 3, 3, 3, LANES, (1, 1), padding=(1, 1, 1, 1), prologue=(EpilogueOp(kind, args),)
     )
     check_template(template, workload, scheme_of(vectors=1))
@@ -98,13 +107,13 @@ def test_prologues_of_every_operand(kind):
     ids=str,
 )
 def test_any_blocks_with_any_register_tile(scheme):
-    workload = Conv2dWorkload(1, 5 * LANES - 2, 4, 5, 5 * LANES - 1, (1, 1))
+    workload = conv_workload(1, 5 * LANES - 2, 4, 5, 5 * LANES - 1, (1, 1))
     check_template(template, workload, scheme, threads=2)
     check_template(template, replace(workload, prologue=GATE), scheme, threads=2)
 
 
 def test_folds_between_any_blocks_of_whole_vectors():
-    workload = Conv2dWorkload(1, 4 * LANES, 5, 5, 4 * LANES, (1, 1))
+    workload = conv_workload(1, 4 * LANES, 5, 5, 4 * LANES, (1, 1))
     scheme = template.space(workload, HOST)[0]
     for ic_bn, oc_bn in ((LANES, 4 * LANES), (3 * LANES, 2 * LANES)):
         folded = registry.fold(workload, scheme, DataLayout(ic_bn), DataLayout(oc_bn), HOST)
@@ -124,7 +133,7 @@ def test_vectors_of_other_widths_match_naive(target):
 
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda t: t.mcpu)
 def test_sums_stay_in_registers(target):
-    workload = Conv2dWorkload(1, 256, 7, 7, 256, (1, 1))
+    workload = conv_workload(1, 256, 7, 7, 256, (1, 1))
     scheme = template.space(workload, target)[0]
     text = compile_for(template.lower(workload, scheme, target), target)
     hottest = max(text.split("\n.LBB"), key=lambda block: block.count("vfmadd"))
@@ -146,7 +155,7 @@ def test_sums_stay_in_registers(target):
     ids=str,
 )  # fmt: skip
 def test_does_not_apply(change):
-    workload = replace(Conv2dWorkload(1, 2 * LANES, 9, 9, 2 * LANES, (1, 1)), **change)
+    workload = replace(conv_workload(1, 2 * LANES, 9, 9, 2 * LANES, (1, 1)), **change)
     assert not template.applies(workload, HOST)
 
 
@@ -158,7 +167,7 @@ def test_a_prologue_leaves_no_other_template(workload):
 
 
 def test_small_blocks_have_a_scheme_and_few_have_more():
-    workload = Conv2dWorkload(1, 512, 7, 7, 2048, (1, 1))
+    workload = conv_workload(1, 512, 7, 7, 2048, (1, 1))
     schemes = template.space(workload, AVX2)
     assert {(s.ic_bn, s.oc_bn) for s in schemes} == {(i, o) for i in (8, 16) for o in (8, 16)}
     assert len(schemes) <= 40
@@ -169,9 +178,9 @@ def test_small_blocks_have_a_scheme_and_few_have_more():
     "workload",
     [
         # 49 pixels: rows of seven leave a direct tile's registers empty.
-        Conv2dWorkload(1, 2048, 7, 7, 512, (1, 1)),
-        Conv2dWorkload(1, 1024, 14, 14, 2048, (1, 1), (2, 2)),
-        Conv2dWorkload(1, 256, 27, 27, 32, (1, 1)),
+        conv_workload(1, 2048, 7, 7, 512, (1, 1)),
+        conv_workload(1, 1024, 14, 14, 2048, (1, 1), stride=(2, 2)),
+        conv_workload(1, 256, 27, 27, 32, (1, 1)),
     ],
     ids=str,
 )
@@ -183,14 +192,14 @@ def test_estimates_prefer_it_to_direct_where_rows_do_not_fill_register_tiles(wor
 
 
 def test_weights_of_a_pass_fit_l1():
-    workload = Conv2dWorkload(1, 2048, 7, 7, 512, (1, 1))
+    workload = conv_workload(1, 2048, 7, 7, 512, (1, 1))
     for scheme in template.space(workload, AVX2):
         assert scheme.ic_block * scheme.reg_oc * 4 <= AVX2.l1d
         assert Tiling(workload, scheme, 8).passes >= 2
 
 
 def test_a_prologue_costs_something_and_less_than_a_pass_over_memory():
-    workload = Conv2dWorkload(1, 192, 56, 56, 128, (1, 1))
+    workload = conv_workload(1, 192, 56, 56, 128, (1, 1))
     plain, fused = (
         min(template.estimate(w, s, AVX2) for s in template.space(w, AVX2))
         for w in (workload, replace(workload, prologue=BN_RELU))
@@ -200,10 +209,10 @@ def test_a_prologue_costs_something_and_less_than_a_pass_over_memory():
 
 
 def test_every_task_is_counted_once():
-    workload = Conv2dWorkload(1, 64, 9, 9, 24 * 8, (1, 1))
+    workload = conv_workload(1, 64, 9, 9, 24 * 8, (1, 1))
     for threads in (1, 2, 3, 5):
         for split in (False, True):
-            scheme = PointwiseScheme(8, 8, 4, 16, 64, 3, split)
+            scheme = PointwiseScheme(8, 8, reg_n=4, reg_oc=16, ic_block=64, strip=3, oc_split=split)
             tiling = Tiling(workload, scheme, 8, threads)
             assert tiling.tasks == tiling.strips * tiling.groups
             assert 1 / threads <= tiling.busiest_share <= 1
@@ -211,7 +220,7 @@ def test_every_task_is_counted_once():
 
 
 def test_passes_are_of_whole_vectors_though_channels_are_not():
-    workload = Conv2dWorkload(1, 3 * LANES + 1, 28, 28, 4 * LANES, (1, 1))
+    workload = conv_workload(1, 3 * LANES + 1, 28, 28, 4 * LANES, (1, 1))
     schemes = template.space(workload, HOST)
     assert schemes
     assert all(scheme.ic_block % LANES == 0 for scheme in schemes)
@@ -221,7 +230,9 @@ def test_pixels_of_a_register_tile_are_packed_in_one_loop():
     # Of a loop for each pixel LLVM unrolls all, for longer than it takes for the rest.
     def loops(reg_n):
         scheme = scheme_of(reg_n=reg_n, passes=1, split=True)
-        workload = Conv2dWorkload(1, 4 * LANES, 28, 28, 4 * LANES, (1, 1), (2, 2), (0, 0, 0, 0))
+        workload = conv_workload(
+            1, 4 * LANES, 28, 28, 4 * LANES, (1, 1), stride=(2, 2), padding=(0, 0, 0, 0)
+        )
         return template.lower(workload, scheme, HOST, 2).script().count("in range(")
 
     assert loops(7) == loops(3)

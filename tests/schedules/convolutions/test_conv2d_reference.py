@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.bfloat16 import array_dtype
@@ -24,14 +25,16 @@ from neocpu.schedules.vocabulary.steps import AFTER
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 WORKLOADS = [
-    Conv2dWorkload(1, 1, 1, 1, 1, (1, 1)),
-    Conv2dWorkload(2, 3, 5, 7, 4, (3, 2), padding=(1, 0, 2, 1)),
-    Conv2dWorkload(1, 4, 7, 6, 6, (3, 3), (2, 3), (2, 1, 0, 3), (2, 1), groups=2),
-    Conv2dWorkload(1, 5, 6, 6, 5, (3, 3), padding=(1, 1, 1, 1), groups=5),
-    Conv2dWorkload(1, 3, 4, 4, 6, (1, 1), (2, 2), groups=3),
+    conv_workload(1, 1, 1, 1, 1, (1, 1)),
+    conv_workload(2, 3, 5, 7, 4, (3, 2), padding=(1, 0, 2, 1)),
+    conv_workload(
+        1, 4, 7, 6, 6, (3, 3), stride=(2, 3), padding=(2, 1, 0, 3), dilation=(2, 1), groups=2
+    ),
+    conv_workload(1, 5, 6, 6, 5, (3, 3), padding=(1, 1, 1, 1), groups=5),
+    conv_workload(1, 3, 4, 4, 6, (1, 1), stride=(2, 2), groups=3),
 ]
-DIRECT = DirectScheme(4, 8, 1, False)
-WINOGRAD = WinogradScheme(4, 8, 1, 4, 8, 1, False)
+DIRECT = DirectScheme(4, 8, reg_n=1, unroll_ker=False)
+WINOGRAD = WinogradScheme(4, 8, reg_n=1, tile=4, reg_oc=8, strip=1, oc_split=False)
 
 
 def by_definition(workload: Conv2dWorkload, data, weights):
@@ -94,7 +97,7 @@ ARGS = {"clip": (-0.5, 0.75), "leaky_relu": (0.1,), "quantise": (1.0,)}
 @pytest.mark.parametrize("kind", sorted(AFTER))
 def test_every_epilogue_kind(kind: str):
     args = ARGS.get(kind, ())
-    workload = Conv2dWorkload(2, 3, 3, 3, 4, (1, 1), epilogue=(EpilogueOp(kind, args),))
+    workload = conv_workload(2, 3, 3, 3, 4, (1, 1), epilogue=(EpilogueOp(kind, args),))
     operands = random_operands(workload, 2)
     sums = convolve(workload, operands.data, operands.weights)
     reads = [np.zeros(())] if not operands.epilogue else list(operands.epilogue)
@@ -111,7 +114,7 @@ def test_every_epilogue_kind(kind: str):
 
 def test_steps_are_applied_in_order_each_with_its_operand():
     epilogue = tuple(EpilogueOp(kind) for kind in ("scale", "add", "relu", "bias_add"))
-    workload = Conv2dWorkload(1, 2, 3, 3, 4, (1, 1), epilogue=epilogue)
+    workload = conv_workload(1, 2, 3, 3, 4, (1, 1), epilogue=epilogue)
     operands = random_operands(workload, 3)
     scale, add, bias = operands.epilogue
     assert (scale.shape, add.shape, bias.shape) == ((4,), workload.output_shape, (4,))
@@ -122,7 +125,7 @@ def test_steps_are_applied_in_order_each_with_its_operand():
 
 def test_a_prologue_comes_before_the_padding_and_the_product():
     prologue = (EpilogueOp("bias_add"), EpilogueOp("gate"))
-    workload = Conv2dWorkload(
+    workload = conv_workload(
         2, 3, 4, 4, 5, (1, 1), padding=(1, 0, 0, 0), prologue=prologue, epilogue=prologue[:1]
     )
     operands = random_operands(workload, 6)
@@ -136,14 +139,14 @@ def test_a_prologue_comes_before_the_padding_and_the_product():
 
 def test_sums_are_about_normal_whatever_the_fan_in():
     for channels in (1, 300):
-        workload = Conv2dWorkload(1, channels, 16, 16, 8, (3, 3))
+        workload = conv_workload(1, channels, 16, 16, 8, (3, 3))
         operands = random_operands(workload, 4)
         spread = float(np.std(conv2d(workload, operands)))
         assert 0.7 < spread < 1.4
 
 
 def test_arguments_are_packed_with_garbage_in_the_padded_lanes():
-    workload = Conv2dWorkload(1, 5, 2, 2, 8, (1, 1), epilogue=(EpilogueOp("bias_add"),))
+    workload = conv_workload(1, 5, 2, 2, 8, (1, 1), epilogue=(EpilogueOp("bias_add"),))
     operands = random_operands(workload, 5)
     data, weights, bias = kernel_arguments(workload, DIRECT, operands, operands.weights)
     assert data.shape == (1, 2, 2, 2, 4)

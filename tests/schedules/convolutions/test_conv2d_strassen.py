@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
+from conv_workloads import conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for, run
 
 from neocpu.schedules import registry
@@ -16,19 +17,27 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import StrassenScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 LANES = HOST.lanes("float32")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
-ONE = Conv2dWorkload(1, 5 * LANES + 3, 7, 7, 59, (1, 1), epilogue=EPILOGUES[1])
-SEVERAL = Conv2dWorkload(3, 4 * LANES + 1, 3, 5, 4 * LANES - 3, (1, 1), epilogue=EPILOGUES[2])
+ONE = conv_workload(1, 5 * LANES + 3, 7, 7, 59, (1, 1), epilogue=EPILOGUES[1])
+SEVERAL = conv_workload(3, 4 * LANES + 1, 3, 5, 4 * LANES - 3, (1, 1), epilogue=EPILOGUES[2])
 PACKED = replace(ONE, prologue=tuple(map(EpilogueOp, ("scale", "bias_add", "relu"))))
 GATED = replace(SEVERAL, prologue=(EpilogueOp("gate"),))
-EVEN = Conv2dWorkload(1, 6 * LANES, 4, 6, 8 * LANES, (1, 1), epilogue=EPILOGUES[0])
+EVEN = conv_workload(1, 6 * LANES, 4, 6, 8 * LANES, (1, 1), epilogue=EPILOGUES[0])
 
 
 def scheme_of(half=2, reg_n=3, vectors=1, strip=2, split=False, ic=LANES, oc=LANES):
-    return StrassenScheme(ic, oc, reg_n, vectors * LANES, half * LANES, strip, split)
+    return StrassenScheme(
+        ic,
+        oc,
+        reg_n=reg_n,
+        reg_oc=vectors * LANES,
+        ic_half=half * LANES,
+        strip=strip,
+        oc_split=split,
+    )
 
 
 @pytest.mark.parametrize("workload", [ONE, SEVERAL, GATED], ids=str)
@@ -58,7 +67,7 @@ def test_tasks_blocks_and_halves_that_divide_nothing(workload, scheme, threads):
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
     """The schedule of another target, in this machine's instructions."""
-    workload = Conv2dWorkload(1, 71, 5, 5, 61, (1, 1), epilogue=EPILOGUES[3])
+    workload = conv_workload(1, 71, 5, 5, 61, (1, 1), epilogue=EPILOGUES[3])
     check_template(template, workload, template.space(workload, target)[0], target=target)
 
 
@@ -79,7 +88,7 @@ def test_folds_between_any_blocks_of_whole_vectors():
         {"in_channels": 4 * LANES - 1},
         {"out_channels": LANES},
         {"height": 1, "width": 1},
-        {"numerics": Numerics("uint8", "int8", "int32", "uint8")},
+        {"numerics": Numerics(data="uint8", weights="int8", sum="int32", output="uint8")},
     ],
     ids=str,
 )
@@ -108,7 +117,7 @@ def test_errs_little_more_than_direct_summation_and_is_admitted_as_such():
 
 
 def test_sums_stay_in_registers():
-    workload = Conv2dWorkload(1, 256, 14, 14, 256, (1, 1))
+    workload = conv_workload(1, 256, 14, 14, 256, (1, 1))
     scheme = template.space(workload, AVX512)[0]
     text = compile_for(template.lower(workload, scheme, AVX512), AVX512)
     loops = [part.split("\n\tj")[0] for part in text.split("\n.LBB")]

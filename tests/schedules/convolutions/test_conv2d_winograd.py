@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from conv_reference import EPILOGUES, check_template
+from conv_workloads import conv_workload
 from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 
 from neocpu.schedules import registry
@@ -23,7 +24,6 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
@@ -50,26 +50,28 @@ FILTERS = [
 ]
 
 WORKLOADS = [
-    Conv2dWorkload(1, 17, 7, 9, 31, (3, 3), padding=(2, 0, 1, 3)),
-    Conv2dWorkload(3, 19, 5, 5, 16, (3, 3), padding=ONE),
-    Conv2dWorkload(1, 16, 3, 3, 23, (3, 3)),  # one pixel
-    Conv2dWorkload(1, 16, 1, 1, 16, (3, 3), padding=ONE),  # mostly padding
-    Conv2dWorkload(2, 29, 12, 1, 37, (3, 3), padding=(0, 1, 0, 1)),  # narrower than any tile
-    Conv2dWorkload(1, 33, 2, 20, 16, (3, 3), padding=(1, 4, 3, 0)),
-    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=ONE),
-    Conv2dWorkload(1, 16, 10, 14, 16, (3, 3)),  # nothing to pad for m = 2 and 4
+    conv_workload(1, 17, 7, 9, 31, (3, 3), padding=(2, 0, 1, 3)),
+    conv_workload(3, 19, 5, 5, 16, (3, 3), padding=ONE),
+    conv_workload(1, 16, 3, 3, 23, (3, 3)),  # one pixel
+    conv_workload(1, 16, 1, 1, 16, (3, 3), padding=ONE),  # mostly padding
+    conv_workload(2, 29, 12, 1, 37, (3, 3), padding=(0, 1, 0, 1)),  # narrower than any tile
+    conv_workload(1, 33, 2, 20, 16, (3, 3), padding=(1, 4, 3, 0)),
+    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=ONE),
+    conv_workload(1, 16, 10, 14, 16, (3, 3)),  # nothing to pad for m = 2 and 4
 ]
 
 
 def scheme_of(tile, split=False, ic=LANES, oc=LANES, reg_n=3, vectors=1, strip=2):
-    return WinogradScheme(ic, oc, reg_n, tile, vectors * LANES, strip, split)
+    return WinogradScheme(
+        ic, oc, reg_n=reg_n, tile=tile, reg_oc=vectors * LANES, strip=strip, oc_split=split
+    )
 
 
 @pytest.mark.parametrize(("tile", "kernel", "stride"), FILTERS)
 @needs.one_in(2)
 def test_matches_naive_with_every_filter(tile, kernel, stride):
     """Two images of 12 x 15 pixels, padded differently on each side; blocks that divide nothing."""
-    workload = Conv2dWorkload(2, 17, 12, 15, 31, kernel, stride, padding=(2, 0, 1, 3))
+    workload = conv_workload(2, 17, 12, 15, 31, kernel, stride=stride, padding=(2, 0, 1, 3))
     assert template.applies(workload, HOST)
     check_template(template, workload, scheme_of(tile, split=tile % 2 == 0, vectors=3), threads=2)
 
@@ -79,13 +81,13 @@ def test_matches_naive_with_every_filter(tile, kernel, stride):
 )
 def test_one_pixel_and_less_than_a_tile(kernel, stride):
     tile = tiles_of(kernel, stride)[-1]
-    one = Conv2dWorkload(1, 16, *kernel, 16, kernel, stride, epilogue=EPILOGUES[1])
+    one = conv_workload(1, 16, *kernel, 16, kernel, stride=stride, epilogue=EPILOGUES[1])
     assert one.output_shape[2:] == (1, 1)
     check_template(template, one, scheme_of(tile))
     padding = tuple(taps // 2 for taps in kernel)
     check_template(
         template,
-        Conv2dWorkload(1, 16, 2, 1, 16, kernel, stride, padding=(*padding, *padding)),
+        conv_workload(1, 16, 2, 1, 16, kernel, stride=stride, padding=(*padding, *padding)),
         scheme_of(tile, split=True),
     )
 
@@ -115,7 +117,7 @@ DILATED = [
 @pytest.mark.parametrize(("image", "dilation", "kernel", "padding"), DILATED)
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_dilated(image, dilation, kernel, padding, split):
-    workload = Conv2dWorkload(2, 17, *image, 31, kernel, padding=padding, dilation=dilation)
+    workload = conv_workload(2, 17, *image, 31, kernel, padding=padding, dilation=dilation)
     assert template.applies(workload, HOST)
     for tile in tiles_of(kernel, (1, 1))[:2]:
         check_template(template, workload, scheme_of(tile, split), threads=2)
@@ -133,7 +135,7 @@ def test_first_and_last_schemes_match_naive(workload):
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @needs.one_in(2)
 def test_epilogues(epilogue, tile):
-    workload = Conv2dWorkload(1, 16, 6, 9, 19, (3, 3), padding=ONE, epilogue=epilogue)
+    workload = conv_workload(1, 16, 6, 9, 19, (3, 3), padding=ONE, epilogue=epilogue)
     check_template(template, workload, scheme_of(tile, oc=2 * LANES))
 
 
@@ -150,20 +152,20 @@ def test_epilogues(epilogue, tile):
 def test_blocks_and_register_tiles_that_divide_nothing(scheme):
     channels = 3 * LANES - 5
     outs = 3 * LANES - 1 if scheme.reg_oc == 3 * LANES else 4 * LANES - 1
-    workload = Conv2dWorkload(2, channels, 9, 11, outs, (3, 3), padding=ONE)
+    workload = conv_workload(2, channels, 9, 11, outs, (3, 3), padding=ONE)
     check_template(template, workload, scheme, threads=3)
 
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_vectors_of_other_widths_match_naive(target):
     """The schedule of another target, in this machine's instructions."""
-    workload = Conv2dWorkload(1, 21, 7, 9, 18, (3, 3), padding=ONE)
+    workload = conv_workload(1, 21, 7, 9, 18, (3, 3), padding=ONE)
     for scheme in template.space(workload, target)[:4]:
         check_template(template, workload, scheme, target=target)
 
 
 def test_padded_lanes_of_the_output_are_finite():
-    workload = Conv2dWorkload(1, LANES, 5, 5, 3 * LANES - 1, (3, 3), padding=ONE)
+    workload = conv_workload(1, LANES, 5, 5, 3 * LANES - 1, (3, 3), padding=ONE)
     scheme = scheme_of(2, oc=4 * LANES)  # a whole vector of padding
     packed = template.pack_weights(normal(workload.kernel_shape), workload, scheme)
     data = scheme.in_layout.pack(normal(workload.input_shape))
@@ -179,7 +181,7 @@ def test_padded_lanes_of_the_output_are_finite():
 @needs.one_in(2)
 def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
     """Norm-wise, of one vector of channels, where it is worst: direct summation has few terms."""
-    workload = Conv2dWorkload(1, LANES, 30, 31, LANES, kernel, stride)
+    workload = conv_workload(1, LANES, 30, 31, LANES, kernel, stride=stride)
     # Non-negative inputs, as behind a ReLU, cancel least and round most.
     x = np.maximum(normal(workload.input_shape, 1), 0)
     weights = normal(workload.kernel_shape, 2)
@@ -193,7 +195,7 @@ def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
         return np.linalg.norm(scheme.out_layout.unpack(got, LANES) - expected)
 
     scheme = scheme_of(tile)
-    direct = error(conv2d_direct, DirectScheme(LANES, LANES, 2, False))
+    direct = error(conv2d_direct, DirectScheme(LANES, LANES, reg_n=2, unroll_ker=False))
     assert error(template, scheme) <= template.error_factor(scheme, workload) * direct
 
 
@@ -201,7 +203,7 @@ def test_error_is_within_its_factor_of_direct_summation(tile, kernel, stride):
 @pytest.mark.parametrize("tile", TILES)
 @needs.one_in(3)
 def test_error_does_not_depend_on_the_magnitude(tile, magnitude):
-    workload = Conv2dWorkload(1, 128, 14, 14, 16, (3, 3), padding=ONE)
+    workload = conv_workload(1, 128, 14, 14, 16, (3, 3), padding=ONE)
     scheme = scheme_of(tile)
     x = np.maximum(normal(workload.input_shape, 1), 0) * np.float32(magnitude)
     weights = normal(workload.kernel_shape, 2)
@@ -232,7 +234,7 @@ def test_error_does_not_depend_on_the_magnitude(tile, magnitude):
     ids=str,
 )
 def test_does_not_apply(change):
-    workload = Conv2dWorkload(1, 64, 14, 14, 64, (3, 3), padding=ONE)
+    workload = conv_workload(1, 64, 14, 14, 64, (3, 3), padding=ONE)
     assert template.applies(workload, AVX512)
     assert not template.applies(replace(workload, **change), AVX512)
 
@@ -241,10 +243,10 @@ def test_does_not_apply(change):
 @pytest.mark.parametrize(
     "workload",
     [
-        Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=ONE),
-        Conv2dWorkload(1, 512, 7, 7, 512, (3, 3), padding=ONE),
-        Conv2dWorkload(4, 80, 73, 73, 192, (3, 3)),
-        Conv2dWorkload(1, 17, 1, 2, 33, (3, 3), padding=ONE),
+        conv_workload(1, 64, 56, 56, 64, (3, 3), padding=ONE),
+        conv_workload(1, 512, 7, 7, 512, (3, 3), padding=ONE),
+        conv_workload(4, 80, 73, 73, 192, (3, 3)),
+        conv_workload(1, 17, 1, 2, 33, (3, 3), padding=ONE),
     ],
     ids=str,
 )
@@ -261,14 +263,14 @@ def test_every_scheme_is_legal(workload, target):
 
 @pytest.mark.parametrize("channels", [64, 96, 130])
 def test_space_covers_every_pair_of_blocks_that_direct_has(channels):
-    workload = Conv2dWorkload(1, channels, 14, 14, channels, (3, 3), padding=ONE)
+    workload = conv_workload(1, channels, 14, 14, channels, (3, 3), padding=ONE)
     spaces = [module.space(workload, AVX512) for module in (template, conv2d_direct)]
     pairs = [{(s.ic_bn, s.oc_bn) for s in space} for space in spaces]
     assert pairs[0] == pairs[1]
 
 
 def test_space_is_in_order_of_the_estimates():
-    workload = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=ONE)
+    workload = conv_workload(1, 64, 56, 56, 64, (3, 3), padding=ONE)
     seconds = [template.estimate(workload, s, AVX512) for s in template.space(workload, AVX512)]
     assert seconds == sorted(seconds)
     assert min(seconds) > 0
@@ -277,8 +279,8 @@ def test_space_is_in_order_of_the_estimates():
 @pytest.mark.parametrize(("blocks", "threads"), [(1, 1), (7, 2), (14, 4), (100, 3)])
 @pytest.mark.parametrize("strip", [1, 2, 5, 200])
 def test_strips_cover_all_tiles_once(blocks, threads, strip):
-    workload = Conv2dWorkload(1, 16, 2, 2 * blocks, 16, (3, 3), padding=ONE)
-    scheme = WinogradScheme(16, 16, 1, 2, 16, strip, False)
+    workload = conv_workload(1, 16, 2, 2 * blocks, 16, (3, 3), padding=ONE)
+    scheme = WinogradScheme(16, 16, reg_n=1, tile=2, reg_oc=16, strip=strip, oc_split=False)
     tiling = Tiling(workload, scheme, 16, threads)
     assert tiling.blocks == blocks
     starts = [int(tiling.strip_start(i)) for i in range(tiling.strips + 1)]
@@ -292,8 +294,8 @@ def test_strips_cover_all_tiles_once(blocks, threads, strip):
 def test_starts_of_many_strips_do_not_overflow():
     """Strips times register tiles are more than an int32 holds, in an image of two rows."""
     blocks = 100_001
-    workload = Conv2dWorkload(1, LANES, 2, 2 * blocks, LANES, (3, 3), padding=ONE)
-    scheme = WinogradScheme(LANES, LANES, 1, 2, LANES, 2, False)
+    workload = conv_workload(1, LANES, 2, 2 * blocks, LANES, (3, 3), padding=ONE)
+    scheme = WinogradScheme(LANES, LANES, reg_n=1, tile=2, reg_oc=LANES, strip=2, oc_split=False)
     assert Tiling(workload, scheme, LANES, 2).strips * blocks > np.iinfo(np.int32).max
     x, weights = np.ones(workload.input_shape, np.float32), np.ones(workload.kernel_shape)
     packed = template.pack_weights(weights, workload, scheme)
@@ -306,8 +308,8 @@ def test_starts_of_many_strips_do_not_overflow():
 
 
 def test_packed_weights_are_transformed_and_padded_with_zeros():
-    workload = Conv2dWorkload(1, 17, 8, 8, 20, (3, 3))
-    scheme = WinogradScheme(16, 16, 4, 4, 16, 1, False)
+    workload = conv_workload(1, 17, 8, 8, 20, (3, 3))
+    scheme = WinogradScheme(16, 16, reg_n=4, tile=4, reg_oc=16, strip=1, oc_split=False)
     weights = normal(workload.kernel_shape)
     packed = template.pack_weights(weights, workload, scheme)
     assert packed.shape == template.argument_shapes(workload, scheme)[1][0] == (36, 2, 32, 16)
@@ -321,7 +323,7 @@ def test_packed_weights_are_transformed_and_padded_with_zeros():
 
 def test_estimate_weighs_fewer_products_against_overhang_and_weights():
     def best(channels, size):
-        workload = Conv2dWorkload(1, channels, size, size, channels, (3, 3), padding=ONE)
+        workload = conv_workload(1, channels, size, size, channels, (3, 3), padding=ONE)
         return registry.schemes(workload, AVX512)[0]
 
     assert best(64, 56).template == template.TEMPLATE.name
@@ -331,8 +333,8 @@ def test_estimate_weighs_fewer_products_against_overhang_and_weights():
 
 
 def test_estimate_counts_threads():
-    workload = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=ONE)
-    scheme = WinogradScheme(16, 32, 14, 4, 32, 1, False)
+    workload = conv_workload(1, 64, 56, 56, 64, (3, 3), padding=ONE)
+    scheme = WinogradScheme(16, 32, reg_n=14, tile=4, reg_oc=32, strip=1, oc_split=False)
     one, two = (template.estimate(workload, scheme, AVX512, n) for n in (1, 2))
     assert 1.7 < one / two <= 2.1
     # A single strip keeps one thread busy.
@@ -344,8 +346,8 @@ def test_estimate_counts_threads():
 
 def test_estimate_follows_the_thread_with_the_longest_strips():
     # Five register tiles in four strips: one thread gets 1 + 1 of them, the other 1 + 2.
-    workload = Conv2dWorkload(1, 128, 28, 28, 128, (3, 3), padding=ONE)
-    scheme = WinogradScheme(8, 8, 5, 6, 16, 2, False)
+    workload = conv_workload(1, 128, 28, 28, 128, (3, 3), padding=ONE)
+    scheme = WinogradScheme(8, 8, reg_n=5, tile=6, reg_oc=16, strip=2, oc_split=False)
     tiling = Tiling(workload, scheme, lanes=8, threads=2)
     assert (tiling.blocks, tiling.strips, tiling.busiest_share) == (5, 4, 0.6)
     # Twice as many channels' tasks than strips: each thread gets half of the channels.
@@ -355,8 +357,8 @@ def test_estimate_follows_the_thread_with_the_longest_strips():
 
 def test_estimate_counts_weights_read_again():
     # 16 MB of weights: every strip reads them all, a block of channels only its own.
-    workload = Conv2dWorkload(1, 512, 7, 7, 512, (3, 3), padding=ONE)
-    strips = WinogradScheme(8, 8, 4, 2, 16, 1, False)
+    workload = conv_workload(1, 512, 7, 7, 512, (3, 3), padding=ONE)
+    strips = WinogradScheme(8, 8, reg_n=4, tile=2, reg_oc=16, strip=1, oc_split=False)
     split = replace(strips, oc_split=True, strip=4)
     seconds = [template.estimate(workload, scheme, AVX2, 2) for scheme in (split, strips)]
     assert seconds[0] < seconds[1]
@@ -364,7 +366,7 @@ def test_estimate_counts_weights_read_again():
 
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_foreign_targets_use_fused_multiply_add(target):
-    workload = Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=ONE)
+    workload = conv_workload(1, 32, 8, 8, 32, (3, 3), padding=ONE)
     for split in (False, True):
         scheme = replace(template.space(workload, target)[0], oc_split=split)
         assembly = compile_for(template.lower(workload, scheme, target), target)
@@ -372,8 +374,12 @@ def test_foreign_targets_use_fused_multiply_add(target):
 
 
 def test_products_are_broadcasts_and_multiply_adds_without_spills():
-    workload = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=ONE)
-    func = template.lower(workload, WinogradScheme(16, 32, 14, 4, 32, 1, False), AVX512)
+    workload = conv_workload(1, 64, 56, 56, 64, (3, 3), padding=ONE)
+    func = template.lower(
+        workload,
+        WinogradScheme(16, 32, reg_n=14, tile=4, reg_oc=32, strip=1, oc_split=False),
+        AVX512,
+    )
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     built = tvm.tirx.build(module, AVX512.to_tvm(), pipeline=PIPELINE)
     blocks = re.split(r"^\S+:", built.inspect_source("asm"), flags=re.MULTILINE)
@@ -384,9 +390,9 @@ def test_products_are_broadcasts_and_multiply_adds_without_spills():
 
 
 def test_large_weights_are_prefetched_and_small_ones_are_not():
-    scheme = WinogradScheme(16, 32, 14, 4, 32, 2, False)
+    scheme = WinogradScheme(16, 32, reg_n=14, tile=4, reg_oc=32, strip=2, oc_split=False)
     for channels, expected in ((64, True), (32, False)):
-        workload = Conv2dWorkload(1, channels, 56, 56, channels, (3, 3), padding=ONE)
+        workload = conv_workload(1, channels, 56, 56, channels, (3, 3), padding=ONE)
         assert (math.prod((channels, channels, 36, 4)) > AVX512.l2 // 2) is expected
         assert ("prefetch" in template.lower(workload, scheme, AVX512).script()) is expected
 
@@ -394,7 +400,7 @@ def test_large_weights_are_prefetched_and_small_ones_are_not():
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_groups_of_output_channels_match_naive(split, monkeypatch):
     """Five blocks of channels, of whose sums a task keeps three: the last group has two."""
-    workload = Conv2dWorkload(1, 19, 7, 9, 5 * LANES, (3, 3), padding=ONE)
+    workload = conv_workload(1, 19, 7, 9, 5 * LANES, (3, 3), padding=ONE)
     scheme = scheme_of(4, split)
     one = Tiling(workload, scheme, LANES).sum_bytes
     monkeypatch.setattr(winograd_tiling, "MAX_GROUP_BYTES", 3 * one)
@@ -404,7 +410,7 @@ def test_groups_of_output_channels_match_naive(split, monkeypatch):
 
 
 def test_threads_share_groups_of_output_channels():
-    workload = Conv2dWorkload(1, 64, 7, 7, 9 * LANES, (3, 3), padding=ONE)
+    workload = conv_workload(1, 64, 7, 7, 9 * LANES, (3, 3), padding=ONE)
     split = scheme_of(2, split=True, strip=50)
     groups = [Tiling(workload, split, LANES, threads).groups for threads in (1, 2, 3, 8, 16)]
     assert groups == [1, 2, 3, 5, 9]
@@ -415,7 +421,7 @@ def test_threads_share_groups_of_output_channels():
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_folds_match_naive(split):
     """The same tiles, between other layouts."""
-    workload = Conv2dWorkload(2, 19, 7, 9, 4 * LANES, (3, 3), padding=ONE, epilogue=EPILOGUES[1])
+    workload = conv_workload(2, 19, 7, 9, 4 * LANES, (3, 3), padding=ONE, epilogue=EPILOGUES[1])
     scheme = scheme_of(4, split, vectors=2)
     folded = template.fold(workload, scheme, DataLayout(2 * LANES), DataLayout(4 * LANES), HOST)
     assert folded == replace(scheme, ic_bn=2 * LANES, oc_bn=4 * LANES)
@@ -423,7 +429,7 @@ def test_folds_match_naive(split):
 
 
 def test_folds_that_take_vectors_apart_are_refused():
-    workload = Conv2dWorkload(1, LANES, 7, 9, 3 * LANES, (3, 3), padding=ONE)
+    workload = conv_workload(1, LANES, 7, 9, 3 * LANES, (3, 3), padding=ONE)
     scheme, own = scheme_of(4, vectors=3), DataLayout(LANES)
     assert template.fold(workload, scheme, own, DataLayout(4 * LANES), HOST) is not None
     assert template.fold(workload, scheme, DataLayout(1), own, HOST) is None

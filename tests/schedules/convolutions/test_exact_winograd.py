@@ -7,6 +7,7 @@ import needs
 import numpy as np
 import pytest
 from any_integers import in_any_integers
+from conv_workloads import conv_workload
 from drawn_winograd import drawn_case
 from integer_winograd import (
     HASWELL,
@@ -41,12 +42,12 @@ from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 ALDER_LAKE = parse_target("llvm -mcpu=alderlake")
 TARGETS = [ZEN4, HASWELL, SKYLAKE, ALDER_LAKE]
 
-INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
+INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 TO_FLOAT = replace(INTEGERS, output="float32")
 SIGNED = replace(INTEGERS, output="int8")
 ASYMMETRIC = replace(INTEGERS, quantised=(("data", Quantisation("tensor", symmetric=False)),))
@@ -60,18 +61,18 @@ ZERO_POINT = (*SCALED, EpilogueOp("quantise", (101.0,)))
 MOST_CHANNELS = 1827
 
 WORKLOADS = [
-    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
-    Conv2dWorkload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
-    Conv2dWorkload(
+    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=RESIDUAL),
+    conv_workload(1, 17, 9, 11, 20, (3, 3), padding=PAD, numerics=ASYMMETRIC, epilogue=ZERO_POINT),
+    conv_workload(
         3, 41, 5, 13, 37, (3, 3), padding=(2, 0, 1, 3), numerics=ASYMMETRIC, epilogue=PLAIN
     ),
-    Conv2dWorkload(1, 130, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),  # one pixel
-    Conv2dWorkload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
-    Conv2dWorkload(
+    conv_workload(1, 130, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=SCALED),  # one pixel
+    conv_workload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(
         1, 32, 9, 10, 32, (3, 3), padding=(2, 3, 2, 3), dilation=(2, 3), numerics=INTEGERS
     ),
-    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
+    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=INTEGERS, epilogue=PLAIN),
 ]
 WORKLOADS[6] = replace(WORKLOADS[6], epilogue=PLAIN)
 
@@ -132,7 +133,7 @@ def test_drawn_convolutions_are_exact(seed):
 
 def extreme(channels, weight, datum=255):
     """Return a convolution whose sums are as large as any, and its operands."""
-    workload = Conv2dWorkload(
+    workload = conv_workload(
         1, channels, 5, 5, 16, (3, 3), padding=PAD, numerics=TO_FLOAT, epilogue=SCALED
     )
     operands = random_operands(workload, 1)
@@ -217,7 +218,9 @@ def test_smaller_tiles_are_of_the_same_weights(down, across):
 def test_tiles_at_the_edges_are_smaller(height, width, points, threads):
     workload = replace(WORKLOADS[1], height=height, width=width)
     for reg_n in (1, 4, 28):
-        scheme = WinogradScheme(32, 16, reg_n, 4, 16, 1, oc_split=True, edge_tiles=True)
+        scheme = WinogradScheme(
+            32, 16, reg_n=reg_n, tile=4, reg_oc=16, strip=1, oc_split=True, edge_tiles=True
+        )
         tiling = Tiling(workload, scheme, 16)
         assert sum(each.count * each.tiles for each in tiling.edges.classes) == 2 * points
         check(workload, scheme, threads)
@@ -226,7 +229,9 @@ def test_tiles_at_the_edges_are_smaller(height, width, points, threads):
 def test_whole_tiles_leave_nothing_to_smaller_ones():
     whole = replace(WORKLOADS[1], height=8, width=12)
     assert not any(scheme.edge_tiles for scheme in template.space(whole, ZEN4))
-    strips = WinogradScheme(32, 16, 4, 4, 16, 1, oc_split=False, edge_tiles=True)
+    strips = WinogradScheme(
+        32, 16, reg_n=4, tile=4, reg_oc=16, strip=1, oc_split=False, edge_tiles=True
+    )
     assert Tiling(WORKLOADS[1], strips, 16).edges is None  # of rows, which have no corners
     dilated = replace(WORKLOADS[6], batch=1)
     assert not any(scheme.edge_tiles for scheme in template.space(dilated, ZEN4))
@@ -241,7 +246,17 @@ def test_whole_tiles_leave_nothing_to_smaller_ones():
 def test_weights_are_transformed_on_the_fly(channels, edges, target):
     """Of blocks of two vectors, a part of the sums are those of 64 channels."""
     workload = replace(WORKLOADS[3], in_channels=channels, out_channels=50)
-    scheme = WinogradScheme(32, 16, 3, 4, 32, 2, oc_split=True, edge_tiles=edges, on_the_fly=True)
+    scheme = WinogradScheme(
+        32,
+        16,
+        reg_n=3,
+        tile=4,
+        reg_oc=32,
+        strip=2,
+        oc_split=True,
+        edge_tiles=edges,
+        on_the_fly=True,
+    )
     assert Tiling(workload, scheme, 16).parts == (1 if edges or channels == 17 else 3)
     assert template.argument_shapes(workload, scheme)[1] == (
         (2, -(-channels // 32) * 16, 9, 64),
@@ -251,7 +266,10 @@ def test_weights_are_transformed_on_the_fly(channels, edges, target):
 
 
 def test_other_schemes_keep_transformed_weights():
-    workload, scheme = WORKLOADS[1], WinogradScheme(32, 16, 4, 4, 16, 1, False)
+    workload, scheme = (
+        WORKLOADS[1],
+        WinogradScheme(32, 16, reg_n=4, tile=4, reg_oc=16, strip=1, oc_split=False),
+    )
     strips = replace(scheme, on_the_fly=True)
     shapes = template.argument_shapes(workload, scheme)
     assert template.argument_shapes(workload, strips) == shapes
@@ -333,7 +351,7 @@ def test_needs_an_instruction():
     ],
 )
 def test_estimates_choose_as_measurements_do(channels, pixels, cpu, chosen):
-    workload = Conv2dWorkload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD)
+    workload = conv_workload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD)
     workload = replace(workload, numerics=INTEGERS, epilogue=PLAIN)
     assert registry.schemes(workload, cpu)[0].template == chosen
 

@@ -7,6 +7,7 @@ import needs
 import numpy as np
 import pytest
 from conv_reference import EPILOGUES, check_template
+from conv_workloads import conv_workload
 from kernel_harness import HOST, build, call, run
 
 from neocpu.schedules import registry
@@ -39,7 +40,7 @@ WINDOWS = [
 def workload(frames, volumes, channels, size, outs, kernel, **more):
     inner = channels * frames.kernel
     images = volumes * frames.out_depth
-    return Conv2dWorkload(images, inner, *size, outs, kernel, frames=frames, **more)
+    return conv_workload(images, inner, *size, outs, kernel, frames=frames, **more)
 
 
 # By template: what it computes, in the sizes that fit least.
@@ -70,8 +71,8 @@ WORKLOADS = {
 }
 TEMPLATES = {"direct": "conv2d_direct", "nchw": "conv2d_nchw"}
 HASWELL = parse_target("llvm -mcpu=haswell")
-HALVES = Numerics("bfloat16", "bfloat16", "float32", "float32")
-BYTES = Numerics("uint8", "int8", "int32", "uint8")
+HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="float32")
+BYTES = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
 ABOVE_ZERO = replace(BYTES, quantised=(("data", Quantisation("tensor", symmetric=False)),))
 # In integers and in bfloat16, whose frames around a volume are of zero points.
 ROUNDED = {
@@ -144,7 +145,7 @@ def test_the_definition_agrees_with_sums_of_images():
     rng = np.random.default_rng(0)
     data = rng.standard_normal(made.input_shape)
     weights = rng.standard_normal(made.kernel_shape)
-    within = Conv2dWorkload(10, 4, 3, 4, 6, (2, 3), groups=2, padding=(0, 1, 1, 0))
+    within = conv_workload(10, 4, 3, 4, 6, (2, 3), groups=2, padding=(0, 1, 1, 0))
     taps = [convolve(within, data, weights[:, first:last]) for first, last in pairwise((0, 2, 4))]
     expected = np.zeros((2, frames.out_depth, 6, *made.output_shape[2:]))
     for d in range(frames.out_depth):

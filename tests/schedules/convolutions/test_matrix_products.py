@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from conv_workloads import conv_workload
 
 import neocpu
 from neocpu.cli.main import main
@@ -19,15 +20,17 @@ from neocpu.schedules.isa.catalogue import INSTRUCTIONS
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import TargetKey
 
 TILED = parse_target("llvm -mcpu=sapphirerapids")
 PAIRED = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1")
-INTEGERS = Numerics("uint8", "int8", "int32", "uint8")
-HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
-TYPES = [Numerics(*each, each[2]) for each in {(i.data, i.weights, i.sum) for i in INSTRUCTIONS}]
+INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8")
+HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
+TYPES = {
+    Numerics(data=each.data, weights=each.weights, sum=each.sum, output=each.sum)
+    for each in INSTRUCTIONS
+}
 
 
 @pytest.mark.parametrize(
@@ -55,24 +58,56 @@ def test_any_cpu_with_tiles_multiplies_as_fast():
 @pytest.mark.parametrize(
     ("target", "numerics", "scheme"),
     [
-        (TILED, HALVES, MatrixScheme(32, 16, 16, False, 32, 4)),  # the weights of bytes
-        (TILED, HALVES, MatrixScheme(32, 16, 17, False, 32, 2)),  # nine and eight rows
-        (TILED, HALVES, MatrixScheme(48, 16, 16, False, 32, 2)),  # a line and a half
-        (TILED, HALVES, MatrixScheme(32, 16, 16, False, 40, 2)),  # columns and a half
-        (TILED, HALVES, MatrixScheme(32, 16, 32, False, 64, 2)),  # more tiles than there are
-        (PAIRED, HALVES, MatrixScheme(4, 4, 3, False, 8, 4)),  # a pixel and a half
-        (PAIRED, HALVES, MatrixScheme(4, 4, 4, False, 8, 2)),
-        (TILED, Numerics.uniform("float32"), SplitScheme(48, 16, 16, False, 32)),
-        (TILED, Numerics.uniform("float32"), SplitScheme(32, 16, 16, False, 64)),
+        (
+            TILED,
+            HALVES,
+            MatrixScheme(32, 16, reg_n=16, unroll_ker=False, reg_oc=32, dot=4),
+        ),  # the weights of bytes
+        (
+            TILED,
+            HALVES,
+            MatrixScheme(32, 16, reg_n=17, unroll_ker=False, reg_oc=32, dot=2),
+        ),  # nine and eight rows
+        (
+            TILED,
+            HALVES,
+            MatrixScheme(48, 16, reg_n=16, unroll_ker=False, reg_oc=32, dot=2),
+        ),  # a line and a half
+        (
+            TILED,
+            HALVES,
+            MatrixScheme(32, 16, reg_n=16, unroll_ker=False, reg_oc=40, dot=2),
+        ),  # columns and a half
+        (
+            TILED,
+            HALVES,
+            MatrixScheme(32, 16, reg_n=32, unroll_ker=False, reg_oc=64, dot=2),
+        ),  # more tiles than there are
+        (
+            PAIRED,
+            HALVES,
+            MatrixScheme(4, 4, reg_n=3, unroll_ker=False, reg_oc=8, dot=4),
+        ),  # a pixel and a half
+        (PAIRED, HALVES, MatrixScheme(4, 4, reg_n=4, unroll_ker=False, reg_oc=8, dot=2)),
+        (
+            TILED,
+            Numerics.uniform("float32"),
+            SplitScheme(48, 16, reg_n=16, unroll_ker=False, reg_oc=32),
+        ),
+        (
+            TILED,
+            Numerics.uniform("float32"),
+            SplitScheme(32, 16, reg_n=16, unroll_ker=False, reg_oc=64),
+        ),
     ],
 )
 def test_records_of_what_is_no_kernel_are_refused(target, numerics, scheme):
-    workload = Conv2dWorkload(1, 96, 20, 20, 80, (3, 3), padding=(1, 1, 1, 1), numerics=numerics)
+    workload = conv_workload(1, 96, 20, 20, 80, (3, 3), padding=(1, 1, 1, 1), numerics=numerics)
     assert not registry.can_compute(workload, scheme, target)
 
 
 def test_a_task_splits_no_more_than_its_cache_holds():
-    workload = Conv2dWorkload(1, 512, 128, 128, 512, (3, 3), padding=(1, 1, 1, 1))
+    workload = conv_workload(1, 512, 128, 128, 512, (3, 3), padding=(1, 1, 1, 1))
     found = [s for s in registry.schemes(workload, TILED) if isinstance(s, SplitScheme)]
     unit = TILED.find_matrix_unit(BFLOAT16_PRODUCTS)
     for threads, scheme in itertools.product((1, 2, 16), random.Random(0).sample(found, 3)):

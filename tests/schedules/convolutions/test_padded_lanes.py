@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from kernel_harness import HOST, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, random_operands
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 LANES = HOST.lanes("float32")
 CHANNELS = LANES + 3
 STEPS = (EpilogueOp("bias_add"), EpilogueOp("relu"))
 WORKLOADS = {
-    "1x1": Conv2dWorkload(1, LANES, 5, 7, CHANNELS, (1, 1), epilogue=STEPS),
-    "3x3": Conv2dWorkload(1, LANES, 5, 7, CHANNELS, (3, 3), padding=(1,) * 4, epilogue=STEPS),
+    "1x1": conv_workload(1, LANES, 5, 7, CHANNELS, (1, 1), epilogue=STEPS),
+    "3x3": conv_workload(1, LANES, 5, 7, CHANNELS, (3, 3), padding=(1,) * 4, epilogue=STEPS),
 }
 
 

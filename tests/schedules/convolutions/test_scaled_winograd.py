@@ -8,6 +8,7 @@ import needs
 import numpy as np
 import pytest
 from any_integers import in_any_integers
+from conv_workloads import conv_workload
 from drawn_winograd import drawn_case
 from integer_winograd import (
     HASWELL,
@@ -35,12 +36,12 @@ from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 ICE_LAKE = parse_target("llvm -mcpu=icelake-server")
 TARGETS = [ZEN4, HASWELL, SKYLAKE, ICE_LAKE]
 
-HALVES = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
+HALVES = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
 TO_FLOAT = replace(HALVES, output="float32")
 BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
 RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
@@ -48,17 +49,15 @@ RESIDUAL = (BIAS, EpilogueOp("add"), RELU)
 PROMISED = 2.0**-8
 
 WORKLOADS = [
-    Conv2dWorkload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS, RELU)),
-    Conv2dWorkload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
-    Conv2dWorkload(3, 41, 5, 13, 37, (3, 3), padding=(2, 0, 1, 3), numerics=TO_FLOAT),
-    Conv2dWorkload(1, 300, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=RESIDUAL),  # one pixel
-    Conv2dWorkload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
-    Conv2dWorkload(
-        1, 32, 9, 10, 32, (3, 3), padding=(2, 3, 2, 3), dilation=(2, 3), numerics=HALVES
-    ),
-    Conv2dWorkload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
-    Conv2dWorkload(1, 129, 8, 11, 48, (3, 1), padding=(1, 0, 1, 0), numerics=HALVES),
-    Conv2dWorkload(2, 128, 5, 9, 130, (1, 3), padding=(0, 1, 0, 1), numerics=HALVES),
+    conv_workload(1, 40, 7, 6, 33, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS, RELU)),
+    conv_workload(2, 67, 9, 5, 64, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
+    conv_workload(3, 41, 5, 13, 37, (3, 3), padding=(2, 0, 1, 3), numerics=TO_FLOAT),
+    conv_workload(1, 300, 3, 3, 31, (3, 3), numerics=TO_FLOAT, epilogue=RESIDUAL),  # one pixel
+    conv_workload(1, 16, 1, 1, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=(BIAS,)),
+    conv_workload(1, 32, 9, 10, 32, (3, 3), padding=(2, 3, 2, 3), dilation=(2, 3), numerics=HALVES),
+    conv_workload(16, 16, 16, 16, 16, (3, 3), padding=PAD, numerics=HALVES, epilogue=RESIDUAL),
+    conv_workload(1, 129, 8, 11, 48, (3, 1), padding=(1, 0, 1, 0), numerics=HALVES),
+    conv_workload(2, 128, 5, 9, 130, (1, 3), padding=(0, 1, 0, 1), numerics=HALVES),
 ]
 
 
@@ -117,7 +116,7 @@ def test_drawn_convolutions(seed):
 @needs.one_in(2)
 def test_errs_as_direct_convolution_does(channels, tile):
     """Of data as layers make them, half of them zero, and of weights as training begins with."""
-    workload = Conv2dWorkload(1, channels, 12, 12, 48, (3, 3), padding=PAD, numerics=HALVES)
+    workload = conv_workload(1, channels, 12, 12, 48, (3, 3), padding=PAD, numerics=HALVES)
     operands = operands_of(workload)
     operands = replace(operands, data=np.maximum(operands.data, 0))
     expected = conv2d(workload, operands)
@@ -156,7 +155,7 @@ def test_zeros_give_the_bias():
 @needs.one_in(3)
 def test_no_sum_leaves_32_bits(sign, tile, channels, target):
     """All products of one sign, and data at the ends of what they extend over."""
-    workload = Conv2dWorkload(1, channels, 8, 8, 16, (3, 3), padding=PAD, numerics=TO_FLOAT)
+    workload = conv_workload(1, channels, 8, 8, 16, (3, 3), padding=PAD, numerics=TO_FLOAT)
     operands = operands_of(workload)
     signs = np.sign(operands.data.astype(np.float32))
     for data in (np.ones_like(signs), signs, np.abs(signs), -np.abs(signs)):
@@ -174,8 +173,8 @@ def test_no_sum_leaves_32_bits(sign, tile, channels, target):
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan], ids=str)
 @pytest.mark.parametrize("split", [False, True])
 def test_values_that_are_not_finite_stay_in_their_tiles(value, split):
-    workload = Conv2dWorkload(1, 40, 16, 16, 32, (3, 3), padding=PAD, numerics=HALVES)
-    scheme = WinogradScheme(32, 32, 3, 4, 32, 2, split)
+    workload = conv_workload(1, 40, 16, 16, 32, (3, 3), padding=PAD, numerics=HALVES)
+    scheme = WinogradScheme(32, 32, reg_n=3, tile=4, reg_oc=32, strip=2, oc_split=split)
     operands = operands_of(workload)
     clean = output(workload, scheme, operands)
     operands.data[0, 33, 6, 6] = value
@@ -203,7 +202,11 @@ def test_weights_are_not_rounded_to_8_bits():
 def test_sums_are_made_in_parts_of_whole_vectors():
     workload = replace(WORKLOADS[0], in_channels=300)
     for block, parts in ((32, 3), (48, 3), (16, 3)):
-        tiling = Tiling(workload, WinogradScheme(block, 16, 4, 4, 32, 1, False), 16)
+        tiling = Tiling(
+            workload,
+            WinogradScheme(block, 16, reg_n=4, tile=4, reg_oc=32, strip=1, oc_split=False),
+            16,
+        )
         assert tiling.parts == parts
         assert tiling.part_chunks * tiling.width == scaled_integers.PART
 
@@ -236,7 +239,7 @@ def test_needs_an_instruction():
 
 @pytest.mark.parametrize(("channels", "pixels"), [(64, 56), (128, 28), (256, 14), (512, 7)])
 def test_estimates_choose_as_measurements_do(channels, pixels):
-    workload = Conv2dWorkload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD)
+    workload = conv_workload(1, channels, pixels, pixels, channels, (3, 3), padding=PAD)
     workload = replace(workload, numerics=HALVES, epilogue=(BIAS, RELU))
     assert registry.schemes(workload, ZEN4)[0].template == "conv2d_winograd"
 

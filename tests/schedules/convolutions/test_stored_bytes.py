@@ -7,6 +7,7 @@ from dataclasses import replace
 import needs
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from kernel_harness import FOREIGN, HOST, build, call, compile_for
 
 from neocpu.schedules import registry
@@ -20,11 +21,11 @@ from neocpu.schedules.convolutions.in_groups import conv2d_depthwise, conv2d_gro
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import DepthwiseScheme, GroupedScheme
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
-BYTES = Numerics("uint8", "float32", "float32", "uint8")
+BYTES = Numerics(data="uint8", weights="float32", sum="float32", output="uint8")
 TO_FLOAT = replace(BYTES, output="float32")
-FROM_FLOAT = Numerics("float32", "float32", "float32", "uint8")
+FROM_FLOAT = Numerics(data="float32", weights="float32", sum="float32", output="uint8")
 ASYMMETRIC = replace(BYTES, quantised=(("data", Quantisation("tensor", symmetric=False)),))
 SUMS = (EpilogueOp("bias_add"), EpilogueOp("rescale"))
 PLAIN = (*SUMS, EpilogueOp("quantise", (0.0,)))
@@ -34,7 +35,7 @@ PAD = (1, 1, 1, 1)
 
 
 def in_groups(channels, height, width, kernel, groups=None, batch=1, **options):
-    return Conv2dWorkload(
+    return conv_workload(
         batch, channels, height, width, channels, kernel, groups=groups or channels, **options
     )
 
@@ -58,9 +59,11 @@ GROUPED = [
               epilogue=ZERO_POINT),
 ]  # fmt: skip
 ROUNDING = [
-    Conv2dWorkload(1, 67, 7, 7, 59, (1, 1), numerics=FROM_FLOAT, epilogue=PLAIN),
-    Conv2dWorkload(2, 33, 9, 10, 40, (3, 3), padding=PAD, numerics=FROM_FLOAT, epilogue=ZERO_POINT),
-    Conv2dWorkload(1, 3, 17, 13, 20, (5, 3), (2, 1), PAD, numerics=FROM_FLOAT, epilogue=RESIDUAL),
+    conv_workload(1, 67, 7, 7, 59, (1, 1), numerics=FROM_FLOAT, epilogue=PLAIN),
+    conv_workload(2, 33, 9, 10, 40, (3, 3), padding=PAD, numerics=FROM_FLOAT, epilogue=ZERO_POINT),
+    conv_workload(
+        1, 3, 17, 13, 20, (5, 3), stride=(2, 1), padding=PAD, numerics=FROM_FLOAT, epilogue=RESIDUAL
+    ),
     in_groups(35, 9, 11, (3, 3), padding=PAD, numerics=FROM_FLOAT, epilogue=PLAIN),
 ]
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from conv_reference import check_template
+from conv_workloads import conv_workload
 from kernel_harness import HOST
 
 from neocpu.schedules import registry
@@ -18,7 +19,6 @@ from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
 ONE = (1, 1, 1, 1)
@@ -53,18 +53,20 @@ def test_an_axis_is_not_cut_for_nothing():
 
 
 def _pointwise(split):
-    return PointwiseScheme(LANES, LANES, 6, 2 * LANES, 4 * LANES, 1 << 20, split)
+    return PointwiseScheme(
+        LANES, LANES, reg_n=6, reg_oc=2 * LANES, ic_block=4 * LANES, strip=1 << 20, oc_split=split
+    )
 
 
 def _winograd(split):
-    return WinogradScheme(LANES, LANES, 2, 4, 2 * LANES, 50, split)
+    return WinogradScheme(LANES, LANES, reg_n=2, tile=4, reg_oc=2 * LANES, strip=50, oc_split=split)
 
 
 @pytest.mark.parametrize("threads", [16, 64])
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_a_small_image_of_few_channels_has_a_task_for_each_of_many_threads(split, threads):
     # 33 register tiles of pixels, and four of channels: neither fills 64 threads.
-    workload = Conv2dWorkload(1, 4 * LANES, 14, 14, 8 * LANES, (1, 1))
+    workload = conv_workload(1, 4 * LANES, 14, 14, 8 * LANES, (1, 1))
     tiling = pointwise_tiling.Tiling(workload, _pointwise(split), LANES, threads)
     assert tiling.tasks == tiling.strips * tiling.groups
     assert 1 <= threads * tiling.busiest_share <= (1.1 if threads == 16 else 2)
@@ -73,7 +75,7 @@ def test_a_small_image_of_few_channels_has_a_task_for_each_of_many_threads(split
 
 
 def test_winograds_groups_are_cut_into_strips_too():
-    workload = Conv2dWorkload(1, 64, 28, 28, 8 * LANES, (3, 3), padding=ONE)
+    workload = conv_workload(1, 64, 28, 28, 8 * LANES, (3, 3), padding=ONE)
     tiling = winograd_tiling.Tiling(workload, _winograd(True), LANES, 16)
     assert (tiling.groups, tiling.strips) == (4, 4)
     assert tiling.busiest_share <= 1.15 / 16
@@ -82,9 +84,12 @@ def test_winograds_groups_are_cut_into_strips_too():
 
 def test_shorter_strips_have_larger_groups():
     # Of 40 blocks of channels groups have 2 each, or 3 where a strip has half the sums.
-    workload = Conv2dWorkload(1, 64, 28, 28, 80 * 16, (3, 3), padding=ONE)
+    workload = conv_workload(1, 64, 28, 28, 80 * 16, (3, 3), padding=ONE)
     tiling = winograd_tiling.Tiling(
-        workload, WinogradScheme(16, 16, 4, 2, 2 * 16, 50, oc_split=True), 16, 16
+        workload,
+        WinogradScheme(16, 16, reg_n=4, tile=2, reg_oc=2 * 16, strip=50, oc_split=True),
+        16,
+        16,
     )
     assert (tiling.group, tiling.groups) == (3, 14)
     assert tiling.busiest_share <= 1.1 / 16
@@ -93,17 +98,19 @@ def test_shorter_strips_have_larger_groups():
 @pytest.mark.parametrize("split", [False, True], ids=["strips", "split"])
 def test_both_axes_cut_match_naive(split):
     """Sizes that divide nothing, for more threads than either axis has parts."""
-    flat = Conv2dWorkload(1, 2 * LANES + 3, 5, 7, 5 * LANES - 1, (1, 1))
+    flat = conv_workload(1, 2 * LANES + 3, 5, 7, 5 * LANES - 1, (1, 1))
     for workload in (flat, replace(flat, batch=3, stride=(2, 1))):
         check_template(conv2d_pointwise, workload, _pointwise(split), threads=16)
-    window = Conv2dWorkload(1, LANES + 3, 13, 11, 5 * LANES - 1, (3, 3), padding=ONE)
+    window = conv_workload(1, LANES + 3, 13, 11, 5 * LANES - 1, (3, 3), padding=ONE)
     check_template(conv2d_winograd, window, _winograd(split), threads=16)
 
 
 @pytest.mark.parametrize(("batch", "threads", "tasks"), [(16, 64, 4), (1, 4, 4), (3, 2, 2)])
 def test_images_are_tasks_before_any_of_them_is_cut(batch, threads, tasks):
-    workload = Conv2dWorkload(batch, 8 * LANES, 56, 56, 8 * LANES, (1, 1))
-    scheme = StrassenScheme(LANES, LANES, 6, LANES, 4 * LANES, 1 << 20, False)
+    workload = conv_workload(batch, 8 * LANES, 56, 56, 8 * LANES, (1, 1))
+    scheme = StrassenScheme(
+        LANES, LANES, reg_n=6, reg_oc=LANES, ic_half=4 * LANES, strip=1 << 20, oc_split=False
+    )
     tiling = strassen_tiling.Tiling(workload, scheme, LANES, threads)
     assert tiling.tiles.tasks == tasks
 
@@ -113,8 +120,10 @@ def test_images_are_tasks_before_any_of_them_is_cut(batch, threads, tasks):
 def test_blocks_that_overlap_are_of_one_task(threads, split):
     """Strassen's sums of a pixel depend on its place in a block: equal calls give equal bits."""
     for width in range(12, 80):
-        workload = Conv2dWorkload(1, 8 * LANES, 1, width, 8 * LANES, (1, 1))
-        scheme = StrassenScheme(LANES, LANES, 6, LANES, 4 * LANES, 2, split)
+        workload = conv_workload(1, 8 * LANES, 1, width, 8 * LANES, (1, 1))
+        scheme = StrassenScheme(
+            LANES, LANES, reg_n=6, reg_oc=LANES, ic_half=4 * LANES, strip=2, oc_split=split
+        )
         tiles = strassen_tiling.Tiling(workload, scheme, LANES, threads).tiles
         *_, last = (part * tiles.blocks // tiles.strips for part in range(tiles.strips))
         assert tiles.blocks - last > 1 or width % 12 == 0
@@ -122,7 +131,7 @@ def test_blocks_that_overlap_are_of_one_task(threads, split):
 
 def test_many_threads_may_choose_among_more_schemes():
     # Of 7x7 pixels tiles are few: schemes that are best with two threads have too few tasks.
-    workload = Conv2dWorkload(16, 512, 7, 7, 512, (3, 3), padding=ONE)
+    workload = conv_workload(16, 512, 7, 7, 512, (3, 3), padding=ONE)
     few, many = (registry.schemes(workload, ZEN4, threads) for threads in (2, 64))
     assert set(few) < set(many)
     assert registry.schemes(workload, ZEN4) == few

@@ -3,13 +3,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from conv_workloads import conv_workload
 from kernel_harness import HOST, build, call, run
 
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.weight_kernels import OIHW, PackedWeights, lower_packing
 from neocpu.schedules.convolutions.winograd.filters import flushed, weight_matrix
 from neocpu.schedules.vocabulary.layout import KernelLayout, StrassenLayout, WinogradLayout
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
 
@@ -84,7 +84,7 @@ def test_blocks_beyond_all_channels_are_zero():
 )
 def test_weights_are_transformed(source, kernel, stride):
     """To the bit: products are exact, and sums are added up in one order."""
-    workload = Conv2dWorkload(1, LANES + 3, 12, 12, 3 * LANES - 1, kernel, stride)
+    workload = conv_workload(1, LANES + 3, 12, 12, 3 * LANES - 1, kernel, stride=stride)
     weights = flushed(weights_of(*workload.kernel_shape))  # as runs read them
     found = {s for s in registry.schemes(workload, HOST) if s.template == "conv2d_winograd"}
     layouts = {registry.weight_layout(workload, scheme): scheme for scheme in found}
@@ -103,7 +103,7 @@ def test_weights_are_transformed(source, kernel, stride):
 @pytest.mark.parametrize("source", [OIHW, KernelLayout(8, LANES), KernelLayout(3, 12)])
 def test_weights_are_added_up(source, ins):
     """To the bit: factors are powers of two, and each sum is of float64."""
-    workload = Conv2dWorkload(1, ins, 7, 5, 4 * LANES - 3, (1, 1))
+    workload = conv_workload(1, ins, 7, 5, 4 * LANES - 3, (1, 1))
     weights = flushed(weights_of(*workload.kernel_shape))  # as runs read them
     weights[:, 3] = weights[5] = 0
     found = [s for s in registry.schemes(workload, HOST) if s.template == "conv2d_strassen"]
@@ -124,7 +124,7 @@ def test_weights_are_added_up(source, ins):
 @pytest.mark.parametrize("groups", [1, 2, 24])
 def test_layouts_are_those_that_templates_pack(kernel, groups):
     weights = weights_of(24, 24 // groups, *kernel)
-    workload = Conv2dWorkload(1, 24, 14, 14, 24, kernel, groups=groups)
+    workload = conv_workload(1, 24, 14, 14, 24, kernel, groups=groups)
     known = set()
     for scheme in registry.schemes(workload, HOST):
         layout = registry.weight_layout(workload, scheme)

@@ -19,7 +19,14 @@ THREADS = 64
 
 def _loop(cycles, tasks=1024, forks=1):
     """A loop nest that only computes."""
-    return LoopWork(tasks, forks, (float(cycles), *(0.0,) * (len(CLASSES) - 1)), 0.0, 0.0, 0.0)
+    return LoopWork(
+        tasks=tasks,
+        forks=forks,
+        cycles=(float(cycles), *(0.0,) * (len(CLASSES) - 1)),
+        size=0.0,
+        from_l2=0.0,
+        again=0.0,
+    )
 
 
 def _tasks(cycles, threads=THREADS, tasks=1024):

@@ -25,7 +25,9 @@ def _run(*calls, between=0.0):
 
 
 def _call(iterations, seconds=1e-3, **others):
-    return CallTime("c", "k", seconds, (LoopTime(iterations, seconds),), **others)
+    return CallTime(
+        name="c", kernel="k", seconds=seconds, loops=(LoopTime(iterations, seconds),), **others
+    )
 
 
 def _only(run, threads, machine=MACHINE):
@@ -70,7 +72,15 @@ def test_one_thread_takes_what_was_measured():
 
 @pytest.mark.parametrize("threads", THREADS)
 def test_seconds_are_shares_and_what_is_lost(threads):
-    half = CallTime("h", "k", 4e-3, (LoopTime(5, 1e-3, 2), LoopTime(640, 2e-3)), 10**8, 10**7, 3)
+    half = CallTime(
+        name="h",
+        kernel="k",
+        seconds=4e-3,
+        loops=(LoopTime(5, 1e-3, 2), LoopTime(640, 2e-3)),
+        weights=10**8,
+        others=10**7,
+        times=3,
+    )
     run = _run(_call(16), half, between=1e-5)
     predicted = predict_run(run, MACHINE, threads)
     assert predicted.seconds == pytest.approx(run.seconds / threads + sum(predicted.lost.values()))
@@ -85,7 +95,9 @@ def test_what_limits_a_call_is_told_apart():
     assert _only(_run(_call(16)), 16) == {}
     assert _only(_run(_call(8)), 16) == {"few tasks": pytest.approx(1e-3 / 16)}
     assert _only(_run(_call(17)), 16) == {"uneven tasks": pytest.approx(1e-3 * (2 / 17 - 1 / 16))}
-    assert _only(_run(CallTime("c", "k", 1e-3)), 4) == {"one thread": pytest.approx(0.75e-3)}
+    assert _only(_run(CallTime(name="c", kernel="k", seconds=1e-3)), 4) == {
+        "one thread": pytest.approx(0.75e-3)
+    }
     (_, between) = predict_run(_run(_call(16), between=1e-4), MACHINE, 2).calls
     assert (between.call.name, between.lost["one thread"]) == ("runtime", pytest.approx(0.5e-4))
 

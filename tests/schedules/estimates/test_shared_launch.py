@@ -50,7 +50,9 @@ def test_tasks_of_a_loop(iterations, threads, count):
 
 def test_a_run_with_a_launch():
     def call(iterations, seconds):
-        return CallTime("c", "k", seconds, (LoopTime(iterations, seconds),))
+        return CallTime(
+            name="c", kernel="k", seconds=seconds, loops=(LoopTime(iterations, seconds),)
+        )
 
     run = RunTime((call(64, 1e-3), call(4, 4e-4), call(8, 8e-4), call(64, 1e-3)))
     together = replace(run, launches=((1, 2),))

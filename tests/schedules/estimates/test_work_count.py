@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from conv_workloads import conv_workload
 from tvm import te, topi
 
 from neocpu.schedules import registry
@@ -27,7 +28,6 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme, Scheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 TARGET = parse_target("llvm -mcpu=znver5")
 LANES = 16
@@ -56,8 +56,8 @@ def test_what_llvm_has_no_instruction_for_is_called_for_each_element():
 
 
 def test_an_instruction_that_a_schedule_spells_out_is_no_call_of_a_library():
-    numerics = Numerics("bfloat16", "bfloat16", "float32", "bfloat16")
-    workload = Conv2dWorkload(1, 64, 14, 14, 64, (1, 1), numerics=numerics)
+    numerics = Numerics(data="bfloat16", weights="bfloat16", sum="float32", output="bfloat16")
+    workload = conv_workload(1, 64, 14, 14, 64, (1, 1), numerics=numerics)
     target = parse_target("llvm -mcpu=znver4")
     scheme = registry.schemes(workload, target)[0]
     function = registry.lower(workload, scheme, target)
@@ -117,7 +117,9 @@ def test_a_product_of_matrices_comes_back_to_one_of_them():
 
 
 def test_twice_the_work_takes_about_twice_as_long_and_two_threads_half():
-    nest = LoopWork(64, 1, (1e7, 0, 0, 0, 0, 0, 0), 1e5, 1e5, 0)
+    nest = LoopWork(
+        tasks=64, forks=1, cycles=(1e7, 0, 0, 0, 0, 0, 0), size=1e5, from_l2=1e5, again=0
+    )
     one, two = (work_seconds((nest,), TARGET, threads) for threads in (1, 2))
     assert work_seconds((nest, nest), TARGET, 1) == 2 * one
     assert one / 2 < two < 0.52 * one
@@ -138,11 +140,15 @@ def test_whose_tasks_go_through_images_one_after_another():
 @pytest.mark.parametrize("template", [conv2d_pointwise, conv2d_winograd])
 @pytest.mark.parametrize("split", [False, True])
 def test_convolutions_go_through_images_unless_each_thread_has_its_channels(template, split):
-    workload = Conv2dWorkload(4, 64, 14, 14, 8 * LANES, (1, 1))
-    scheme: Scheme = PointwiseScheme(LANES, LANES, 6, 2 * LANES, 64, 16, split)
+    workload = conv_workload(4, 64, 14, 14, 8 * LANES, (1, 1))
+    scheme: Scheme = PointwiseScheme(
+        LANES, LANES, reg_n=6, reg_oc=2 * LANES, ic_block=64, strip=16, oc_split=split
+    )
     if template is conv2d_winograd:
         workload = replace(workload, kernel=(3, 3), padding=(1, 1, 1, 1))
-        scheme = WinogradScheme(LANES, LANES, 4, 4, 2 * LANES, 4, split)
+        scheme = WinogradScheme(
+            LANES, LANES, reg_n=4, tile=4, reg_oc=2 * LANES, strip=4, oc_split=split
+        )
     nests = count_work(template.lower(workload, scheme, TARGET, 8), TARGET)
     assert min(nest.images for nest in nests if nest.forks) == (1 if split else 4)
 

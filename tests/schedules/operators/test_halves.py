@@ -70,10 +70,29 @@ def test_maxima(block, kernel):
     padding = (1, 0, 1, 1) if kernel == (3, 3) else (0, 0, 0, 0)
 
     def lower(form):
-        pool = PoolWorkload("max", 2, 17, 9, 11, kernel, (2, 1), padding, dtype=form.dtype)
+        pool = PoolWorkload(
+            kind="max",
+            batch=2,
+            channels=17,
+            height=9,
+            width=11,
+            kernel=kernel,
+            stride=(2, 1),
+            padding=padding,
+            dtype=form.dtype,
+        )
         return lower_pool(pool, form.layout, HOST)
 
-    shape = PoolWorkload("max", 2, 17, 9, 11, kernel, (2, 1), padding).output_shape
+    shape = PoolWorkload(
+        kind="max",
+        batch=2,
+        channels=17,
+        height=9,
+        width=11,
+        kernel=kernel,
+        stride=(2, 1),
+        padding=padding,
+    ).output_shape
     same(lower, [halves((2, 17, 9, 11))], DataLayout(block), shape)
 
 
@@ -82,7 +101,16 @@ def test_means_are_of_float32(block):
     """As those of a window and of a whole map: both read bfloat16 and write float32."""
     layout, x = DataLayout(block), normal((2, 17, 6, 8)).astype(HALF)
     wide, stored = x.astype(np.float32), StoredHalves()
-    pool = PoolWorkload("avg", 2, 17, 6, 8, (2, 2), (2, 2), stored=stored)
+    pool = PoolWorkload(
+        kind="avg",
+        batch=2,
+        channels=17,
+        height=6,
+        width=8,
+        kernel=(2, 2),
+        stride=(2, 2),
+        stored=stored,
+    )
     found = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape((2, 17, 3, 4)))
     expected = wide.reshape(2, 17, 3, 2, 4, 2).mean((3, 5))
     np.testing.assert_allclose(layout.unpack(found, 17), expected, rtol=1e-5, atol=1e-6)
@@ -96,6 +124,15 @@ def test_means_are_of_float32(block):
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 def test_compiles_for_other_cpus(target):
     form = Format(DataLayout(8), "bfloat16")
-    pool = PoolWorkload("max", 1, 16, 9, 11, (3, 3), (2, 2), dtype="bfloat16")
+    pool = PoolWorkload(
+        kind="max",
+        batch=1,
+        channels=16,
+        height=9,
+        width=11,
+        kernel=(3, 3),
+        stride=(2, 2),
+        dtype="bfloat16",
+    )
     assert compile_for(lower_pool(pool, form.layout, target), target)
     assert compile_for(lower_concat([(1, 16, 9, 9)] * 2, 1, target, form), target)

@@ -33,7 +33,9 @@ def inputs_of(workload):
 @pytest.mark.parametrize("block", [1, 8, 32])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_elementwise_is_the_rectified_sum(block, count):
-    workload = JoinWorkload("elementwise", 2, (40,) * count, 7, 9, block)
+    workload = JoinWorkload(
+        operator="elementwise", batch=2, channels=(40,) * count, height=7, width=9, block=block
+    )
     inputs = inputs_of(workload)
     expected = np.maximum(functools.reduce(np.add, inputs), 0)
     np.testing.assert_allclose(computed(workload, inputs), expected, rtol=1e-6, atol=1e-6)
@@ -42,16 +44,28 @@ def test_elementwise_is_the_rectified_sum(block, count):
 @pytest.mark.parametrize("block", [1, 8, 32])
 @pytest.mark.parametrize("channels", [(32, 64), (17, 31, 5)])
 def test_concat_joins_channels(block, channels):
-    workload = JoinWorkload("concat", 2, channels, 7, 9, block)
+    workload = JoinWorkload(
+        operator="concat", batch=2, channels=channels, height=7, width=9, block=block
+    )
     inputs = inputs_of(workload)
     np.testing.assert_array_equal(computed(workload, inputs), np.concatenate(inputs, 1))
 
 
 def test_shifted_parts_cost_more():
-    fits, shifts = (JoinWorkload("concat", 1, (c, 128 - c), 28, 28, 16) for c in (64, 72))
+    fits, shifts = (
+        JoinWorkload(
+            operator="concat", batch=1, channels=(c, 128 - c), height=28, width=28, block=16
+        )
+        for c in (64, 72)
+    )
     costs = [registry.estimate(w, JoinScheme(), HOST, 2) for w in (fits, shifts)]
     assert costs[1] > 1.9 * costs[0]
-    filled, padded = (JoinWorkload("elementwise", 1, (c, c), 28, 28, 16) for c in (80, 72))
+    filled, padded = (
+        JoinWorkload(
+            operator="elementwise", batch=1, channels=(c, c), height=28, width=28, block=16
+        )
+        for c in (80, 72)
+    )
     costs = [registry.estimate(w, JoinScheme(), HOST, 2) for w in (filled, padded)]
     assert costs[0] == costs[1]  # the same blocks, and nothing to shift
     assert not is_shifted((16, 5), 16)  # what follows the last part is padding
@@ -62,5 +76,11 @@ def test_shifted_parts_cost_more():
 @pytest.mark.parametrize("operator", ["elementwise", "concat"])
 def test_compiles_for_other_cpus(operator, target):
     assert "main" in compile_for(
-        lowered(JoinWorkload(operator, 1, (64, 64), 28, 28, 8), target), target
+        lowered(
+            JoinWorkload(
+                operator=operator, batch=1, channels=(64, 64), height=28, width=28, block=8
+            ),
+            target,
+        ),
+        target,
     )

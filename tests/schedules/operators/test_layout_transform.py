@@ -61,7 +61,7 @@ def test_compiles_for_other_cpus(target):
 
 
 def test_the_template_computes_its_workload():
-    workload = TransformWorkload(2, 33, 3, 5, 16, 8)
+    workload = TransformWorkload(batch=2, channels=33, height=3, width=5, in_block=16, out_block=8)
     (scheme,) = registry.schemes(workload, HOST)
     (packed, _), (out, _) = registry.argument_shapes(workload, scheme)
     x = normal(workload.shape)
@@ -72,7 +72,14 @@ def test_the_template_computes_its_workload():
 
 def test_larger_feature_maps_cost_more():
     small, large = (
-        registry.estimate(TransformWorkload(1, 64, side, side, 1, 16), TransformScheme(), HOST, 2)
+        registry.estimate(
+            TransformWorkload(
+                batch=1, channels=64, height=side, width=side, in_block=1, out_block=16
+            ),
+            TransformScheme(),
+            HOST,
+            2,
+        )
         for side in (8, 80)
     )
     assert 0 < small < large

@@ -25,7 +25,13 @@ def gather(x, w):
 
 def whole(shape, rows, columns, spreads):
     return ShuffleWorkload(
-        shape, rows, columns, spreads, 0, 0, (shape[2] * rows, shape[3] * columns)
+        coarse=shape,
+        rows=rows,
+        columns=columns,
+        spreads=spreads,
+        top=0,
+        left=0,
+        size=(shape[2] * rows, shape[3] * columns),
     )
 
 
@@ -66,7 +72,18 @@ def test_a_whole_grid(shape, rows, columns, spreads, block):
 )
 def test_a_rectangle_of_it(shape, rows, columns, crop, block):
     top, left, *size = crop
-    w, form = ShuffleWorkload(shape, rows, columns, True, top, left, tuple(size)), float32(block)
+    w, form = (
+        ShuffleWorkload(
+            coarse=shape,
+            rows=rows,
+            columns=columns,
+            spreads=True,
+            top=top,
+            left=left,
+            size=tuple(size),
+        ),
+        float32(block),
+    )
     x = normal(shape)
     got = run(lower_shuffle(w, form, HOST), [form.pack(x)], form.shape(w.output_shape))
     np.testing.assert_array_equal(form.unpack(got, w.channels), spread(x, w))
@@ -75,7 +92,19 @@ def test_a_rectangle_of_it(shape, rows, columns, crop, block):
 @pytest.mark.parametrize("block", [1, 8])
 def test_frames_of_volumes(block):
     """Each image of the coarser grid is two of the finer one."""
-    w, form = ShuffleWorkload((3, 40, 3, 4), 2, 2, True, 1, 0, (5, 8), frames=2), float32(block)
+    w, form = (
+        ShuffleWorkload(
+            coarse=(3, 40, 3, 4),
+            rows=2,
+            columns=2,
+            spreads=True,
+            top=1,
+            left=0,
+            size=(5, 8),
+            frames=2,
+        ),
+        float32(block),
+    )
     x = normal(w.shape)
     got = run(lower_shuffle(w, form, HOST), [form.pack(x)], form.shape(w.output_shape))
     parts = x.reshape(3, 2, 2, 2, 5, 3, 4).transpose(0, 1, 4, 5, 2, 6, 3).reshape(6, 5, 6, 8)

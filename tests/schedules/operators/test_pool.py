@@ -60,7 +60,15 @@ POOLS = [
 @pytest.mark.parametrize("kind", ["max", "avg", "avg+pad"])
 @pytest.mark.parametrize("block", [1, 4, 16])
 def test_pool_matches_naive(options, kind, block):
-    pool = PoolWorkload(kind[:3], 2, 17, 9, 11, count_include_pad=kind == "avg+pad", **options)
+    pool = PoolWorkload(
+        kind=kind[:3],
+        batch=2,
+        channels=17,
+        height=9,
+        width=11,
+        count_include_pad=kind == "avg+pad",
+        **options,
+    )
     x, layout = normal(pool.input_shape), DataLayout(block)
     expected = naive_pool(x, pool)
     assert expected.shape == pool.output_shape
@@ -75,7 +83,9 @@ def test_pool_matches_naive(options, kind, block):
 def test_windows_too_large_to_unroll(kind, dilation, block):
     """A window of 30 x 40 pixels, unrolled, takes LLVM minutes."""
     sizes = {"kernel": (30, 40), "stride": (3, 2), "padding": (5, 7, 6, 8)}
-    pool = PoolWorkload(kind, 1, 3, 70, 90, dilation=(dilation, dilation), **sizes)
+    pool = PoolWorkload(
+        kind=kind, batch=1, channels=3, height=70, width=90, dilation=(dilation, dilation), **sizes
+    )
     x, layout = normal(pool.input_shape), DataLayout(block)
     got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
     np.testing.assert_allclose(layout.unpack(got, 3), naive_pool(x, pool), rtol=1e-4, atol=1e-5)
@@ -85,7 +95,16 @@ def test_windows_too_large_to_unroll(kind, dilation, block):
 @pytest.mark.parametrize("width", [35, 70])
 @pytest.mark.parametrize("block", [1, 8, 64])
 def test_wide_rows(channels, width, block):
-    pool = PoolWorkload("max", 1, channels, 6, width, (3, 3), (1, 1), (1, 1, 1, 1))
+    pool = PoolWorkload(
+        kind="max",
+        batch=1,
+        channels=channels,
+        height=6,
+        width=width,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+    )
     x, layout = normal(pool.input_shape), DataLayout(block)
     got = run(lower_pool(pool, layout, HOST), [layout.pack(x)], layout.shape(pool.output_shape))
     np.testing.assert_array_equal(layout.unpack(got, channels), naive_pool(x, pool))
@@ -124,7 +143,16 @@ def test_sums_of_all_pixels(kind, block):
 @pytest.mark.parametrize("target", FOREIGN, ids=lambda t: t.mcpu)
 @pytest.mark.parametrize("block", [1, 8])
 def test_compiles_for_other_cpus(target, block):
-    pool = PoolWorkload("avg", 1, 64, 28, 28, (3, 3), (2, 2), (1, 1, 1, 1))
+    pool = PoolWorkload(
+        kind="avg",
+        batch=1,
+        channels=64,
+        height=28,
+        width=28,
+        kernel=(3, 3),
+        stride=(2, 2),
+        padding=(1, 1, 1, 1),
+    )
     func = lower_pool(pool, DataLayout(block), target)
     assert "T.parallel" in func.script()
     assert "main" in compile_for(func, target)
@@ -133,12 +161,16 @@ def test_compiles_for_other_cpus(target, block):
 
 
 def test_small_pools_do_not_fork():
-    pool = PoolWorkload("max", 1, 3, 8, 8, (2, 2), (2, 2))
+    pool = PoolWorkload(
+        kind="max", batch=1, channels=3, height=8, width=8, kernel=(2, 2), stride=(2, 2)
+    )
     assert "T.parallel" not in lower_pool(pool, DataLayout(1), HOST).script()
 
 
 def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
-    small = PoolWorkload("avg", 1, 64, 28, 28, (3, 3), padding=(1, 1, 1, 1))
+    small = PoolWorkload(
+        kind="avg", batch=1, channels=64, height=28, width=28, kernel=(3, 3), padding=(1, 1, 1, 1)
+    )
     large = replace(small, kernel=(5, 5), padding=(2, 2, 2, 2))
     blocked = DataLayout(HOST.lanes("float32"))
     assert 0 < estimate(small, blocked, HOST, 2) < estimate(large, blocked, HOST, 2)
@@ -152,7 +184,15 @@ def test_larger_windows_cost_more_and_nchw_rows_pay_for_their_ends():
 @pytest.mark.parametrize("before", [0, 1, 3])
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (2, 2, 1), (3, 2, 2)])
 def test_interior_windows_are_those_within_the_data(size, before, kernel, stride, dilation):
-    axis = PoolAxis(size, kernel, stride, before, 3, dilation, False)
+    axis = PoolAxis(
+        size=size,
+        kernel=kernel,
+        stride=stride,
+        before=before,
+        after=3,
+        dilation=dilation,
+        ceil_mode=False,
+    )
     first, last = axis.interior
     assert 0 <= first <= last <= axis.outputs
     for out in range(axis.outputs):
@@ -165,7 +205,16 @@ def test_interior_windows_are_those_within_the_data(size, before, kernel, stride
 @pytest.mark.parametrize("padded", [False, True])
 def test_means_of_bytes_are_those_of_what_they_stand_for(options, layout, padded):
     stored = StoredData(0.037, 91)
-    pool = PoolWorkload("avg", 2, 17, 9, 11, count_include_pad=padded, stored=stored, **options)
+    pool = PoolWorkload(
+        kind="avg",
+        batch=2,
+        channels=17,
+        height=9,
+        width=11,
+        count_include_pad=padded,
+        stored=stored,
+        **options,
+    )
     x = np.random.default_rng(1).integers(0, 256, pool.input_shape).astype(np.uint8)
     real = (x.astype(np.float64) - stored.zero) * stored.scale
     func = lower_pool(pool, layout, HOST)

@@ -22,13 +22,19 @@ def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=(), z
     matrices = (*batch, queries, keys)
     views = [StridedView.of(bias).broadcast(matrices) for bias in biases]
     return AttentionWorkload(
-        batch, queries, keys, depth, width, scale or depth**-0.5,
-        StridedView.of((*batch, queries, depth)),
-        StridedView.of((*batch, keys, depth)),
-        StridedView.of((*batch, keys, width)),
-        StridedView.of((*batch, queries, width)),
-        tuple(views), zeros,
-    )  # fmt: skip
+        batch=batch,
+        queries=queries,
+        keys=keys,
+        depth=depth,
+        width=width,
+        scale=scale or depth**-0.5,
+        q=StridedView.of((*batch, queries, depth)),
+        k=StridedView.of((*batch, keys, depth)),
+        v=StridedView.of((*batch, keys, width)),
+        output=StridedView.of((*batch, queries, width)),
+        biases=tuple(views),
+        zeros=zeros,
+    )
 
 
 def array_of(view, flat):
@@ -110,8 +116,20 @@ def test_channels_of_bfloat16_may_come_first(shape):
     view = StridedView.of(shape).permuted((0, 2, 1))
     size = (shape[0], pixels, channels)
     output = StridedView.of(size).permuted((0, 2, 1)).inverse(size)
-    factors = (view, view, view, output)
-    check_bfloat16(AttentionWorkload(shape[:1], pixels, pixels, channels, channels, 0.2, *factors))
+    check_bfloat16(
+        AttentionWorkload(
+            batch=shape[:1],
+            queries=pixels,
+            keys=pixels,
+            depth=channels,
+            width=channels,
+            scale=0.2,
+            q=view,
+            k=view,
+            v=view,
+            output=output,
+        )
+    )
 
 
 @needs.instruction_set("avx512bf16")
@@ -156,8 +174,17 @@ def test_heads_are_read_and_written_where_projections_have_them():
     joined = StridedView.of((images, heads, tokens, depth)).permuted((0, 2, 1, 3))
     output = joined.inverse((images, heads, tokens, depth))
     w = AttentionWorkload(
-        (images, heads), tokens, tokens, depth, depth, 0.3, q, k, v, output
-    )  # fmt: skip
+        batch=(images, heads),
+        queries=tokens,
+        keys=tokens,
+        depth=depth,
+        width=depth,
+        scale=0.3,
+        q=q,
+        k=k,
+        v=v,
+        output=output,
+    )
     data = normal((whole.size,), 1)
     check(w, [data, data, data])
     flat = run(lower_attention(w, HOST), [data] * 3, (output.size,))
@@ -171,7 +198,20 @@ def test_channels_may_come_first():
     order, shape = (0, 2, 1), (3, 24, 50)
     view = StridedView.of(shape).permuted(order)
     output = StridedView.of((3, 50, 24)).permuted(order).inverse((3, 50, 24))
-    check(AttentionWorkload((3,), 50, 50, 24, 24, 0.2, view, view, view, output))
+    check(
+        AttentionWorkload(
+            batch=(3,),
+            queries=50,
+            keys=50,
+            depth=24,
+            width=24,
+            scale=0.2,
+            q=view,
+            k=view,
+            v=view,
+            output=output,
+        )
+    )
 
 
 @pytest.mark.parametrize("keys", [49, 700])
@@ -205,7 +245,18 @@ def test_scores_that_overflow_without_their_scale():
     check(w, [q * 1e16, k * 1e20, v])
     # And where keys lie side by side, channel by channel.
     view = StridedView.of((2, 8, 21)).permuted((0, 2, 1))
-    turned = AttentionWorkload((2,), 5, 21, 8, 8, 1e-36, w.q, view, w.v, w.output)
+    turned = AttentionWorkload(
+        batch=(2,),
+        queries=5,
+        keys=21,
+        depth=8,
+        width=8,
+        scale=1e-36,
+        q=w.q,
+        k=view,
+        v=w.v,
+        output=w.output,
+    )
     check(turned, [q * 1e16, k * 1e20, v])
 
 

@@ -26,7 +26,16 @@ def product_of(batch, rows, columns, depth, *, turned=(False, False, False), sca
             ((rows, depth), (depth, columns), (rows, columns)), turned, strict=True
         )
     )
-    return ProductWorkload(batch, rows, columns, depth, scale, left, right, output)
+    return ProductWorkload(
+        batch=batch,
+        rows=rows,
+        columns=columns,
+        depth=depth,
+        scale=scale,
+        left=left,
+        right=right,
+        output=output,
+    )
 
 
 def array_of(view, flat):
@@ -63,7 +72,18 @@ def test_scale_and_threads():
 def test_a_factor_may_be_one_for_the_whole_batch():
     w = product_of((4,), 5, 6, 7)
     one = StridedView.of((1, 7, 6)).broadcast((4, 7, 6))
-    check(ProductWorkload(w.batch, 5, 6, 7, 1.0, w.left, one, w.output))
+    check(
+        ProductWorkload(
+            batch=w.batch,
+            rows=5,
+            columns=6,
+            depth=7,
+            scale=1.0,
+            left=w.left,
+            right=one,
+            output=w.output,
+        )
+    )
 
 
 def test_the_transposed_product_is_the_same():

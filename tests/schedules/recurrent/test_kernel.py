@@ -21,31 +21,80 @@ BOTH = {"reverse": (False, True), "activations": (USUAL, USUAL)}
 ONE = {"reverse": (True,), "activations": (USUAL,)}
 WORKLOADS = {
     "rows that overhang": RecurrentWorkload(
-        "LSTM", 3, 13, 18, **BOTH, given=("initial_h", "initial_c"), written=("y", "y_h", "y_c")
+        cell="LSTM",
+        steps=3,
+        batch=13,
+        hidden=18,
+        **BOTH,
+        given=("initial_h", "initial_c"),
+        written=("y", "y_h", "y_c"),
     ),
     "lengths": RecurrentWorkload(
-        "LSTM", 4, 3, 33, **BOTH, given=("lengths", "initial_h"), written=("y", "y_c")
+        cell="LSTM",
+        steps=4,
+        batch=3,
+        hidden=33,
+        **BOTH,
+        given=("lengths", "initial_h"),
+        written=("y", "y_c"),
     ),
     "the batch first": RecurrentWorkload(
-        "LSTM", 3, 2, 16, **BOTH, batch_first=True, given=("lengths",), written=("y", "y_h")
+        cell="LSTM",
+        steps=3,
+        batch=2,
+        hidden=16,
+        **BOTH,
+        batch_first=True,
+        given=("lengths",),
+        written=("y", "y_h"),
     ),
-    "worth two threads": RecurrentWorkload("LSTM", 9, 1, 64, **BOTH),
-    "peepholes": RecurrentWorkload("LSTM", 2, 1, 5, **ONE, given=("peepholes",), clip=0.4),
+    "worth two threads": RecurrentWorkload(cell="LSTM", steps=9, batch=1, hidden=64, **BOTH),
+    "peepholes": RecurrentWorkload(
+        cell="LSTM", steps=2, batch=1, hidden=5, **ONE, given=("peepholes",), clip=0.4
+    ),
     "activations of each direction": RecurrentWorkload(
-        "LSTM", 2, 2, 5, (False, True), (USUAL, OTHER), coupled=True
+        cell="LSTM",
+        steps=2,
+        batch=2,
+        hidden=5,
+        reverse=(False, True),
+        activations=(USUAL, OTHER),
+        coupled=True,
     ),
     "as many of all": RecurrentWorkload(
-        "LSTM", 16, 16, 16, **BOTH, given=("lengths", "initial_h", "initial_c")
+        cell="LSTM",
+        steps=16,
+        batch=16,
+        hidden=16,
+        **BOTH,
+        given=("lengths", "initial_h", "initial_c"),
     ),
     "reset before": RecurrentWorkload(
-        "GRU", 3, 5, 21, (False, True), (USUAL[:2], OTHER[:2]), written=("y_h",)
+        cell="GRU",
+        steps=3,
+        batch=5,
+        hidden=21,
+        reverse=(False, True),
+        activations=(USUAL[:2], OTHER[:2]),
+        written=("y_h",),
     ),
     "reset after": RecurrentWorkload(
-        "GRU", 3, 2, 47, (False,), (USUAL[:2],), reset_after=True, given=("initial_h",)
+        cell="GRU",
+        steps=3,
+        batch=2,
+        hidden=47,
+        reverse=(False,),
+        activations=(USUAL[:2],),
+        reset_after=True,
+        given=("initial_h",),
     ),
-    "shared steps": RecurrentWorkload("LSTM", 2, 1, 368, **ONE),
-    "shared steps, twice": RecurrentWorkload("GRU", 3, 1, 430, (False,), (USUAL[:2],)),
-    "one unit": RecurrentWorkload("RNN", 3, 1, 1, (True,), (OTHER[1:2],), clip=1.0),
+    "shared steps": RecurrentWorkload(cell="LSTM", steps=2, batch=1, hidden=368, **ONE),
+    "shared steps, twice": RecurrentWorkload(
+        cell="GRU", steps=3, batch=1, hidden=430, reverse=(False,), activations=(USUAL[:2],)
+    ),
+    "one unit": RecurrentWorkload(
+        cell="RNN", steps=3, batch=1, hidden=1, reverse=(True,), activations=(OTHER[1:2],), clip=1.0
+    ),
 }
 
 
@@ -92,7 +141,7 @@ def naive(w: RecurrentWorkload, arrays: dict[str, np.ndarray]) -> list[np.ndarra
 def unpacked(w: RecurrentWorkload, product: Product, packed: np.ndarray) -> np.ndarray:
     """Return ``(directions, gates, hidden, hidden)``."""
     ways, blocks, panels, depth, _ = packed.shape
-    apart = packed.reshape(ways, blocks, panels, depth, product.together, -1)
+    apart = packed.reshape(ways, blocks, panels, depth, product.panel_gates, -1)
     gates = apart.transpose(0, 2, 4, 1, 5, 3).reshape(ways, product.gates, w.units, depth)
     return gates[:, :, : w.hidden]
 
@@ -143,4 +192,4 @@ def test_activations_are_vectors_everywhere(target):
 )
 def test_sequences_share_weights_where_enough_tasks_are_left(batch, directions, rows):
     kinds = {"reverse": (False,) * directions, "activations": (USUAL,) * directions}
-    assert RecurrentWorkload("LSTM", 5, batch, 32, **kinds).rows == rows
+    assert RecurrentWorkload(cell="LSTM", steps=5, batch=batch, hidden=32, **kinds).rows == rows

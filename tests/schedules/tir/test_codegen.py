@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import tvm
+from conv_workloads import conv_workload
 from kernel_harness import HOST, normal, run, runnable
 from tvm import te
 from tvm.tirx.script.builder import ir as T
@@ -18,7 +19,6 @@ from neocpu.schedules.tir.codegen import PIPELINE, Lower, PropagateNaN
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.kernel_calls import compile_kernels
 
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
@@ -30,7 +30,10 @@ def build(workload, scheme, target, pipeline=PIPELINE):
 
 
 def test_accumulators_are_no_heap_workspace():
-    workload, scheme = Conv2dWorkload(1, 32, 14, 14, 32, (1, 1)), DirectScheme(16, 32, 14, False)
+    workload, scheme = (
+        conv_workload(1, 32, 14, 14, 32, (1, 1)),
+        DirectScheme(16, 32, reg_n=14, unroll_ker=False),
+    )
     default = build(workload, scheme, AVX512, "default").inspect_source("ll")
     ours = build(workload, scheme, AVX512).inspect_source("ll")
     assert "TVMBackendAllocWorkspace" in default
@@ -39,7 +42,10 @@ def test_accumulators_are_no_heap_workspace():
 
 def test_accumulators_stay_in_registers():
     """The innermost loop of a tile that fits the registers multiplies and never spills."""
-    workload, scheme = Conv2dWorkload(1, 64, 14, 14, 32, (1, 1)), DirectScheme(16, 32, 7, False)
+    workload, scheme = (
+        conv_workload(1, 64, 14, 14, 32, (1, 1)),
+        DirectScheme(16, 32, reg_n=7, unroll_ker=False),
+    )
     lines = build(workload, scheme, AVX512).inspect_source("asm").splitlines()
     fmas = [i for i, line in enumerate(lines) if "vfmadd" in line and "zmm" in line]
     assert len(fmas) >= 14
@@ -50,8 +56,8 @@ def test_accumulators_stay_in_registers():
 def test_loop_nests_keep_the_buffers_that_they_ask_for():
     """Also where data decide how many rows of them a task uses."""
     frames = Frames(16, 3, padding=(1, 1))
-    workload = Conv2dWorkload(16, 192, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1), frames=frames)
-    scheme = WinogradScheme(16, 16, 6, 6, 64, 2, False)
+    workload = conv_workload(16, 192, 56, 56, 64, (3, 3), padding=(1, 1, 1, 1), frames=frames)
+    scheme = WinogradScheme(16, 16, reg_n=6, tile=6, reg_oc=64, strip=2, oc_split=False)
     func = conv2d_winograd.lower(workload, scheme, AVX512, 2).with_attr("global_symbol", "main")
     target = AVX512.to_tvm()
     bound = tvm.tirx.transform.BindTarget(target.with_host(target))(tvm.IRModule({"main": func}))
@@ -61,8 +67,8 @@ def test_loop_nests_keep_the_buffers_that_they_ask_for():
 
 
 def test_same_result_as_the_default_pipeline():
-    workload = Conv2dWorkload(1, 19, 9, 9, 37, (3, 3), padding=(1, 1, 1, 1))
-    scheme = DirectScheme(16, 16, 5, False, 2)
+    workload = conv_workload(1, 19, 9, 9, 37, (3, 3), padding=(1, 1, 1, 1))
+    scheme = DirectScheme(16, 16, reg_n=5, unroll_ker=False, reg_oh=2)
     rng = np.random.default_rng(0)
     shapes = conv2d_direct.argument_shapes(workload, scheme)
     inputs = [rng.standard_normal(shape).astype(dtype) for shape, dtype in shapes]
@@ -98,8 +104,10 @@ def test_a_temporary_is_not_written_over_while_another_name_reads_it():
 @pytest.mark.parametrize(("channels", "prefetches"), [(2048, True), (16, False)])
 def test_large_weights_of_small_images_are_prefetched(channels, prefetches):
     # Above the share of L2 under which threads take rows, and so reuse the weights.
-    workload = Conv2dWorkload(1, channels, 7, 7, 512, (1, 1))
-    assembly = build(workload, DirectScheme(16, 32, 7, False), AVX512).inspect_source("asm")
+    workload = conv_workload(1, channels, 7, 7, 512, (1, 1))
+    assembly = build(
+        workload, DirectScheme(16, 32, reg_n=7, unroll_ker=False), AVX512
+    ).inspect_source("asm")
     assert ("prefetch" in assembly) is prefetches
 
 

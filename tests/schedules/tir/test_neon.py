@@ -6,6 +6,7 @@ import subprocess
 
 import needs
 import pytest
+from conv_workloads import conv_workload
 from kernel_harness import HOST, compile_for
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T
@@ -19,7 +20,7 @@ from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.builder import build_kernel, splat
 from neocpu.schedules.vocabulary.numerics import FLOAT32
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 A72 = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
 N1 = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
@@ -28,33 +29,44 @@ PAD = (1, 1, 1, 1)
 
 # The best scheme by its estimate is the one that is compiled.
 KERNELS = {
-    "3x3": (conv2d_direct, Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), padding=PAD, epilogue=RELU)),
+    "3x3": (conv2d_direct, conv_workload(1, 64, 56, 56, 64, (3, 3), padding=PAD, epilogue=RELU)),
     "3x3 of small images": (
         conv2d_direct,
-        Conv2dWorkload(1, 256, 14, 14, 256, (3, 3), padding=PAD, epilogue=RELU),
+        conv_workload(1, 256, 14, 14, 256, (3, 3), padding=PAD, epilogue=RELU),
     ),
-    "1x1": (conv2d_pointwise, Conv2dWorkload(1, 256, 56, 56, 64, (1, 1), epilogue=RELU)),
+    "1x1": (conv2d_pointwise, conv_workload(1, 256, 56, 56, 64, (1, 1), epilogue=RELU)),
     "1x1 with a stride": (
         conv2d_pointwise,
-        Conv2dWorkload(1, 256, 56, 56, 512, (1, 1), (2, 2), epilogue=RELU),
+        conv_workload(1, 256, 56, 56, 512, (1, 1), stride=(2, 2), epilogue=RELU),
     ),
     "winograd": (
         conv2d_winograd,
-        Conv2dWorkload(1, 256, 14, 14, 256, (3, 3), padding=PAD, epilogue=RELU),
+        conv_workload(1, 256, 14, 14, 256, (3, 3), padding=PAD, epilogue=RELU),
     ),
     "stem": (
         conv2d_direct,
-        Conv2dWorkload(1, 3, 224, 224, 64, (7, 7), (2, 2), (3, 3, 3, 3), epilogue=RELU),
+        conv_workload(
+            1, 3, 224, 224, 64, (7, 7), stride=(2, 2), padding=(3, 3, 3, 3), epilogue=RELU
+        ),
     ),
     "groups of a vector": (
         conv2d_grouped,
-        Conv2dWorkload(1, 128, 56, 56, 128, (3, 3), padding=PAD, groups=32, epilogue=RELU),
+        conv_workload(1, 128, 56, 56, 128, (3, 3), padding=PAD, groups=32, epilogue=RELU),
     ),
 }
 CLIP = (EpilogueOp("bias_add"), EpilogueOp("clip", (0.0, 6.0)))
 DEPTHWISE = {
-    (stride, steps[-1].kind): Conv2dWorkload(
-        1, 144, 56, 56, 144, (3, 3), (stride, stride), PAD, groups=144, epilogue=steps
+    (stride, steps[-1].kind): conv_workload(
+        1,
+        144,
+        56,
+        56,
+        144,
+        (3, 3),
+        stride=(stride, stride),
+        padding=PAD,
+        groups=144,
+        epilogue=steps,
     )
     for stride in (1, 2)
     for steps in (RELU, CLIP)

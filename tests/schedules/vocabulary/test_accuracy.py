@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
+from conv_workloads import conv_workload
 from kernel_harness import HOST, build_all
 
 from neocpu.foundation.errors import UsageError
@@ -26,20 +27,19 @@ from neocpu.schedules.vocabulary.accuracy import (
     parse_accuracy,
 )
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme, scheme_from_json
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
 ONE = (1, 1, 1, 1)
 WORKLOADS = [
-    Conv2dWorkload(1, LANES, 13, 11, LANES, (3, 3), padding=ONE),
-    Conv2dWorkload(1, 67, 12, 12, 32, (3, 3), padding=ONE),
-    Conv2dWorkload(1, 32, 13, 13, 32, (3, 3), (2, 2), padding=ONE),
-    Conv2dWorkload(1, 32, 9, 20, 16, (1, 7), padding=(0, 3, 0, 3)),
-    Conv2dWorkload(1, 300, 9, 9, 40, (1, 1)),
-    Conv2dWorkload(1, 150, 9, 9, 64, (1, 1)),
-    Conv2dWorkload(1, 3, 20, 20, 16, (5, 5), (2, 2), padding=(2, 2, 2, 2)),
-    Conv2dWorkload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=4),
-    Conv2dWorkload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=32),
+    conv_workload(1, LANES, 13, 11, LANES, (3, 3), padding=ONE),
+    conv_workload(1, 67, 12, 12, 32, (3, 3), padding=ONE),
+    conv_workload(1, 32, 13, 13, 32, (3, 3), stride=(2, 2), padding=ONE),
+    conv_workload(1, 32, 9, 20, 16, (1, 7), padding=(0, 3, 0, 3)),
+    conv_workload(1, 300, 9, 9, 40, (1, 1)),
+    conv_workload(1, 150, 9, 9, 64, (1, 1)),
+    conv_workload(1, 3, 20, 20, 16, (5, 5), stride=(2, 2), padding=(2, 2, 2, 2)),
+    conv_workload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=4),
+    conv_workload(1, 32, 14, 14, 32, (3, 3), padding=ONE, groups=32),
 ]
 # Of data and weights: alike, far apart, and other ones for each input channel.
 MAGNITUDES = [(1.0, 1.0), (1e30, 1e-30), (1e-30, 1e30), (1e15, 1e15), (None, None)]
@@ -115,8 +115,10 @@ def test_errors_are_within_their_factor_of_direct_summation(workload):
 @pytest.mark.parametrize("out_bn", [0, LANES])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_split_sums_err_less(groups, out_bn):
-    workload = Conv2dWorkload(1, 192 * groups, 6, 7, 32, (3, 3), padding=ONE, groups=groups)
-    plain = DirectScheme(LANES, 2 * LANES if groups == 1 else LANES, 3, False, 2)
+    workload = conv_workload(1, 192 * groups, 6, 7, 32, (3, 3), padding=ONE, groups=groups)
+    plain = DirectScheme(
+        LANES, 2 * LANES if groups == 1 else LANES, reg_n=3, unroll_ker=False, reg_oh=2
+    )
     if out_bn and out_bn != plain.oc_bn:
         plain = replace(plain, out_bn=out_bn)
     split = registry.exact_form(SHORT_SUMS, plain, workload)
@@ -134,10 +136,10 @@ def test_split_sums_err_less(groups, out_bn):
 
 
 def test_only_long_sums_are_split():
-    scheme = DirectScheme(8, 16, 3, False)
-    short = Conv2dWorkload(1, 32, 8, 8, 16, (3, 3))
+    scheme = DirectScheme(8, 16, reg_n=3, unroll_ker=False)
+    short = conv_workload(1, 32, 8, 8, 16, (3, 3))
     long = replace(short, in_channels=256)
-    few = DirectScheme(64, 16, 3, False)
+    few = DirectScheme(64, 16, reg_n=3, unroll_ker=False)
     assert registry.exact_form(SHORT_SUMS, scheme, short) == scheme
     assert registry.exact_form(EVERY_TILE, scheme, long) == scheme
     assert registry.exact_form(SHORT_SUMS, scheme, long).sum_chunks > 0
@@ -154,7 +156,7 @@ def test_strict_leaves_direct_summation_alone(workload):
 
 
 def test_long_sums_go_to_templates_that_split_them():
-    long = Conv2dWorkload(1, 512, 8, 8, 64, (3, 3), padding=ONE)
+    long = conv_workload(1, 512, 8, 8, 64, (3, 3), padding=ONE)
     strict = registry.admitted(SHORT_SUMS, registry.schemes(long, HOST), long)
     assert {scheme.template for scheme in strict} == {DirectScheme.template}
     # Of one output channel there is nothing else.

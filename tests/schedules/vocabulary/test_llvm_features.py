@@ -6,6 +6,7 @@ import needs
 import pytest
 import tvm
 import tvm.target.codegen as llvm
+from conv_workloads import conv_workload
 from kernel_harness import compile_for
 from tvm import te
 
@@ -17,7 +18,7 @@ from neocpu.schedules.vocabulary import llvm_features
 from neocpu.schedules.vocabulary.llvm_features import BY_NAME, demanded
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import TRIPLES, parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 
 def described(machine):
@@ -66,12 +67,12 @@ def kernels(target):
     """Return functions with much of what kernels do: floats, integers, tables, bits."""
     epilogue = (EpilogueOp("bias_add"), EpilogueOp("relu"))
     numerics = [
-        Numerics("float32", "float32", "float32", "float32"),
-        Numerics("uint8", "int8", "int32", "int32"),
+        Numerics(data="float32", weights="float32", sum="float32", output="float32"),
+        Numerics(data="uint8", weights="int8", sum="int32", output="int32"),
     ]
     for each in numerics:
         steps = epilogue if each.output == "float32" else ()
-        workload = Conv2dWorkload(1, 32, 9, 9, 32, (3, 3), numerics=each, epilogue=steps)
+        workload = conv_workload(1, 32, 9, 9, 32, (3, 3), numerics=each, epilogue=steps)
         schemes = registry.schemes(workload, target) if target.find_dot_unit(each) else ()
         for scheme in {type(one): one for one in schemes}.values():
             yield registry.lower(workload, scheme, target, 2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conv_workloads import conv_workload
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,16 +25,23 @@ from neocpu.tuning_db.record_file import read_packed
 ROOT = Path(__file__).parents[3]
 PER_TENSOR, PER_CHANNEL = Quantisation("tensor", False), Quantisation("channel", True)
 U8S8 = Numerics(
-    "uint8", "int8", "int32", "uint8",
-    (("data", PER_TENSOR), ("output", PER_TENSOR), ("weights", PER_CHANNEL)),
-)  # fmt: skip
-S8S8 = Numerics("int8", "int8", "int32", "int8")
+    data="uint8",
+    weights="int8",
+    sum="int32",
+    output="uint8",
+    quantised=(("data", PER_TENSOR), ("output", PER_TENSOR), ("weights", PER_CHANNEL)),
+)
+S8S8 = Numerics(data="int8", weights="int8", sum="int32", output="int8")
 
 integers = st.sampled_from(["int8", "uint8", "int16"])
 scales = st.builds(Quantisation, st.sampled_from(["tensor", "channel"]), st.booleans())
 numerics = st.builds(
     lambda data, weights, total, output, chosen: Numerics(
-        data, weights, total, output, tuple(sorted(chosen.items()))
+        data=data,
+        weights=weights,
+        sum=total,
+        output=output,
+        quantised=tuple(sorted(chosen.items())),
     ),
     integers,
     integers,
@@ -45,7 +53,7 @@ numerics = st.builds(
 
 @given(numerics | st.sampled_from(sorted(DTYPES)).map(Numerics.uniform))
 def test_numerics_survive_json(each):
-    workload = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3), numerics=each)
+    workload = conv_workload(1, 8, 9, 9, 8, (3, 3), numerics=each)
     again = Conv2dWorkload.from_json(json.loads(json.dumps(workload.to_json())))
     assert again == workload
     assert again.key() == workload.key()
@@ -53,7 +61,7 @@ def test_numerics_survive_json(each):
 
 
 def test_existing_records_keep_their_keys():
-    workload = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3))
+    workload = conv_workload(1, 8, 9, 9, 8, (3, 3))
     assert workload.to_json()["dtype"] == "float32"
     assert workload.key() == "7e17883aa638712e"
     assert "numerics" not in workload.to_json()
@@ -71,7 +79,9 @@ def test_shipped_records_are_as_they_would_be_written(name):
 
 def test_the_order_of_roles_does_not_matter():
     roles = (("weights", PER_CHANNEL), ("data", PER_TENSOR), ("output", PER_TENSOR))
-    assert Numerics("uint8", "int8", "int32", "uint8", roles) == U8S8
+    assert (
+        Numerics(data="uint8", weights="int8", sum="int32", output="uint8", quantised=roles) == U8S8
+    )
 
 
 @pytest.mark.parametrize("cpu", ["znver3", "skylake-avx512", "cortex-a72"])
@@ -79,10 +89,10 @@ def test_the_order_of_roles_does_not_matter():
 @pytest.mark.parametrize(
     "workload",
     [
-        Conv2dWorkload(1, 64, 9, 9, 64, (3, 3)),
-        Conv2dWorkload(1, 64, 9, 9, 64, (1, 1)),
-        Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=64),
-        Conv2dWorkload(1, 64, 9, 9, 64, (3, 3), groups=16),
+        conv_workload(1, 64, 9, 9, 64, (3, 3)),
+        conv_workload(1, 64, 9, 9, 64, (1, 1)),
+        conv_workload(1, 64, 9, 9, 64, (3, 3), groups=64),
+        conv_workload(1, 64, 9, 9, 64, (3, 3), groups=16),
     ],
     ids=str,
 )
@@ -114,7 +124,7 @@ def test_casts_are_transforms():
     data = json.loads(json.dumps(cast.to_json()))
     assert (data["dtype"], data["out_dtype"]) == ("float32", "int8")
     assert TransformWorkload.from_json(data) == cast
-    plain = TransformWorkload(1, 24, 7, 9, 8, 16)
+    plain = TransformWorkload(batch=1, channels=24, height=7, width=9, in_block=8, out_block=16)
     assert plain.key() != cast.key()
     assert "out_dtype" not in plain.to_json()
     for change in ({"out_dtype": None}, {"out_dtype": "float32"}, {"out_dtype": 8}):
@@ -126,7 +136,7 @@ def test_casts_are_transforms():
 
 def test_numerics_are_part_of_the_key():
     keys = {
-        Conv2dWorkload(1, 8, 9, 9, 8, (3, 3), numerics=each).key() for each in (FLOAT32, U8S8, S8S8)
+        conv_workload(1, 8, 9, 9, 8, (3, 3), numerics=each).key() for each in (FLOAT32, U8S8, S8S8)
     }
     assert len(keys) == 3
 
@@ -148,7 +158,9 @@ def test_numerics_are_part_of_the_key():
         {"numerics": {**S8S8.to_json()["numerics"], "quantised": {"data": {"symmetric": True}}}},
         {
             "numerics": {
-                **Numerics("float32", "int8", "float32", "float32").to_json()["numerics"],
+                **Numerics(
+                    data="float32", weights="int8", sum="float32", output="float32"
+                ).to_json()["numerics"],
                 "quantised": {"data": {"granularity": "tensor", "symmetric": True}},
             }
         },
@@ -162,7 +174,7 @@ def test_numerics_are_part_of_the_key():
     ids=str,
 )
 def test_impossible_numerics_are_refused(data):
-    fields = Conv2dWorkload(1, 8, 9, 9, 8, (3, 3)).to_json()
+    fields = conv_workload(1, 8, 9, 9, 8, (3, 3)).to_json()
     if "numerics" in data:
         del fields["dtype"]
     with pytest.raises((ValueError, TypeError, KeyError)):

@@ -2,6 +2,7 @@
 
 import needs
 import pytest
+from conv_workloads import conv_workload
 
 from neocpu.bench.engines.agreement import relative_error
 from neocpu.bench.instructions.arm_contenders import CONTENDERS
@@ -10,18 +11,27 @@ from neocpu.bench.instructions.arm_kernels import Kernel
 from neocpu.schedules import registry
 from neocpu.schedules.convolutions.conv2d_reference import conv2d, random_operands
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 BIAS, RELU = EpilogueOp("bias_add"), EpilogueOp("relu")
 WORKLOADS = [
-    Conv2dWorkload(1, 3, 13, 11, 8, (5, 3), (2, 1), (2, 1, 1, 0), epilogue=(BIAS, RELU)),
-    Conv2dWorkload(
-        1, 8, 9, 7, 8, (3, 3), padding=(1, 1, 1, 1), groups=8,
+    conv_workload(
+        1, 3, 13, 11, 8, (5, 3), stride=(2, 1), padding=(2, 1, 1, 0), epilogue=(BIAS, RELU)
+    ),
+    conv_workload(
+        1,
+        8,
+        9,
+        7,
+        8,
+        (3, 3),
+        padding=(1, 1, 1, 1),
+        groups=8,
         epilogue=(BIAS, EpilogueOp("clip", (0.0, 1.5))),
     ),
-    Conv2dWorkload(1, 12, 6, 5, 20, (1, 1), epilogue=(RELU,)),
-    Conv2dWorkload(1, 16, 10, 10, 16, (3, 3), padding=(1, 1, 1, 1), dilation=(1, 1)),
-]  # fmt: skip
+    conv_workload(1, 12, 6, 5, 20, (1, 1), epilogue=(RELU,)),
+    conv_workload(1, 16, 10, 10, 16, (3, 3), padding=(1, 1, 1, 1), dilation=(1, 1)),
+]
 
 
 @pytest.mark.parametrize("engine", CONTENDERS)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conv_workloads import conv_workload
 from synthetic import MACHINE
 
 from neocpu.bench.instructions import convolution_counter, instruction_count
@@ -23,10 +24,9 @@ from neocpu.cli.main import main
 from neocpu.foundation.errors import NeoCPUError, UsageError
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 TARGET = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
-WORKLOAD = Conv2dWorkload(1, 16, 10, 10, 16, (1, 1))
+WORKLOAD = conv_workload(1, 16, 10, 10, 16, (1, 1))
 KERNEL = Kernel(WORKLOAD, registry.schemes(WORKLOAD, TARGET)[0])
 LOOPS = (HotLoop(100, Throughput(20, 16.0, 16.0)), HotLoop(10, Throughput(30, 16.0, 32.0)))
 OWN = EngineCount("neocpu", "1.2", 8960, 6400.0, LOOPS, 0.95)

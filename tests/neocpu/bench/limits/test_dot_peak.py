@@ -25,7 +25,10 @@ from neocpu.schedules.vocabulary.target import host_target, parse_target
 
 
 def sequence(int16_sums: int = 0, groups: int = 1, data: str = "uint8") -> DotSequence:
-    return DotSequence(Numerics(data, "int8", "int32", "int32", int16_sums=int16_sums), groups)
+    return DotSequence(
+        Numerics(data=data, weights="int8", sum="int32", output="int32", int16_sums=int16_sums),
+        groups,
+    )
 
 
 NAMES = [

@@ -12,8 +12,8 @@ from neocpu.bench.profile.operator_times import Operator, ProfileReport, operato
 from neocpu.bench.profile.profile_tables import kernel_table
 from neocpu.schedules.vocabulary.numerics import Numerics
 
-PAIRS = Numerics("uint8", "int8", "int32", "uint8", int16_sums=4)
-WIDE = Numerics("uint8", "int8", "int32", "float32")
+PAIRS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8", int16_sums=4)
+WIDE = Numerics(data="uint8", weights="int8", sum="int32", output="float32")
 
 
 def convolution(name, work, seconds, flops, sequence):

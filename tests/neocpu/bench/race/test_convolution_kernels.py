@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conv_workloads import conv_workload
 
 from neocpu.bench.race.convolution_kernels import (
     KernelCase,
@@ -13,13 +14,13 @@ from neocpu.bench.race.convolution_kernels import (
 )
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store
 
 HOST = host_target()
-SMALL = Conv2dWorkload(1, 16, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1))
-OTHER = Conv2dWorkload(1, 32, 8, 8, 16, (1, 1), epilogue=(EpilogueOp("bias_add"),))
+SMALL = conv_workload(1, 16, 8, 8, 32, (3, 3), padding=(1, 1, 1, 1))
+OTHER = conv_workload(1, 32, 8, 8, 16, (1, 1), epilogue=(EpilogueOp("bias_add"),))
 
 
 def _record(workload, scheme, seconds, threads=1):

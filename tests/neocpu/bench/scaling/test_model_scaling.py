@@ -78,8 +78,8 @@ def compiled(monkeypatch):
     def measure(artifact, threads):
         seconds = 1.0e-3 if made[-1][0] == 1 else 1.2e-3
         calls = (
-            CallTime("conv_0", "conv", seconds, (LoopTime(32, seconds),)),
-            CallTime("top_0", "top", 0.1e-3),
+            CallTime(name="conv_0", kernel="conv", seconds=seconds, loops=(LoopTime(32, seconds),)),
+            CallTime(name="top_0", kernel="top", seconds=0.1e-3),
         )
         return MeasuredRun(0.6e-3, RunTime(calls))
 

@@ -25,7 +25,9 @@ def shuffled(bb, x, rows, columns, spreads, by_channel=True):
     n, c, h, w = (int(extent) for extent in x.ty.shape)
     coarse = (n, c, h, w) if spreads else (n, c * rows * columns, h // rows, w // columns)
     size = (coarse[2] * rows, coarse[3] * columns)
-    workload = ShuffleWorkload(coarse, rows, columns, spreads, 0, 0, size)
+    workload = ShuffleWorkload(
+        coarse=coarse, rows=rows, columns=columns, spreads=spreads, top=0, left=0, size=size
+    )
     parts, order = spelling(workload, by_channel)
     x = bb.emit(R.permute_dims(bb.emit(R.reshape(x, parts)), order))
     return bb.emit(R.reshape(x, workload.output_shape))

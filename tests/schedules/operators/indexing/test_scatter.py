@@ -47,7 +47,14 @@ def flat(*arrays: np.ndarray) -> list[np.ndarray]:
     ],
 )
 def test_scatter_elements(data, places, axis, reduction):
-    workload = ElementsWorkload(data, places, axis, reduction, "float32", "int64")
+    workload = ElementsWorkload(
+        data=data,
+        indices=places,
+        axis=axis,
+        reduction=reduction,
+        dtype="float32",
+        index_dtype="int64",
+    )
     x, i, u = normal(data), indices(places, data[axis], "int64"), normal(places, seed=1)
     found = run(lower_scatter_elements(workload), flat(x, i, u), (math.prod(data),))
     (expected,) = ScatterElements._run(None, x, i, u, axis, reduction)
@@ -63,7 +70,9 @@ def test_scatter_elements(data, places, axis, reduction):
     ],
 )
 def test_tasks_copy_what_they_alone_write_to(data, places, axis, loops):
-    workload = ElementsWorkload(data, places, axis, "none", "float32", "int64")
+    workload = ElementsWorkload(
+        data=data, indices=places, axis=axis, reduction="none", dtype="float32", index_dtype="int64"
+    )
     found: list[tirx.For] = []
     body = lower_scatter_elements(workload).body
     tvm_ffi.structural_walk(body, (tirx.For, found.append), order="pre")
@@ -82,7 +91,14 @@ def test_tasks_copy_what_they_alone_write_to(data, places, axis, loops):
     ],
 )
 def test_scatter_nd(extents, rows, inner, reduction):
-    workload = RowsWorkload(extents, rows, inner, reduction, "float32", "int32")
+    workload = RowsWorkload(
+        extents=extents,
+        rows=rows,
+        inner=inner,
+        reduction=reduction,
+        dtype="float32",
+        index_dtype="int32",
+    )
     x, u = normal((*extents, inner)), normal((rows, inner), seed=1)
     i = np.stack([indices((rows,), extent, "int32") for extent in extents], axis=1)
     found = run(lower_scatter_nd(workload), flat(x, i, u), (x.size,))

@@ -42,15 +42,22 @@ def prepared(case, images=2, cropped=0):
     first, last = sides[1].first.min(), sides[1].first.max() + sides[1].weights.shape[1]
     top, left = (size[0] - region[0]) // 2, (size[1] - region[1]) // 2
     workload = PictureWorkload(
-        *(images, height, width, colours, planar, reversed, size, planes),
-        (top, left, *region),
-        (int(first), int(last)),
-        tuple(taps.weights.shape[1] for taps in sides),
-        BORDER,
+        images=images,
+        height=height,
+        width=width,
+        colours=colours,
+        planar=planar,
+        reversed=reversed,
+        size=size,
+        planes=planes,
+        region=(top, left, *region),
+        columns=(int(first), int(last)),
+        taps=tuple(taps.weights.shape[1] for taps in sides),
+        border=BORDER,
     )
     picture = rng.integers(0, 256, workload.picture, dtype=np.uint8)
     factors, offsets = rng.uniform(0.1, 1, (2, lanes_of(colours))).astype(np.float32)
-    places = ((sides[1].first - first) * workload.together).astype(np.int32)
+    places = ((sides[1].first - first) * workload.interleaved).astype(np.int32)
     arrays = [picture, sides[0].first, sides[0].weights, places, sides[1].weights]
     bytes_ = picture if planar else picture.transpose(0, 3, 1, 2)
     made = np.full((images, colours, *size), BORDER)

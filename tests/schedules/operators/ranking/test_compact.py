@@ -45,7 +45,9 @@ def test_boxes_that_do_not_count_are_not_selected():
     rng = np.random.default_rng(3)
     boxes = rng.uniform(size=(1, 20, 4)).astype(np.float32)
     scores = rng.uniform(size=(1, 2, 20)).astype(np.float32)
-    counted = NonMaxSuppressionWorkload(1, 2, 20, 5, 0.5, counted=True)
+    counted = NonMaxSuppressionWorkload(
+        batch=1, classes=2, boxes=20, max_output=5, iou_threshold=0.5, counted=True
+    )
     kernel = build(lower_non_max_suppression(counted))
     for count in (0, 1, 11, 20):
         outputs = [unwritten((10, 3), "int64"), unwritten((1,), "int64")]
@@ -53,7 +55,9 @@ def test_boxes_that_do_not_count_are_not_selected():
         if not count:
             assert not found
             continue
-        alone = NonMaxSuppressionWorkload(1, 2, count, 5, 0.5)
+        alone = NonMaxSuppressionWorkload(
+            batch=1, classes=2, boxes=count, max_output=5, iou_threshold=0.5
+        )
         outputs = [unwritten((alone.rows, 3), "int64"), unwritten((1,), "int64")]
         given = [boxes[:, :count], scores[..., :count]]
         given = [np.ascontiguousarray(each) for each in given]
@@ -68,7 +72,16 @@ def test_regions_that_do_not_count_are_zeros():
     given = [data, corners, np.zeros(4, np.int32)]
     shape = (4, 3, 2, 2)
     whole, part = (
-        RoiAlignWorkload(data.shape, 4, (2, 2), 2, 1.0, 0.5, None, counted)
+        RoiAlignWorkload(
+            data=data.shape,
+            regions=4,
+            bins=(2, 2),
+            samples=2,
+            scale=1.0,
+            offset=0.5,
+            least=None,
+            counted=counted,
+        )
         for counted in (False, True)
     )
     (every,) = call(build(lower_roi_align(whole)), given, [unwritten(shape)])
