@@ -106,8 +106,10 @@ def value_to_json(value: Any) -> Any:
         return sorted(map(value_to_json, value))
     if isinstance(value, (tuple, list)):
         return [value_to_json(each) for each in value]
-    assert isinstance(value, (str, int, float)), f"no JSON form of {value!r}"
-    return value
+    for kind in (str, int, float):  # of subclasses, such as numpy's and TVM's
+        if isinstance(value, kind):
+            return kind(value)
+    raise AssertionError(f"no JSON form of {value!r}")
 
 
 @cache

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import TypeAlias
@@ -36,8 +36,11 @@ from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import Rows, prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
 from neocpu.lowering.values.held_values import HeldValue, placed
+from neocpu.plan.outcome import WeightSizes
+from neocpu.plan.plan import Plan
 from neocpu.plan.reports.calibration_report import CalibrationReport
-from neocpu.plan.reports.plan_report import Outcome, PlanReport, report_of
+from neocpu.plan.reports.decisions import Decisions, operator_reports
+from neocpu.plan.reports.stored_plan import stored_plan
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
 from neocpu.planning.measured_costs import Measured
@@ -131,21 +134,20 @@ class Simplified:
     source: Source
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Planned:
     """A model rewritten by a plan.
 
     Attributes
     ----------
     loaded : LoadedModel
-    admission : Admission
-        Which kernels the plan could choose.
     key : tuple
         Tells it from other plans.
     mod : tvm.IRModule
     weights : list of array
         Packed, until the artifact has them: then it is empty.
-    report : PlanReport
+    decided : Decisions
+        The decisions about it.
     values : tuple of HeldValue
         The model's tensors that are left.
     origins : tuple of WeightOrigin or None
@@ -155,11 +157,10 @@ class Planned:
     """
 
     loaded: LoadedModel
-    admission: Admission
     key: PlanKey
     mod: tvm.IRModule
     weights: list[NDArray[np.generic]]
-    report: PlanReport
+    decided: Decisions
     values: tuple[HeldValue, ...]
     origins: tuple[WeightOrigin | None, ...]
     rows: Rows
@@ -184,20 +185,22 @@ class Attempt:
 
     Attributes
     ----------
-    admission : Admission
-        Which kernels it could choose.
     key : tuple
         Tells it from other plans.
     compiled : CompiledModule
         Unchecked.
     """
 
-    admission: Admission
     key: PlanKey
     compiled: CompiledModule
 
+    @property
+    def admission(self) -> Admission:
+        """Kernels that the plan could choose."""
+        return self.compiled.decided.admission
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Builder:
     """What stays the same from one attempt to the next.
 
@@ -307,34 +310,42 @@ class Builder:
         with self.clock.phase("rewrite"):
             rewritten = on_deep_stack(apply_plan, mod, plan, costs, self.generations.outline)
             self.dump.module("rewrite", rewritten.mod)
-        report = report_of(
-            plan,
-            rewritten,
-            self.target,
-            self.threads,
-            weights.report(rewritten.weights, self.options.max_weights),
-            costs.admission,
-            self.accuracy,
-            self.options.precision,
-        )
-        report = replace(
-            report,
+        sizes = weights.sizes(rewritten.weights, self.options.max_weights)
+        decided = Decisions(
+            target=str(self.target),
+            threads=self.threads,
+            streams=self.streams,
+            opt=str(plan.opt),
+            precision=self.options.precision,
+            accuracy=self.accuracy,
+            admission=costs.admission,
+            search=plan.search,
+            levels=levels,
+            bfloat16_saves=saves,
+            ops=operator_reports(plan, rewritten, self._network_costs(sizes)),
+            transforms=rewritten.transforms,
+            weights=sizes,
             calibration=self.calibration,
             processing=model.loaded.notes,
             processing_options=asked.to_json() if (asked := model.loaded.processing) else None,
             identities=model.loaded.identities,
             rules=model.source.fired,
             disabled_rules=self.disabled_rules,
-            streams=self.streams,
-            levels=levels,
-            bfloat16_saves=saves,
         )
         return Planned(
-            *(model.loaded, costs.admission, _key(plan), rewritten.mod, [*rewritten.weights]),
-            *(report, rewritten.values),
-            rewritten.origins(digests) if self.options.packs_at_load else (),
-            model.source.rows,
+            loaded=model.loaded,
+            key=_key(plan),
+            mod=rewritten.mod,
+            weights=[*rewritten.weights],
+            decided=decided,
+            values=rewritten.values,
+            origins=rewritten.origins(digests) if self.options.packs_at_load else (),
+            rows=model.source.rows,
         )
+
+    def _network_costs(self, weights: WeightSizes) -> NetworkCosts:
+        """Return the costs of kernels in a run of a model with these weights."""
+        return NetworkCosts.of(self.target, self.threads, float(weights.packed_bytes))
 
     def _saved_in_bfloat16(
         self, mod: tvm.IRModule, network: Network, plan: LayoutPlan, costs: CostModel
@@ -382,7 +393,11 @@ class Builder:
     def _costs(self, admission: Admission) -> CostModel:
         target = with_cores(self.target, self.threads)
         return CostModel(
-            *(target, self.threads, self.records, self.templates, admission),
+            target=target,
+            threads=self.threads,
+            measured=self.records,
+            templates=self.templates,
+            admission=admission,
             keep=self.generations.kept,
         )
 
@@ -401,38 +416,44 @@ class Builder:
         planned, building = generating.planned, generating.building
         with self.clock.phase("build"):
             built = finish_build(building, self.threads)
-        outcome = Outcome(built.planned.arena_bytes, dict(self.clock.seconds))
-        report = replace(
-            planned.report,
-            outcome=outcome,
-            kernels=self._kernels(planned, built),
+        predicted = self._kernels(planned, built)
+        report_shortcomings(predicted)
+        plan = stored_plan(
+            planned.decided,
+            kernels=predicted,
             values=placed(planned.values, built.planned.places),
+            activation_bytes=built.planned.arena_bytes,
+            seconds=self.clock.seconds,
         )
-        report_shortcomings(report.kernels)
-        header = self._header(planned, report)
-        compiled = CompiledModule(header, report, built.kernels, planned.origins)
+        compiled = CompiledModule(
+            self._header(planned, plan),
+            planned.decided,
+            predicted=predicted,
+            kernels=built.kernels,
+            origins=planned.origins,
+        )
         with ExitStack() as on_failure:
             on_failure.enter_context(compiled)
-            self.dump("plan", partial(json.dumps, compiled.plan, indent=1), "json")
+            self.dump("plan", partial(json.dumps, compiled.header.stored_plan, indent=1), "json")
             with self.clock.phase("link"):
                 compiled.header = write_artifact(
                     built, planned.weights, compiled.header, compiled.path
                 )
             planned.weights.clear()
             on_failure.pop_all()
-        return Attempt(planned.admission, planned.key, compiled)
+        return Attempt(planned.key, compiled)
 
     def _kernels(self, planned: Planned, built: Built) -> tuple[KernelReport, ...]:
         return kernel_reports(
             built.planned.program,
             built.work,
-            planned.report.known_calls(),
-            NetworkCosts.of(self.target, self.threads, planned.report.weights["packed_bytes"] or 0),
+            planned.decided.known_calls(),
+            self._network_costs(planned.decided.weights),
             sum(math.prod(spec.shape) * bytes_of(spec.dtype) for spec in planned.loaded.inputs),
             built.lacks,
         )
 
-    def _header(self, planned: Planned, report: PlanReport) -> ArtifactHeader:
+    def _header(self, planned: Planned, plan: Plan) -> ArtifactHeader:
         loaded = planned.loaded
         return ArtifactHeader(
             name=loaded.name,
@@ -450,7 +471,7 @@ class Builder:
             row_function=planned.rows.function,
             rows_mixed=planned.rows.mixed,
             numbered=planned.rows.numbered,
-            plan=report.to_json(),
+            stored_plan=plan.to_json(),
         )
 
 

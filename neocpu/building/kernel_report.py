@@ -8,10 +8,11 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from neocpu.building.program import Program
 from neocpu.foundation.units import duration
+from neocpu.plan.kernels import OTHER, RUNTIME
 from neocpu.planning.choice import ESTIMATED
 from neocpu.planning.operators.network_costs import MOVING, NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import KernelWork, work_seconds
@@ -23,12 +24,6 @@ from neocpu.schedules.estimates.shortcomings import (
 )
 
 logger = logging.getLogger(__name__)
-
-TRANSFORM: Final = "transform"
-OTHER: Final = "other"
-"""What no operator of the plan is: what fusion made of the rest of the model."""
-RUNTIME: Final = "runtime"
-"""What lies between the kernels: calling them, and copying inputs."""
 
 KERNEL_CALL_SECONDS: Final = 0.05e-6
 """What calling a kernel takes besides it."""
@@ -57,14 +52,8 @@ class PricedShortcoming:
     shortcoming: Shortcoming
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON form; the cost is in microseconds."""
-        one = self.shortcoming
-        cost = self.seconds * 1e6
-        return {"kind": one.kind, "detail": one.detail, "reason": one.reason, "cost_us": cost}
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelReport:
     """A kernel and all its calls.
 
@@ -116,20 +105,6 @@ class KernelReport:
     largest: tuple[float, ...] = ()
     lacks: tuple[PricedShortcoming, ...] = ()
 
-    def to_json(self, total: float) -> dict[str, Any]:
-        """JSON form; the cost is in microseconds, ``share`` of a run of ``total`` seconds."""
-        return {
-            "kernel": self.name,
-            "kind": self.kind,
-            "calls": self.calls,
-            "cost_us": self.seconds * 1e6,
-            "cost_source": self.source,
-            "share": self.seconds / total,
-            "images": self.images,
-            "largest": [round(each, 4) for each in self.largest],
-            "lacks": [each.to_json() for each in self.lacks],
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class KnownCalls:
@@ -166,16 +141,16 @@ class KnownCalls:
             calls * network.streaming(streamed),
         )
         return KernelReport(
-            name,
-            self.kind,
-            calls,
-            overlapped(*parts) + forks * fork_seconds(network.threads, network.warm),
-            longest.source,
-            longest.kind,
-            computing,
-            moving,
-            forks,
-            streamed,
+            name=name,
+            kind=self.kind,
+            calls=calls,
+            seconds=overlapped(*parts) + forks * fork_seconds(network.threads, network.warm),
+            source=longest.source,
+            pace=longest.kind,
+            computing=computing,
+            moving=moving,
+            forks=forks,
+            streamed=streamed,
         )
 
 
@@ -208,7 +183,14 @@ def kernel_reports(
     for name, calls in counted.items():
         kind = known[name].kind if name in known else OTHER
         by_loops = calls * work_seconds(work[name], network.warm, network.threads)
-        report = KernelReport(name, kind, calls, by_loops, ESTIMATED, work=work[name])
+        report = KernelReport(
+            name=name,
+            kind=kind,
+            calls=calls,
+            seconds=by_loops,
+            source=ESTIMATED,
+            work=work[name],
+        )
         lacking = _priced(lacks.get(name, ()), report, network)
         if name in known and known[name].times:
             enters = any(nest.forks for nest in work[name])
@@ -219,10 +201,12 @@ def kernel_reports(
         nests = [nest for nest in work[name] if nest.forks]
         images = min((nest.images for nest in nests), default=1)
         largest = tuple(nest.largest for nest in nests)
-        report = replace(report, skippable=needless, images=images, largest=largest)
-        reports.append(replace(report, lacks=lacking))
+        reports.append(
+            replace(report, skippable=needless, images=images, largest=largest, lacks=lacking)
+        )
     between = RUN_SECONDS + counted.total() * KERNEL_CALL_SECONDS + input_bytes / COPY_RATE
-    return (*reports, KernelReport(RUNTIME, RUNTIME, 1, between, ESTIMATED))
+    runtime = KernelReport(name=RUNTIME, kind=RUNTIME, calls=1, seconds=between, source=ESTIMATED)
+    return (*reports, runtime)
 
 
 def _priced(

@@ -173,7 +173,7 @@ def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> Arti
     return header
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
     """The parts of the final file around the weights, and where each goes (bytes)."""
 
@@ -213,7 +213,14 @@ class _Layout:
         sections[-1] = replace(sections[-1], offset=digest_offset)
         patched, tables = with_sections(code, sections, tables_offset)
         size = digest_offset + 2 * _DIGEST
-        return cls(patched, text, tables, weights_offset, weights_size, size)
+        return cls(
+            code=patched,
+            header=text,
+            tables=tables,
+            weights_offset=weights_offset,
+            weights_size=weights_size,
+            size=size,
+        )
 
 
 def _parts(

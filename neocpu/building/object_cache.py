@@ -64,7 +64,7 @@ _FORM: Final = "3"
 """Changes where entries are written otherwise than before."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCode:
     """The machine code of one function.
 
@@ -106,7 +106,14 @@ class KernelCode:
         shaped = tuple((name, tuple(shape), dtype) for name, shape, dtype in parameters)
         nests = tuple(map(LoopWork.of_json, work))
         found = tuple(map(Shortcoming.of_json, lacks))
-        return cls(data[end:], tuple(launches), shaped, attributes, nests, found)
+        return cls(
+            code=data[end:],
+            launches=tuple(launches),
+            parameters=shaped,
+            attributes=attributes,
+            work=nests,
+            lacks=found,
+        )
 
     @classmethod
     def of(
@@ -127,7 +134,14 @@ class KernelCode:
             for name, value in (function.attrs or {}).items()
             if name != "global_symbol" and isinstance(value, str | int)
         }
-        return cls(code, tuple(launches), parameters, attributes, work, lacks)
+        return cls(
+            code=code,
+            launches=tuple(launches),
+            parameters=parameters,
+            attributes=attributes,
+            work=work,
+            lacks=lacks,
+        )
 
     def outline(self) -> tirx.PrimFunc:
         """Return the function without its body."""

@@ -128,7 +128,9 @@ def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
     numbered = [[(number(g.condition), g.value) for g in each] for each in placed.guards]
     loops = {
         each.first: Repeat(
-            *(each.first, each.end, each.limit),
+            first=each.first,
+            end=each.end,
+            limit=each.limit,
             count=None if each.count is None else number(each.count),
             condition=None if each.condition is None else number(each.condition),
             index=number(each.number),
@@ -169,7 +171,9 @@ def _repeats(
         elif guard:
             behind = _behind(guards, first, end, depth, loops)
             ((condition, value),) = guard
-            yield Repeat(first, behind, 1, **{"count" if value else "unless": condition})
+            yield Repeat(
+                first=first, end=behind, limit=1, **{"count" if value else "unless": condition}
+            )
             yield from _repeats(guards, first, behind, depth + 1, loops)
             first = behind
         else:

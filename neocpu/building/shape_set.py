@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from neocpu.building.weight_packing import (
 )
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import size
+from neocpu.plan.plan import Plan
 from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.runtime.header import PACKING_FORMAT, SET_FORMAT, WEIGHTS_SECTION, ArtifactHeader
 from neocpu.runtime.header_parts import Placement
@@ -118,30 +119,32 @@ def _joined(
 ) -> ArtifactHeader:
     """Return a member's header with its kernels and weights where the set has them."""
     calls = tuple((names[kernel], tensors) for kernel, tensors in header.calls)
-    plan = {key: _renamed(value, names) for key, value in header.plan.items()}
     weights = tuple(
         replace(weight, offset=found.offset)
         for weight, found in zip(header.weights, places, strict=True)
     )
-    return replace(header, calls=calls, weights=weights, plan=plan)
+    return replace(header, calls=calls, weights=weights).with_plan(_renamed(header.plan, names))
 
 
 def _terse(header: ArtifactHeader) -> ArtifactHeader:
     """Return a header whose plan tells nothing of other ways to run its operators."""
-    ops = [{**op, "alternatives": []} for op in header.plan.get("ops", ())]
-    return replace(header, plan={**header.plan, "ops": ops})
+    plan = header.plan
+    ops = tuple(replace(op, alternatives=()) for op in plan.ops)
+    return header.with_plan(replace(plan, ops=ops))
 
 
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a part of a plan with other names of kernels, where it is a list that names some."""
-    if not isinstance(value, list):
-        return value
-    return [
-        {**each, "kernel": names[each["kernel"]]}
-        if isinstance(each, dict) and each.get("kernel") in names
-        else each
-        for each in value
-    ]
+def _renamed(plan: Plan, names: Mapping[str, str]) -> Plan:
+    """Return a plan with other names of kernels."""
+
+    def renamed(kernel: str | None) -> str | None:
+        return None if kernel is None else names.get(kernel, kernel)
+
+    return replace(
+        plan,
+        ops=tuple(replace(op, kernel=renamed(op.kernel)) for op in plan.ops),
+        transforms=tuple(replace(one, kernel=renamed(one.kernel)) for one in plan.transforms),
+        kernels=tuple(replace(one, name=names.get(one.name, one.name)) for one in plan.kernels),
+    )
 
 
 class _KernelTable:

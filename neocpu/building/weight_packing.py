@@ -235,11 +235,11 @@ def lay_out(
     reads = list(dict.fromkeys(number for each in packings for number in each.reads))
     positions = {number: position for position, number in enumerate((*reads, *made))}
     prologue = Prologue(
-        size,
-        end - size,
-        tuple(places[number] for number in reads),
-        tuple(replace(behind[number], offset=behind[number].offset - size) for number in made),
-        tuple(
+        offset=size,
+        made_bytes=end - size,
+        weights=tuple(places[number] for number in reads),
+        made=tuple(replace(behind[number], offset=behind[number].offset - size) for number in made),
+        calls=tuple(
             (name, tuple(positions[number] for number in (*each.reads, each.made)))
             for name, each in zip(names, packings, strict=True)
         ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -26,8 +26,8 @@ from neocpu.foundation.import_tvm import import_tvm
 from neocpu.foundation.option_words import GOALS, OPT_LEVELS, PRECISIONS, SOLVERS
 from neocpu.foundation.own_process import collect_rarely, wait_idly
 from neocpu.foundation.units import duration, plural, size
-from neocpu.plan.text.artifact_text import computes_in, precision_text
-from neocpu.plan.text.choice_fields import processing_fields
+from neocpu.plan.text.artifact_text import precision_text
+from neocpu.plan.text.compiled_part import CompiledPart
 from neocpu.plan.text.fat_table import show_shapes, show_variants
 from neocpu.plan.text.plan_text import (
     accuracy_text,
@@ -36,20 +36,11 @@ from neocpu.plan.text.plan_text import (
     error_text,
     goal_fields,
     missed_text,
+    processing_fields,
     sources_text,
     weights_text,
 )
-from neocpu.plan.text.tuning_summary import (
-    bfloat16_hint,
-    show_summary,
-    tuning_document,
-    weights_hint,
-)
-
-if TYPE_CHECKING:
-    from neocpu.compilation.compiled_module import CompiledModule
-    from neocpu.runtime.header import ArtifactHeader
-
+from neocpu.plan.text.tuning_summary import show_summary
 
 EPILOG = """\b
 Examples:
@@ -217,29 +208,68 @@ def command(
     with terminal.progress() as on_progress:
         settings["on_progress"] = on_progress
         if fat:
-            what: dict[str, Any] = {"variants": _compile_fat(model, fat, path, **settings)}
+            parts = _compile_fat(model, fat, path, **settings)
         else:
-            what = _compile(model, path, calibration is not None, target=target, **settings)
-    if tune_budget > 0:
-        what["database"] = str(writable_database(databases))
-    report = {
-        "artifact": str(path),
-        "bytes": path.stat().st_size,
-        **what,
-        "seconds": time.perf_counter() - start,
+            parts = [_compile(model, path, calibration is not None, target=target, **settings)]
+    report = _CompileReport(
+        artifact=path,
+        size=path.stat().st_size,
+        parts=tuple(parts),
+        database=str(writable_database(databases)) if tune_budget > 0 else None,
+        seconds=time.perf_counter() - start,
         # The linker, a child, needs far less.
-        "peak_bytes": peak_memory(),
-    }
-    terminal.result(report, lambda: _show(report, quiet=terminal.quiet))
+        peak_bytes=peak_memory(),
+    )
+    terminal.result(report.to_json(), lambda: _show(report, quiet=terminal.quiet))
 
 
-def _compile(model: str, path: Path, calibrated: bool, **settings: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CompileReport:
+    """The file that was written, its parts, and what compiling took.
+
+    Attributes
+    ----------
+    artifact : Path
+        The file.
+    size : int
+        Bytes of the file.
+    parts : tuple of CompiledPart
+        Its parts, which have names if it is for several CPUs.
+    database : str or None
+        The database that has what was measured; None if nothing was to be.
+    seconds : float
+        Time of the whole compilation.
+    peak_bytes : int
+        Peak of memory.
+    """
+
+    artifact: Path
+    size: int
+    parts: tuple[CompiledPart, ...]
+    database: str | None
+    seconds: float
+    peak_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        parts = [part.to_json() for part in self.parts]
+        return {
+            "artifact": str(self.artifact),
+            "bytes": self.size,
+            **({"variants": parts} if self.parts[0].name else parts[0]),
+            **({} if self.database is None else {"database": self.database}),
+            "seconds": self.seconds,
+            "peak_bytes": self.peak_bytes,
+        }
+
+
+def _compile(model: str, path: Path, calibrated: bool, **settings: Any) -> CompiledPart:
     import neocpu
 
     compiling = neocpu.compile_calibrated if calibrated else neocpu.compile
     with compiling(model, **settings) as compiled:
         compiled.hand_over(path)
-        return _plan_report(compiled)
+        return CompiledPart.of(compiled)
 
 
 def _named_after(model: str) -> Path:
@@ -255,105 +285,61 @@ def _named_after(model: str) -> Path:
 
 def _compile_fat(
     model: str, cpus: tuple[str, ...], path: Path, **settings: Any
-) -> list[dict[str, Any]]:
+) -> list[CompiledPart]:
     import neocpu
 
     return [
-        {"name": part.variant.name, "bytes": part.variant.size, **_plan_report(part.compiled)}
+        CompiledPart.of(part.compiled, part.variant.name, part.variant.size)
         for part in neocpu.compile_fat(model, cpus, path, **settings)
     ]
 
 
-def _plan_report(compiled: CompiledModule) -> dict[str, Any]:
-    from neocpu.foundation.instruction_sets import code_obstacle, host_features
-
-    plan, header = compiled.plan, compiled.header
-    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
-    schemes = {tuple(op["scheme"].items()) for op in convolutions if op["scheme"]}
-    return {
-        "target": plan["target"],
-        **{key: plan[key] for key in ("goal", "threads", "streams")},
-        "opt": plan["opt"],
-        "precision": plan["precision"],
-        "computes_in": computes_in(plan),
-        "accuracy": plan["accuracy"],
-        "weights": plan["weights"],
-        "convolutions": len(convolutions),
-        "schemes": len(schemes),
-        "cost_sources": cost_sources(plan),
-        "transforms": len(plan["transforms"]),
-        "transforms_us": sum(transform["cost_us"] for transform in plan["transforms"]),
-        "predicted_us": plan["predicted_us"],
-        "shapes": [_signature(each) for each in header.each],
-        "search": plan["search"],
-        **{key: plan[key] for key in ("admission", "verification", "unchecked", "missed")},
-        **{key: plan[key] for key in ("calibration", "processing", "rules")},
-        "obstacle": code_obstacle(header.machine, header.isa_features, host_features()),
-        "phases": compiled.seconds,
-        "tuning": None if (tuned := compiled.tuned) is None else tuning_document(tuned),
-        "hint": weights_hint(plan),
-        "bfloat16_hint": bfloat16_hint(plan),
-    }
-
-
-def _signature(header: ArtifactHeader) -> dict[str, Any]:
-    plan = header.plan
-    return {
-        "inputs": {spec.name: list(spec.shape) for spec in header.inputs},
-        **{key: plan[key] for key in ("predicted_us", "verification", "unchecked", "weights")},
-        "accuracy": plan["accuracy"],
-    }
-
-
-def _show(report: Mapping[str, Any], *, quiet: bool) -> None:
+def _show(report: _CompileReport, *, quiet: bool) -> None:
     echo(
-        f"{report['artifact']}: {size(report['bytes'])} in {duration(report['seconds'])}, "
-        f"{size(report['peak_bytes'])} of memory"
+        f"{report.artifact}: {size(report.size)} in {duration(report.seconds)}, "
+        f"{size(report.peak_bytes)} of memory"
     )
     if quiet:
         return
-    if "variants" in report:
-        show_variants(report["variants"])
+    if report.parts[0].name:
+        show_variants(report.parts)
     else:
-        _show_plan(report)
-    for each in report.get("variants", [report]) if "database" in report else ():
-        named = f" of {each['name']}" if "name" in each else ""
-        echo(f"tuning{named}:")
-        show_summary(each["tuning"], report["database"])
+        _show_plan(report.parts[0])
+    for part in report.parts:
+        if report.database is not None and part.tuning is not None:
+            named = f" of {part.name}" if part.name else ""
+            echo(f"tuning{named}:")
+            show_summary(part.tuning, report.database)
 
 
-def _show_plan(report: Mapping[str, Any]) -> None:
-    search, phases = report["search"], report["phases"]
-    slowest = sorted(phases, key=lambda name: -float(phases[name]))[:3]
-    sources = sources_text(report["cost_sources"])
-    missed, obstacle = missed_text(report), report["obstacle"]
+def _show_plan(part: CompiledPart) -> None:
+    plan, search, phases = part.plan, part.plan.search, part.phases
+    slowest = sorted(phases, key=lambda name: -phases[name])[:3]
+    sources, missed = sources_text(cost_sources(plan)), missed_text(plan)
     print_fields(
         [
-            ("target", report["target"]),
-            *goal_fields(report),
-            ("opt", report["opt"]),
-            ("computes in", precision_text(report)),
-            ("accuracy", accuracy_text(report["accuracy"])),
-            ("weights", weights_text(report["weights"])),
-            *processing_fields(report),
-            *calibration_fields(report),
+            ("target", plan.target),
+            *goal_fields(plan),
+            ("opt", plan.opt),
+            ("computes in", precision_text(plan.precision, plan.computes_in)),
+            ("accuracy", accuracy_text(plan.accuracy)),
+            ("weights", weights_text(plan.weights)),
+            *processing_fields(plan),
+            *calibration_fields(plan),
             (
                 "convolutions",
-                f"{report['convolutions']} with {plural(report['schemes'], 'distinct scheme')}"
+                f"{len(plan.convolutions)} with {plural(part.schemes, 'distinct scheme')}"
                 + (f"; costs: {sources}" if sources else ""),
             ),
-            ("transforms", f"{report['transforms']}, {duration(report['transforms_us'] / 1e6)}"),
-            (
-                "search",
-                f"{search['solver']}, {duration(search['seconds'])}, {search['verdict']}",
-            ),
-            ("predicted", duration(report["predicted_us"] / 1e6)),
-            ("largest error", error_text(report)),
+            ("transforms", f"{len(plan.transforms)}, {duration(part.transforms_us / 1e6)}"),
+            ("search", f"{search.solver}, {duration(search.seconds)}, {search.verdict}"),
+            ("predicted", duration(plan.predicted_us / 1e6)),
+            ("largest error", error_text(plan)),
             *([("before", missed)] if missed else []),
-            *([("runs here", f"no, {obstacle}")] if obstacle else []),
-            *(("hint", report[each]) for each in ("hint", "bfloat16_hint") if report[each]),
+            *([("runs here", f"no, {part.obstacle}")] if part.obstacle else []),
+            *(("hint", hint) for hint in part.hints.values() if hint),
             ("slowest", ", ".join(f"{name} {duration(phases[name])}" for name in slowest)),
         ]
     )
-    if len(report["shapes"]) > 1:
-        show_shapes(report["shapes"])
+    if len(part.signatures) > 1:
+        show_shapes(part.signatures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -111,13 +111,17 @@ def command(
     every = read_header(artifact, variant)
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []
-    others += packing_fields(None if every.prologue is None else every.prologue.summary)
+    others += packing_fields(every.prologue)
     with showing_plan_of(artifact):
         others += call_fields(header.plan)
-        shown = with_launches(header)
+        shown, more = with_launches(header).to_json(), dict[str, Any]()
         if html is not None:
-            shown |= write_page(
-                *(terminal, artifact, header, others, html),
+            more = write_page(
+                terminal,
+                artifact,
+                header,
+                others,
+                html,
                 variant=variant,
                 profile=profile,
                 measured=measured,
@@ -125,5 +129,5 @@ def command(
             )
         if html is None or terminal.json:
             terminal.result(
-                shown, lambda: show_plan(header, others, sort=sort, transforms=transforms)
+                shown | more, lambda: show_plan(header, others, sort=sort, transforms=transforms)
             )

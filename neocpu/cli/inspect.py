@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,14 +15,10 @@ from neocpu.cli import options
 from neocpu.foundation.console.terminal import Terminal, echo, print_fields, print_table
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.foundation.units import size
-from neocpu.plan.text.artifact_text import (
-    computes_in,
-    packing_fields,
-    precision_text,
-    signature_text,
-)
+from neocpu.plan.text.artifact_text import packing_fields, precision_text, signature_text
 
 if TYPE_CHECKING:
+    from neocpu.foundation.tensor_spec import TensorSpec
     from neocpu.runtime.artifact import ArtifactFile, Variant
     from neocpu.runtime.header import ArtifactHeader
 
@@ -59,7 +55,7 @@ def command(terminal: Terminal, artifact: Path, verify: bool) -> None:
         "loaded_here": file.loadable and file.loadable.name,
         "variants": [_describe(each, verify) for each in file.variants],
     }
-    terminal.result(report, lambda: _show(report))
+    terminal.result(report, lambda: _show(artifact, file, verify))
 
 
 def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
@@ -76,13 +72,13 @@ def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
 
 def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
     header = variant.header
-    operators = _operators(header.plan)
+    plan = header.known_plan
     return {
         "name": variant.name,
         "bytes": variant.size,
         "format": header.format,
         "model": header.name,
-        "versions": header.to_json()["versions"],
+        "versions": header.versions,
         "target": header.target,
         "machine": header.machine,
         "isa_features": list(header.isa_features),
@@ -97,111 +93,104 @@ def _describe(variant: Variant, verified: bool) -> dict[str, Any]:
         "packed_at_load": None if header.prologue is None else header.prologue.summary,
         "arena_bytes": max(each.arena_bytes for each in header.each),
         "weights_verified": verified,
-        "precision": str(header.plan.get("precision", "fp32")),
-        "computes_in": computes_in({"ops": operators}),
-        "templates": _templates(operators),
+        "precision": "fp32" if plan is None else plan.precision,
+        "computes_in": {} if plan is None else plan.computes_in,
+        "templates": _templates(header),
     }
 
 
 def _signature(header: ArtifactHeader) -> dict[str, Any]:
+    plan = header.known_plan
     return {
         "inputs": {spec.name: list(spec.shape) for spec in header.inputs},
         "outputs": {spec.name: list(spec.shape) for spec in header.outputs},
         "arena_bytes": header.arena_bytes,
-        "predicted_us": header.plan.get("predicted_us"),
+        "predicted_us": None if plan is None else plan.predicted_us,
     }
 
 
-def _operators(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a plan's operators, as far as it is one: it may be anybody's."""
-    ops = plan.get("ops")
-    return [op for op in ops if isinstance(op, dict)] if isinstance(ops, list) else []
+def _show(artifact: Path, file: ArtifactFile, verified: bool) -> None:
+    variants = file.variants
+    shown = file.loadable or variants[0]
+    is_fat = bool(variants[0].name)
+    what = f"fat file of {len(variants)} variants" if is_fat else "artifact"
+    echo(f"{artifact}: neocpu {what}, {size(os.fstat(file.fd).st_size)}")
+    if is_fat:
+        print_table(
+            ("variant", "machine", "target", "computes in", "size", "here"),
+            [
+                (
+                    each.name,
+                    each.header.machine,
+                    each.header.target,
+                    _computes_in(each.header),
+                    size(each.size),
+                    "loaded" if each is file.loadable else each.obstacle or "runs",
+                )
+                for each in variants
+            ],
+            right=("size",),
+        )
+        echo("", f"{shown.name}:")
+    print_fields(_fields(shown, verified))
 
 
-def _templates(operators: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how many operators each template computes, as far as the plan says so."""
-    schemes = [op.get("scheme") for op in operators]
-    names = (str(scheme.get("template")) for scheme in schemes if isinstance(scheme, dict))
-    return dict(Counter(name.removeprefix("conv2d_") for name in names).most_common())
-
-
-def _show(report: Mapping[str, Any]) -> None:
-    variants, chosen = report["variants"], report["loaded_here"]
-    what = f"fat file of {len(variants)} variants" if report["fat"] else "artifact"
-    echo(f"{report['artifact']}: neocpu {what}, {size(report['bytes'])}")
-    if not report["fat"]:
-        _print_fields(variants[0])
-        return
-    print_table(
-        ("variant", "machine", "target", "computes in", "size", "here"),
-        [
-            (
-                each["name"],
-                each["machine"],
-                each["target"],
-                precision_text(each),
-                size(each["bytes"]),
-                "loaded" if each["name"] == chosen else each["obstacle"] or "runs",
-            )
-            for each in variants
-        ],
-        right=("size",),
-    )
-    shown = next((each for each in variants if each["name"] == chosen), variants[0])
-    echo("", f"{shown['name']}:")
-    _print_fields(shown)
-
-
-def _print_fields(variant: Mapping[str, Any]) -> None:
-    print_fields(_fields(variant))
-
-
-def _fields(variant: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _fields(variant: Variant, verified: bool) -> list[tuple[str, str]]:
     from neocpu.runtime.header_text import planned_for
 
-    versions = ", ".join(f"{name} {version}" for name, version in variant["versions"].items())
-    weights = "weights match their digest" if variant["weights_verified"] else "weights unchecked"
-    templates = ", ".join(f"{count} {name}" for name, count in variant["templates"].items())
+    header = variant.header
+    versions = ", ".join(f"{name} {version}" for name, version in header.versions.items())
+    weights = "weights match their digest" if verified else "weights unchecked"
+    templates = ", ".join(f"{count} {name}" for name, count in _templates(header).items())
     return [
-        ("model", variant["model"]),
-        ("inputs", _tensors(variant["inputs"])),
-        ("outputs", _tensors(variant["outputs"])),
-        *_shapes(variant["shapes"]),
-        ("target", variant["target"]),
-        ("instructions", ", ".join(variant["isa_features"]) or "no extensions"),
-        ("runs here", f"no, {variant['obstacle']}" if variant["obstacle"] else "yes"),
-        ("threads", planned_for(variant["threads"], variant["streams"])),
-        ("code", size(variant["code_bytes"])),
-        ("weights", size(variant["weight_bytes"])),
-        *packing_fields(variant["packed_at_load"]),
-        ("activations", size(variant["arena_bytes"])),
-        ("computes in", precision_text(variant)),
+        ("model", header.name),
+        ("inputs", _tensors(header.inputs)),
+        ("outputs", _tensors(header.outputs)),
+        *_shapes(header),
+        ("target", header.target),
+        ("instructions", ", ".join(header.isa_features) or "no extensions"),
+        ("runs here", f"no, {variant.obstacle}" if variant.obstacle else "yes"),
+        ("threads", planned_for(header.threads, header.streams)),
+        ("code", size(variant.code_bytes)),
+        ("weights", size(variant.weight_bytes)),
+        *packing_fields(header.prologue),
+        ("activations", size(max(each.arena_bytes for each in header.each))),
+        ("computes in", _computes_in(header)),
         ("schemes", templates or "none"),
-        ("format", f"{variant['format']}, by {versions}"),
+        ("format", f"{header.format}, by {versions}"),
         ("checksums", f"code and header match their digest; {weights}"),
     ]
 
 
-def _shapes(signatures: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    if len(signatures) == 1:
+def _computes_in(header: ArtifactHeader) -> str:
+    plan = header.known_plan
+    return "fp32" if plan is None else precision_text(plan.precision, plan.computes_in)
+
+
+def _templates(header: ArtifactHeader) -> dict[str, int]:
+    """Return how many operators each algorithm computes, as far as the plan says so."""
+    plan = header.known_plan
+    schemes = [] if plan is None else [op.scheme.algorithm for op in plan.ops if op.scheme]
+    return dict(Counter(schemes).most_common())
+
+
+def _shapes(header: ArtifactHeader) -> list[tuple[str, str]]:
+    if not header.others:
         return []
-    texts = (signature_text(each["inputs"]) for each in signatures)
-    return [("shapes", f"{len(signatures)}: {'; '.join(texts)}")]
+    texts = (signature_text({s.name: s.shape for s in each.inputs}) for each in header.each)
+    return [("shapes", f"{len(header.each)}: {'; '.join(texts)}")]
 
 
-def _tensors(specs: Sequence[Mapping[str, Any]]) -> str:
+def _tensors(specs: Sequence[TensorSpec]) -> str:
     return "; ".join(
-        f"{spec['name']}: {spec['dtype']}"
-        f"[{'up to ' if spec.get('bounded') else ''}{', '.join(map(str, spec['shape']))}]"
+        f"{spec.name}: {spec.dtype}"
+        f"[{'up to ' if spec.bounded else ''}{', '.join(map(str, spec.shape))}]"
         f"{_picture_text(spec)}"
         for spec in specs
     )
 
 
-def _picture_text(spec: Mapping[str, Any]) -> str:
+def _picture_text(spec: TensorSpec) -> str:
     """Return what a tensor's specification tells of its pictures; empty of others."""
-    picture = spec.get("picture")
-    if not isinstance(picture, dict):
-        return ""
-    words = (str(picture.get(key)) for key in ("layout", "colours"))
-    return f", {' '.join(words)} pictures"
+    picture = spec.picture
+    return "" if picture is None else f", {picture.layout} {picture.colours} pictures"

@@ -18,11 +18,12 @@ from neocpu.cli.parsing.networks import with_suite
 from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.import_tvm import import_tvm
+from neocpu.foundation.json_codec import fields_to_json
 from neocpu.foundation.own_process import collect_rarely
 from neocpu.foundation.units import plural
 from neocpu.plan.text.page_file import check_page_file, write_page_file
 from neocpu.plan.text.plan_text import scheme_text
-from neocpu.plan.text.tuning_summary import show_summary, tuning_document
+from neocpu.plan.text.tuning_summary import TuningSummary, show_summary
 
 if TYPE_CHECKING:
     from neocpu.foundation.option_words import AccuracyName, StrategyName
@@ -168,8 +169,8 @@ def command(
     report = _report(tuned, kept)
     _write_page(terminal, html, title, report)
     # Where nothing was measured, what is known is the result.
-    rows = terminal.verbose > 0 or not report["measured"]
-    terminal.result(report, lambda: _show(report, rows=rows, quiet=terminal.quiet))
+    rows = terminal.verbose > 0 or not tuned.measured
+    terminal.result(report, lambda: _show(report, tuned, rows=rows, quiet=terminal.quiet))
 
 
 @contextmanager
@@ -221,7 +222,7 @@ def _report(tuned: TuneReport, database: Path) -> dict[str, Any]:
         tried[trial.workload].append(trial)
     return {
         "database": str(database),
-        **tuning_document(tuned),
+        **fields_to_json(TuningSummary.of(tuned)),
         "workloads": [_workload(task, tried[task.task.workload]) for task in tuned.tasks],
     }
 
@@ -265,14 +266,14 @@ def _best(report: TaskReport) -> tuple[Scheme | None, float | None, str | None]:
     return None, None, None
 
 
-def _show(report: Mapping[str, Any], *, rows: bool, quiet: bool) -> None:
+def _show(report: Mapping[str, Any], tuned: TuneReport, *, rows: bool, quiet: bool) -> None:
     if quiet:
-        echo(f"{report['database']}: {plural(report['measured'], 'new measurement')}")
+        echo(f"{report['database']}: {plural(tuned.measured, 'new measurement')}")
         return
     if rows:
         _show_workloads(report)
         echo("")
-    show_summary(report, report["database"])
+    show_summary(TuningSummary.of(tuned), report["database"])
 
 
 def _show_workloads(report: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.pipeline import Attempt, Builder, Generating, Simplified
+from neocpu.plan.reports.stored_plan import with_verdict
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target
 from neocpu.verification.reference.verdict import Verdict
@@ -215,14 +215,15 @@ def _finished(
     verdict = judged[-1][1] if judged else None
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)
-        outcome = replace(
-            compiled.report.outcome,
-            seconds=seconds,
-            verdict=verdict,
-            unchecked=unchecked,
-            missed=judged[:-1],
+        compiled.amend(
+            with_verdict(
+                compiled.plan,
+                seconds=seconds,
+                verdict=verdict,
+                unchecked=unchecked,
+                missed=judged[:-1],
+            )
         )
-        compiled.amend(replace(compiled.report, outcome=outcome))
         on_failure.pop_all()
     compiled.verification = verdict.found if verdict is not None else None
     compiled.seconds = seconds

@@ -39,7 +39,7 @@ from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.pipeline import Builder, Generating, Simplified
 from neocpu.plan.reports.calibration_report import CalibrationReport
-from neocpu.plan.reports.plan_report import PlanReport
+from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.network import Network
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import Accuracy
@@ -217,18 +217,18 @@ def _builder(
 ) -> Builder:
     cpu = replace(cpu, streams=options.streams or 1)
     return Builder(
-        cpu,
-        options.threads,
-        options.plan,
-        options.templates,
+        target=cpu,
+        threads=options.threads,
+        options=options.plan,
+        templates=options.templates,
         # Asked for by every plan, each of which would read them anew.
-        functools.cache(
+        records=functools.cache(
             partial(measured_schemes, store, cpu, options.threads, keep=generations.kept)
         ),
-        options.accuracy,
-        clock,
-        Dump(),
-        generations,
+        accuracy=options.accuracy,
+        clock=clock,
+        dump=Dump(),
+        generations=generations,
         disabled_rules=options.disabled_rules,
         streams=options.streams,
     )
@@ -239,8 +239,8 @@ def _unchecked(cpu: CpuTarget) -> str | None:
     return code_obstacle(cpu.machine, cpu.demands, host_features())
 
 
-def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> PlanReport:
-    """Return what would be decided of a model, without generating code.
+def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Decisions:
+    """Return the decisions about a model, without generating code.
 
     Raises
     ------
@@ -255,7 +255,7 @@ def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Plan
         )
         planned = builder.plan(simplified, options.accuracy.admissions[:1], compares=False)
     assert planned is not None  # no plan was tried before
-    return planned.report
+    return planned.decided
 
 
 def tune_together(

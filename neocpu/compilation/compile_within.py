@@ -20,7 +20,7 @@ from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.progress import ProgressCallback
 from neocpu.frontend.quantised.quantised_operators import is_quantised
-from neocpu.plan.reports.plan_report import PlanReport
+from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.search.tuner import TuneReport
@@ -102,7 +102,7 @@ def compile_within(
             return found
         found.close()
         if ranked is None:
-            ranked = _ranked(found.report, plan_only(model, cpu, _in_float32(options)))
+            ranked = _ranked(found.decided, plan_only(model, cpu, _in_float32(options)))
         # A share that an error beyond measure says nothing of is guessed.
         share = (limit / error) ** 2 if math.isfinite(error) else _FEWER
         ranked = ranked[: int(len(ranked) * min(1.0, share) * _FEWER)]
@@ -134,7 +134,7 @@ def _in_float32(options: CompileOptions) -> CompileOptions:
     return replace(given, plan=plan, signatures=first)
 
 
-def _ranked(halves: PlanReport, plain: PlanReport) -> list[str]:
+def _ranked(halves: Decisions, plain: Decisions) -> list[str]:
     """Return the names of operators that multiply bfloat16, those first that save most time."""
     seconds = {op.name: op.seconds for op in plain.ops}
     saved = {

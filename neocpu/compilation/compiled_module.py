@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from neocpu.building.kernel_report import KernelReport
 from neocpu.building.kernel_table import CompiledKernel
 from neocpu.building.link import replace_header
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.files import move, replacing
 from neocpu.foundation.temporary import TemporaryFolder
-from neocpu.plan.reports.plan_report import PlanReport
+from neocpu.plan.outcome import CalibratedLayer
+from neocpu.plan.plan import Plan
+from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module, load
@@ -28,17 +29,19 @@ class CompiledModule(Unpicklable, Closing):
     Attributes
     ----------
     header : ArtifactHeader
-    report : PlanReport
-        What was decided and why; of a set of shapes, for the first of them.
-    plan : dict
-        Its JSON form, which ``neocpu explain --json`` prints.
+    decided : Decisions
+        The compiler's decisions; of a set of shapes, for the first of them.
+    predicted : tuple of KernelReport
+        Predicted times of its kernels, in the compiler's own types.
+    plan : Plan
+        The plan as the artifact stores it.
     kernels : tuple of CompiledKernel
         Its code.
     origins : tuple of WeightOrigin or None
         Of a part of a set, what the first of its weights were packed of.
     verification : Comparison or None
         Against the independent reference; None if it was not asked for or cannot run here, as
-        ``plan["unchecked"]`` says.
+        ``plan.unchecked`` says.
     seconds : dict of str to float
         How long each phase took.
     tuned : TuneReport or None
@@ -50,20 +53,21 @@ class CompiledModule(Unpicklable, Closing):
     def __init__(
         self,
         header: ArtifactHeader,
-        report: PlanReport,
+        decided: Decisions,
+        predicted: tuple[KernelReport, ...] = (),
         kernels: tuple[CompiledKernel, ...] = (),
         origins: tuple[WeightOrigin | None, ...] = (),
     ) -> None:
-        self.header, self.report = header, report
-        self.kernels, self.origins = kernels, origins
+        self.header, self.decided = header, decided
+        self.predicted, self.kernels, self.origins = predicted, kernels, origins
         self.verification: Comparison | None = None
         self.seconds: dict[str, float] = {}
         self.tuned: TuneReport | None = None
         self._folder = TemporaryFolder("compiled")
 
     @property
-    def plan(self) -> dict[str, Any]:
-        """What was decided and why, as the artifact has it."""
+    def plan(self) -> Plan:
+        """The plan as the artifact stores it."""
         return self.header.plan
 
     @property
@@ -72,17 +76,13 @@ class CompiledModule(Unpicklable, Closing):
         return Path(self._folder.name) / "module.so"
 
     @property
-    def integers(self) -> list[dict[str, Any]]:
-        """Of a float32 model compiled with calibration data: its layers in integers.
+    def integers(self) -> tuple[CalibratedLayer, ...]:
+        """The layers in integers of a float32 model that was compiled with calibration data."""
+        return () if (found := self.plan.calibration) is None else found.layers
 
-        What each saves, and what it adds to the outputs' noise.
-        """
-        return [] if (found := self.plan["calibration"]) is None else list(found["layers"])
-
-    def amend(self, report: PlanReport) -> None:
+    def amend(self, plan: Plan) -> None:
         """Write into the artifact what became known of its plan once it had run."""
-        self.report = report
-        self.header = replace_header(self.path, replace(self.header, plan=report.to_json()))
+        self.header = replace_header(self.path, self.header.with_plan(plan))
 
     def module(self, threads: int | None = None) -> Module:
         """Load the artifact into this process."""

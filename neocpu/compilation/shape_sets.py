@@ -19,7 +19,7 @@ from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.progress import ProgressCallback
 from neocpu.foundation.tensor_spec import TensorSpec, random_inputs, shapes_text
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.runtime.composed.batch_plans import CALL_SECONDS, mixing
+from neocpu.runtime.composed.batch_plans import mixing
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.module import Module
 from neocpu.runtime.signatures import SignatureSet
@@ -86,7 +86,7 @@ def join_set(
     with ExitStack() as stack:
         for part in parts:
             stack.enter_context(part)
-        joined = CompiledModule(parts[0].header, parts[0].report)
+        joined = CompiledModule(parts[0].header, parts[0].decided)
         with ExitStack() as on_failure:
             on_failure.enter_context(joined)
             members = [
@@ -139,9 +139,9 @@ def _with_seconds(
             timed.append(Batches(signature.inputs, plans))
     seconds = quickest_seconds(module.run, timed, report)
     first, *others = (
-        replace(each, plan={**each.plan, CALL_SECONDS: seconds[number]})
+        each.with_plan(replace(each.plan, call_seconds=seconds[number]))
         if number in seconds
         else each
         for number, each in enumerate(header.each)
     )
-    return replace(header, plan=first.plan, others=tuple(others))
+    return replace(header, stored_plan=first.stored_plan, others=tuple(others))

@@ -1,1 +1,1 @@
-"""Plans as people read them: reports, pages, and comparisons of two."""
+"""The plan of a compiled model: what the compiler decided, as artifacts store it."""

@@ -27,7 +27,7 @@ class Cost:
     source: str = ESTIMATED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """One way to run an operator.
 

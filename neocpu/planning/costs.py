@@ -47,7 +47,7 @@ def formats(workload: Conv2dWorkload, scheme: Scheme) -> tuple[Format, Format]:
     return Format(scheme.in_layout, numerics.data), Format(scheme.out_layout, numerics.output)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel(MemoryCosts):
     """Costs of operators and transforms for one target and thread count.
 
@@ -105,7 +105,17 @@ class CostModel(MemoryCosts):
             known = records.get(scheme)
             seconds = known if known is not None else estimates[scheme] * scale
             source, day = (ESTIMATED, "") if known is None else (found.source, found.day)
-            every.append(Choice(*formats(workload, scheme), seconds, source, scheme, day=day))
+            in_format, out_format = formats(workload, scheme)
+            every.append(
+                Choice(
+                    in_format=in_format,
+                    out_format=out_format,
+                    seconds=seconds,
+                    source=source,
+                    scheme=scheme,
+                    day=day,
+                )
+            )
         best = self._best_runnable(workload, every, listed)
         return tuple(self._exact(workload, each) for each in best)
 

@@ -63,7 +63,7 @@ def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
     return _Extractor(mod["main"], prologues).run()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Core:
     """A convolution or dense layer: its call, its workload with all that is fused, the chains."""
 
@@ -114,7 +114,13 @@ class _Extractor:
         reads = self._nchw_reads(ops)
         tokens = find_tokens(self, self._claimed)
         return Network(
-            tuple(ops), tuple(dense), reads, inputs, self.grids, tuple(products.values()), tokens
+            ops=tuple(ops),
+            dense=tuple(dense),
+            nchw_reads=reads,
+            inputs=inputs,
+            grids=self.grids,
+            products=tuple(products.values()),
+            tokens=tokens,
         )
 
     def _fuse_epilogues(self) -> dict[Var, _Core]:
@@ -162,7 +168,14 @@ class _Extractor:
             fused = replace(workload, epilogue=kinds)
             if convolution is not None:
                 forms = self._forms(binding.value, convolution, weights, matched)
-            core = _Core(binding.value, fused, weights, matched, operands, forms)
+            core = _Core(
+                call=binding.value,
+                workload=fused,
+                weights=weights,
+                epilogue=matched,
+                operands=operands,
+                forms=forms,
+            )
             cores[matched.chain[-1]] = core
         return cores
 

@@ -60,7 +60,16 @@ def with_folds(
             seconds = plain.seconds * after / before * penalty
             how = f"{plain.source} and folded"
         if seconds is not None:
-            best.offer(Choice(source, dest, seconds, how, scheme, day=plain.day))
+            best.offer(
+                Choice(
+                    in_format=source,
+                    out_format=dest,
+                    seconds=seconds,
+                    source=how,
+                    scheme=scheme,
+                    day=plain.day,
+                )
+            )
     return best.in_order()
 
 

@@ -25,7 +25,7 @@ from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Network:
     """All operators of a function that have kernels of their own, and who needs NCHW.
 

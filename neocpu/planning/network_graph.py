@@ -57,7 +57,7 @@ def build_graph(
     return LayoutGraph((*nodes, *builder.shared), tuple(builder.edges))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _FeatureMap:
     """A tensor that operators write or read.
 
@@ -93,11 +93,19 @@ def _feature_maps(network: Network, via_nchw: bool) -> Iterable[_FeatureMap]:
         outside = rows.get(op.result, plain)
         kept = frozenset({outside} if op.result in network.nchw_reads else ())
         fused = op.result in in_registers
-        found[op.result] = _FeatureMap(op.name, op.shape, producer, plain, kept, fused)
+        found[op.result] = _FeatureMap(
+            name=op.name, shape=op.shape, producer=producer, plain=plain, kept=kept, fused=fused
+        )
     for index, op in enumerate(network.ops):
         for read in op.reads:
             exists = rows.get(read.var, Format(NCHW, read.dtype))
-            given = _FeatureMap(str(read.var.name), read.shape, None, exists, frozenset({exists}))
+            given = _FeatureMap(
+                name=str(read.var.name),
+                shape=read.shape,
+                producer=None,
+                plain=exists,
+                kept=frozenset({exists}),
+            )
             found.setdefault(read.var, given).readers.setdefault(index, []).append(read)
     return found.values()
 

@@ -66,7 +66,7 @@ class Offer:
         return [self.byte_price * c.weight_bytes + m for c, m in zip(choices, more, strict=True)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutPlan:
     """What was decided: one choice per operator, and how good that is.
 
@@ -124,7 +124,9 @@ def plan_among(
         # After the operators' come the choices of shared feature maps, which follow from theirs.
         picked = tuple(options[i] for options, i in zip(choices, found.choices, strict=False))
         offer = Offer(choices, graph, costs.byte_price)
-        return LayoutPlan(network, picked, found, opt, via_nchw, offer)
+        return LayoutPlan(
+            network=network, choices=picked, search=found, opt=opt, via_nchw=via_nchw, offer=offer
+        )
 
     if opt is OptLevel.GLOBAL:
         return plan(every)
@@ -183,12 +185,13 @@ def operator_choices(
         found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
         return tuple(
             Choice(
-                *forms,
-                cost.seconds,
-                cost.source,
-                weight_bytes=op.constant_bytes(forms[1], costs.target),
+                in_format=in_format,
+                out_format=out_format,
+                seconds=cost.seconds,
+                source=cost.source,
+                weight_bytes=op.constant_bytes(out_format, costs.target),
             )
-            for forms, cost in zip(legal, found, strict=True)
+            for (in_format, out_format), cost in zip(legal, found, strict=True)
         )
 
     def computing(conv: ConvOp) -> tuple[Choice, ...]:

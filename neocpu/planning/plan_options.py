@@ -40,7 +40,7 @@ _HINT_SECONDS: Final = 1.0
 """Of a search that only says what another precision would bring, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """How far layouts are optimised, by which solver, for how long, and within how many bytes.
 
@@ -90,13 +90,13 @@ class PlanOptions:
                 f"max_weights must be a number of bytes, 0 or more, got {max_weights!r}"
             )
         return cls(
-            _opt_level(opt),
-            _solver(solver),
-            _limits(solver, seconds),
-            max_weights,
-            parse_precision(precision),
-            packs_at_load,
-            small,
+            opt=_opt_level(opt),
+            solver=_solver(solver),
+            limits=_limits(solver, seconds),
+            max_weights=max_weights,
+            precision=parse_precision(precision),
+            packs_at_load=packs_at_load,
+            small=small,
         )
 
     def fuses_prologues(self, templates: Container[str] | None) -> bool:

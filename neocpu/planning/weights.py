@@ -21,6 +21,7 @@ from neocpu.ir.constants import constant_value
 from neocpu.ir.expressions import Expr
 from neocpu.ir.stored_weights import stored_weights
 from neocpu.ir.uses import bindings
+from neocpu.plan.outcome import WeightSizes
 from neocpu.planning.network import Network
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.operators.dense_op import DenseOp
@@ -50,12 +51,10 @@ class WeightBytes:
     given: int
     fixed: int
 
-    def report(
-        self, packed: Iterable[NDArray[np.generic]], limit: int | None
-    ) -> dict[str, int | None]:
-        """Return what ``explain --json`` says of them, once ``packed`` under a ``limit``."""
+    def sizes(self, packed: Iterable[NDArray[np.generic]], limit: int | None) -> WeightSizes:
+        """Return the bytes of all weights, once ``packed`` under a ``limit``."""
         size = sum(array.nbytes for array in packed)
-        return {"given_bytes": self.given, "packed_bytes": size, "limit_bytes": limit}
+        return WeightSizes(given_bytes=self.given, packed_bytes=size, limit_bytes=limit)
 
 
 def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: int) -> WeightBytes:

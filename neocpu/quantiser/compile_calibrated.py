@@ -23,6 +23,7 @@ from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.plan.reports.calibration_report import CalibrationReport, IntegerLayer
+from neocpu.plan.reports.stored_plan import stored_calibration
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated, calibrate
 from neocpu.quantiser.calibration import Source, read_samples
@@ -294,7 +295,7 @@ class _Compiling:
             integers_seconds=seconds[0],
             float32_seconds=seconds[1],
         )
-        winner.amend(replace(winner.report, calibration=raced))
+        winner.amend(replace(winner.plan, calibration=stored_calibration(raced)))
         return winner
 
     def _kept(
@@ -342,12 +343,12 @@ class _Compiling:
         self, layers: tuple[IntegerLayer, ...], found: Comparison | None
     ) -> CalibrationReport:
         return CalibrationReport(
-            layers,
-            self.budget.max_error,
-            self.budget.min_agreement,
-            0.0 if found is None else found.error,
-            None if found is None else found.agreement,
-            len(self.checking),
+            layers=layers,
+            max_error=self.budget.max_error,
+            min_agreement=self.budget.min_agreement,
+            error=0.0 if found is None else found.error,
+            agreement=None if found is None else found.agreement,
+            samples=len(self.checking),
         )
 
     @property

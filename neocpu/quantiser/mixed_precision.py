@@ -20,7 +20,7 @@ from neocpu.compilation.compile_options import CompileOptions
 from neocpu.foundation.progress import Progress, ProgressCallback
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.plan.reports.calibration_report import IntegerLayer
-from neocpu.plan.reports.plan_report import PlanReport
+from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.operators.operator_report import OperatorReport
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.calibrated import Calibrated
@@ -56,7 +56,7 @@ def faster_in_integers(
         chosen = kept
         if not chosen:
             return ()
-    if found.predicted_seconds >= plain.predicted_seconds:
+    if found.estimated_seconds >= plain.estimated_seconds:
         return ()
     return _saved(calibrated, costs, ops, chosen)
 
@@ -93,11 +93,11 @@ def _saved(
 
 def _plan(
     proto: onnx.ModelProto, cpu: CpuTarget, options: CompileOptions, precision: Precision
-) -> PlanReport:
+) -> Decisions:
     return plan_only(proto, cpu, replace(options.computing(precision), signatures=(NO_SHAPES,)))
 
 
-def _by_result(plan: PlanReport, calibrated: Calibrated) -> dict[str, OperatorReport]:
+def _by_result(plan: Decisions, calibrated: Calibrated) -> dict[str, OperatorReport]:
     """Return the operators that layers became, by what the layers make."""
     results = set(calibrated.layers)
     return {name: op for op in plan.ops for name in results.intersection(op.tensors)}

@@ -14,7 +14,7 @@ from neocpu.runtime.binding import Contents, Handle, encoded_path, library, made
 from neocpu.runtime.header import ArtifactHeader
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One artifact of a file.
 
@@ -75,13 +75,13 @@ class ArtifactFile:
         self.fd: Final[int] = contents.file
         self.variants: Final = tuple(
             Variant(
-                one.name.decode(),
-                one.offset,
-                one.size,
-                one.code_size,
-                one.weights_size,
-                ArtifactHeader.from_json(json.loads(one.metadata)),
-                None if one.obstacle is None else one.obstacle.decode(),
+                name=one.name.decode(),
+                offset=one.offset,
+                size=one.size,
+                code_bytes=one.code_size,
+                weight_bytes=one.weights_size,
+                header=ArtifactHeader.from_json(json.loads(one.metadata)),
+                obstacle=None if one.obstacle is None else one.obstacle.decode(),
             )
             for one in contents.variants[: contents.count]
         )

@@ -1,12 +1,12 @@
-"""What the calls of a model's kernels are: their operators, and the bytes they take."""
+"""The calls of a model's kernels: their operators, and the bytes that they read and write."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from neocpu.plan.operators import PlannedOperator
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.header_parts import Placement
 
@@ -18,7 +18,7 @@ class DescribedCall:
     Attributes
     ----------
     name : str
-        Of the plan's operator, or the kernel's where the plan has none.
+        Name of the plan's operator, or of the kernel where the plan has none.
     kernel : str
         Equal operators share one.
     weights, others : int
@@ -42,10 +42,12 @@ def _calls_of(header: ArtifactHeader) -> Iterator[DescribedCall]:
     slices = (Placement(0, one.dtype, one.shape) for one in header.slices)
     places = (*inputs, *header.weights, *header.activations, *slices)
     sizes = [one.end - one.offset for one in places]
-    operators = operators_in_turn(header.plan, (kernel for kernel, _ in header.calls))
+    plan = header.known_plan
+    known = () if plan is None else plan.ops
+    operators = operators_in_turn(known, (kernel for kernel, _ in header.calls))
     for (kernel, tensors), operator in zip(header.calls, operators, strict=True):
         yield DescribedCall(
-            str(operator.get("name", kernel)),
+            kernel if operator is None else operator.name,
             kernel,
             sum(sizes[tensor] for tensor in tensors if first <= tensor < end),
             sum(sizes[tensor] for tensor in tensors if not first <= tensor < end),
@@ -53,26 +55,24 @@ def _calls_of(header: ArtifactHeader) -> Iterator[DescribedCall]:
 
 
 def operators_in_turn(
-    plan: Mapping[str, Any], kernels: Iterable[str]
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the plan's operator of each call; an empty one where the plan has none.
+    operators: Sequence[PlannedOperator], kernels: Iterable[str]
+) -> Iterator[PlannedOperator | None]:
+    """Yield the plan's operator of each call; None where the plan has none.
 
     Equal operators share a kernel, and are called in the plan's order.
 
     Parameters
     ----------
-    plan : mapping
-        What ``neocpu explain --json`` prints; of a header, which anybody may have written.
+    operators : sequence of PlannedOperator
+        All of a plan.
     kernels : iterable of str
-        In calling order.
+        Names of the called kernels, in calling order.
     """
-    waiting: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    operators = plan.get("ops")
-    for operator in operators if isinstance(operators, list) else ():
-        if isinstance(operator, Mapping):
-            waiting[str(operator.get("kernel"))].append(operator)
+    waiting: dict[str | None, list[PlannedOperator]] = defaultdict(list)
+    for operator in operators:
+        waiting[operator.kernel].append(operator)
     for kernel in kernels:
         known = waiting.get(kernel, [])
-        yield known[0] if known else {}
+        yield known[0] if known else None
         if len(known) > 1:
             del known[0]

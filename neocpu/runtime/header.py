@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import MAX_THREADS as MAX_THREADS
+from neocpu.foundation.json_codec import JsonFormError, fields_from_json, value_to_json
 from neocpu.foundation.tensor_spec import TensorSpec, group_rows, shapes_text
 from neocpu.foundation.units import plural, size
+from neocpu.plan.plan import Plan
 from neocpu.runtime.header_parts import Call, Launch, Placement, Prologue, Repeat, Slice
 from neocpu.runtime.header_text import accuracy, planned_for, screen, summary, tensors
 
@@ -40,7 +44,7 @@ MAX_LAUNCH: Final = 8
 """Calls that are launched together."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ArtifactHeader:
     """Everything known of an artifact without loading it.
 
@@ -92,13 +96,13 @@ class ArtifactHeader:
     streams : int or None
         Calls at once that it was planned for, each on ``threads``; None where one call's time
         counts.
-    plan : dict
-        What ``neocpu explain`` prints; opaque here.
+    stored_plan : object
+        The plan's JSON, as it is in the file; `plan` reads it.
     format : int
         See `FORMAT`.
     others : tuple of ArtifactHeader
         Of a set of shapes: what it has for each signature after the first, which all else is of.
-        They differ in what a call needs and in ``plan``, and share the weights section.
+        They differ in what a call needs and in their plans, and share the weights section.
     prologue : Prologue or None
         Of a set, what packs weights that are not in the section as plans read them.
     """
@@ -126,7 +130,7 @@ class ArtifactHeader:
     launches: tuple[Launch, ...] = ()
     returns: tuple[int, ...] = ()
     streams: int | None = None
-    plan: dict[str, Any] = field(default_factory=dict)
+    stored_plan: Any = field(default_factory=dict)
     format: int = FORMAT
     others: tuple[ArtifactHeader, ...] = ()
     prologue: Prologue | None = None
@@ -141,10 +145,7 @@ class ArtifactHeader:
             places = {weight for weight in places if weight.offset < packing.offset}
             places |= {*packing.weights}
         weights = max((weight.end for weight in places), default=0)
-        versions = (
-            f"neocpu {self.neocpu_version}, apache-tvm {self.tvm_version}, "
-            f"apache-tvm-ffi {self.ffi_version}"
-        )
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [
             *(("input", text) for text in tensors(self.inputs)),
             *(("output", text) for text in tensors(self.outputs)),
@@ -156,11 +157,53 @@ class ArtifactHeader:
             ("weights", f"{size(weights)}, {len(places)} of them"),
             *([] if packing is None else [("packed at load", size(packing.made_bytes))]),
             ("activations", size(max(each.arena_bytes for each in self.each))),
-            ("accuracy", accuracy(self.plan)),
+            ("accuracy", accuracy(self.known_plan)),
             ("versions", versions),
             ("format", str(self.format)),
         ]
         return screen(self.name, lines)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of the packages that compiled it."""
+        return {
+            "neocpu": self.neocpu_version,
+            "apache-tvm": self.tvm_version,
+            "apache-tvm-ffi": self.ffi_version,
+        }
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the first or only signature, which loading and running do not read.
+
+        Raises
+        ------
+        JsonFormError
+            The file has none that this version understands: anybody may have written it.
+        """
+        return Plan.from_json(self.stored_plan)
+
+    @property
+    def known_plan(self) -> Plan | None:
+        """The plan, or None if the file has none that this version understands."""
+        try:
+            return self.plan
+        except JsonFormError:
+            return None
+
+    @property
+    def call_seconds(self) -> float | None:
+        """Seconds of a call where the model was compiled, without a look at the rest of the plan.
+
+        None if the plan has none.
+        """
+        stored = self.stored_plan
+        seconds = stored.get("call_seconds") if isinstance(stored, dict) else None
+        return seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None
+
+    def with_plan(self, plan: Plan) -> ArtifactHeader:
+        """Return the header with another plan."""
+        return replace(self, stored_plan=plan.to_json())
 
     @property
     def each(self) -> tuple[ArtifactHeader, ...]:
@@ -208,11 +251,7 @@ class ArtifactHeader:
         common = {
             "format": self.format,
             "name": self.name,
-            "versions": {
-                "neocpu": self.neocpu_version,
-                "apache-tvm": self.tvm_version,
-                "apache-tvm-ffi": self.ffi_version,
-            },
+            "versions": self.versions,
             "target": self.target,
             "machine": self.machine,
             "isa_features": list(self.isa_features),
@@ -237,11 +276,11 @@ class ArtifactHeader:
             "activations": [placement.to_json() for placement in self.activations],
             "arena_bytes": self.arena_bytes,
             "calls": [[kernel, *tensors] for kernel, tensors in self.calls],
-            **({"repeats": [each.to_json() for each in self.repeats]} if self.repeats else {}),
+            **({"repeats": value_to_json(self.repeats)} if self.repeats else {}),
             **({"slices": [each.to_json() for each in self.slices]} if self.slices else {}),
             **({"launches": list(map(list, self.launches))} if self.launches else {}),
             "returns": list(self.returns),
-            "plan": self.plan,
+            "plan": self.stored_plan,
         }
 
     @classmethod
@@ -282,11 +321,11 @@ class ArtifactHeader:
             activations=tuple(map(Placement.from_json, program["activations"])),
             arena_bytes=program["arena_bytes"],
             calls=tuple((kernel, tuple(tensors)) for kernel, *tensors in program["calls"]),
-            repeats=tuple(map(Repeat.from_json, program.get("repeats", ()))),
+            repeats=tuple(fields_from_json(Repeat, each) for each in program.get("repeats", ())),
             slices=tuple(map(Slice.from_json, program.get("slices", ()))),
             launches=tuple((first, count) for first, count in program.get("launches", ())),
             returns=tuple(program["returns"]),
-            plan=program["plan"],
+            stored_plan=program["plan"],
         )
 
     def encode(self) -> bytes:

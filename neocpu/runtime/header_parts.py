@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.foundation.json_codec import OMIT_DEFAULT, json_name
 
 Call: TypeAlias = tuple[str, tuple[int, ...]]
 """A kernel's name, and the numbers of its tensors: inputs, then weights, activations and slices."""
@@ -50,7 +51,7 @@ class Placement:
         return self.offset + math.prod(self.shape) * bytes_of(self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
     """Calls that are made again and again, or, with a limit of one, perhaps.
 
@@ -73,21 +74,10 @@ class Repeat:
     first: int
     end: int
     limit: int
-    count: int | None = None
-    unless: int | None = None
-    condition: int | None = None
-    index: int | None = None
-
-    def to_json(self) -> dict[str, int]:
-        """Return the JSON form."""
-        items = ((each.name, getattr(self, each.name)) for each in fields(self))
-        named = (("while" if name == "condition" else name, value) for name, value in items)
-        return {name: value for name, value in named if value is not None}
-
-    @classmethod
-    def from_json(cls, data: dict[str, int]) -> Repeat:
-        """Inverse of `to_json`."""
-        return cls(**{"condition" if name == "while" else name: data[name] for name in data})
+    count: int | None = field(default=None, metadata=OMIT_DEFAULT)
+    unless: int | None = field(default=None, metadata=OMIT_DEFAULT)
+    condition: int | None = field(default=None, metadata={**OMIT_DEFAULT, **json_name("while")})
+    index: int | None = field(default=None, metadata=OMIT_DEFAULT)
 
 
 def times_of_calls(calls: int, repeats: Iterable[Repeat]) -> tuple[int, ...]:
@@ -134,7 +124,7 @@ class Slice:
         return cls(repeat, tensor, backward, dtype, tuple(shape))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prologue:
     """How weights are packed when an artifact is loaded, of others.
 
@@ -180,10 +170,10 @@ class Prologue:
         """Inverse of `to_json`, for what the C library has read: it leaves the seconds alone."""
         seconds = data.get("seconds")
         return cls(
-            data["offset"],
-            data["arena_bytes"],
-            tuple(map(Placement.from_json, data["weights"])),
-            tuple(map(Placement.from_json, data["activations"])),
-            tuple((kernel, tuple(tensors)) for kernel, *tensors in data["calls"]),
-            seconds if isinstance(seconds, int | float) else None,
+            offset=data["offset"],
+            made_bytes=data["arena_bytes"],
+            weights=tuple(map(Placement.from_json, data["weights"])),
+            made=tuple(map(Placement.from_json, data["activations"])),
+            calls=tuple((kernel, tuple(tensors)) for kernel, *tensors in data["calls"]),
+            seconds=seconds if isinstance(seconds, int | float) else None,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from neocpu.foundation.plain_text import shortened
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.foundation.units import plural
+from neocpu.plan.outcome import Promise, Verification
+from neocpu.plan.plan import Plan
 
 SHOWN: Final = 6
 """Inputs or outputs that are shown: with all else, they fit on a screen of 24 lines."""
@@ -46,36 +48,32 @@ def planned_for(threads: int, streams: int | None) -> str:
     return f"planned for {threads}{at_once}"
 
 
-def accuracy(plan: Mapping[str, Any]) -> str:
-    """Return what the plan promises of outputs, and what was found; plans may hold anything."""
-    promised, found = plan.get("accuracy"), plan.get("verification")
-    if not isinstance(promised, dict):
+def accuracy(plan: Plan | None) -> str:
+    """Return what the plan promises of outputs, and what was found; None is an unknown plan."""
+    if plan is None:
         return "unknown"
-    each = "of each operator " if promised.get("name") == "bfloat16" else ""
-    promise = f"{promised.get('name')}, {each}at most {promised.get('bound')} norm-wise"
-    error = found.get("norm_error") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(error, float):
+    promised, found = plan.accuracy, plan.verification
+    each = "of each operator " if promised.of_each_operator else ""
+    promise = f"{promised.name}, {each}at most {promised.bound} norm-wise"
+    if found is None or found.norm_error is None:
         return f"{promise}, not checked"
     kept = kept_bound(promised, found)
-    return f"{promise}, {error:.2g} found" + (f": {kept}" if kept.startswith("above") else "")
+    error = f"{found.norm_error:.2g} found"
+    return f"{promise}, {error}" + (f": {kept}" if kept.startswith("above") else "")
 
 
-def kept_bound(promised: Any, found: Mapping[str, Any]) -> str:
+def kept_bound(promised: Promise, found: Verification) -> str:
     """Return which bound outputs kept: ``within the 0.0001 promised``, or which other one.
 
     Those that err more are right as well, up to `reference.verdict.FLOAT32_FACTOR` times the error
     of numpy in float32: where a value lies between two steps of a quantisation, rounding decides.
-    Empty if a plan, which may hold anything, does not say what was promised.
     """
-    bound = promised.get("bound") if isinstance(promised, dict) else None
-    if not isinstance(bound, float):
-        return ""
-    coarse = promised.get("name") == "bfloat16"
-    promise = f"the {bound:.3g} promised{' of each operator' if coarse else ''}"
-    error, single = found.get("norm_error"), found.get("float32_error")
-    if isinstance(error, float) and error <= bound:
+    coarse = promised.of_each_operator
+    promise = f"the {promised.bound:.3g} promised{' of each operator' if coarse else ''}"
+    if found.norm_error is not None and found.norm_error <= promised.bound:
         return f"within {promise}"
-    errs = f"{single:.2g}" if isinstance(single, float) else "infinite error"
+    single = found.float32_error
+    errs = "infinite error" if single is None else f"{single:.2g}"
     return (
         f"above {promise}, within 4 times the {errs} of numpy "
         f"{'rounded to bfloat16' if coarse else 'in float32'}"

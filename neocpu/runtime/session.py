@@ -222,7 +222,15 @@ class Session:
         with self._tracing:  # another start would free them
             self._core.neocpu_trace_stop(self._handle.address, byref(events), byref(count))
             return tuple(
-                TraceEvent(one.begin, one.end, one.run, one.call, one.loop, one.task, one.thread)
+                TraceEvent(
+                    begin=one.begin,
+                    end=one.end,
+                    run=one.run,
+                    call=one.call,
+                    loop=one.loop,
+                    task=one.task,
+                    thread=one.thread,
+                )
                 for one in events[: count.value]
             )
 

@@ -16,7 +16,7 @@ from neocpu.runtime.described_calls import DescribedCall
 Kind: TypeAlias = Literal["run", "kernel", "task"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEvent:
     """Something that took time.
 

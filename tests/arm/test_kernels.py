@@ -129,9 +129,9 @@ def outputs(tmp_path_factory):
             databases=[database],
             only_databases=True,
         ) as compiled:
-            used = {op["scheme"]["template"] for op in compiled.plan["ops"] if op["scheme"]}
+            used = {op.scheme.template for op in compiled.plan.ops if op.scheme}
             assert f"conv2d_{algorithm}" in used
-            sources = {op["cost_source"] for op in compiled.plan["ops"] if op["kind"] == "conv2d"}
+            sources = {op.cost_source for op in compiled.plan.ops if op.kind == "conv2d"}
             assert sources <= {"measured", "measured and folded"}
             compiled.export(folder / f"{algorithm}{draw}.so")
         inputs[f"{algorithm}{draw}"] = arrays(algorithm)

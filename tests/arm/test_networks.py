@@ -73,7 +73,7 @@ def test_by_products_of_matrices(precision, tmp_path):
             inputs = random_inputs(module.inputs, 0)
             here = module.run(inputs)
     with neocpu.compile(model, target=target, threads=2, precision=precision) as compiled:
-        used = {op["scheme"]["template"] for op in compiled.plan["ops"] if op["scheme"]}
+        used = {op.scheme.template for op in compiled.plan.ops if op.scheme}
         assert "conv2d_matrix" in used
         compiled.export(tmp_path / "net.so")
     there = run_modules(tmp_path, {"net": inputs}, cpu="max")["net"]

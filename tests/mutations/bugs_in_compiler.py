@@ -50,8 +50,8 @@ BUGS = (
     Bug(
         "an error above the promised bound is said to be within it",
         "neocpu/runtime/header_text.py",
-        "isinstance(error, float) and error <= bound:",
-        "isinstance(error, float):",
+        "is not None and found.norm_error <= promised.bound:",
+        "is not None:",
         ("tests/neocpu/cli/test_cli_parts.py",),
     ),
     Bug(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_plans import small_operator, small_plan
 
 from neocpu.building.link import write_artifact
 from neocpu.foundation.tensor_spec import TensorSpec
@@ -114,7 +115,7 @@ def _header(name: str, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> A
         threads=2,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
-        plan={"ops": [{"name": "matmul", "µs": 1.5}]},
+        stored_plan=small_plan(ops=(small_operator("dense_0", workload="µ"),)).to_json(),
     )
 
 

@@ -52,7 +52,7 @@ def model(shape, convolutions) -> ModelProto:
 
 
 def templates(compiled) -> set[str]:
-    return {op["scheme"]["template"] for op in compiled.plan["ops"] if op["scheme"]}
+    return {op.scheme.template for op in compiled.plan.ops if op.scheme}
 
 
 @pytest.mark.parametrize("algorithm", CONVOLUTIONS)

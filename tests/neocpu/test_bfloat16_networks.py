@@ -19,6 +19,7 @@ from neocpu.foundation.errors import TargetError, UsageError
 from neocpu.foundation.instruction_sets import host_features
 from neocpu.frontend.load import load_model
 from neocpu.frontend.models import build
+from neocpu.plan.outcome import Promise
 from neocpu.planning.costs import CostModel
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.precision import Precision
@@ -30,7 +31,7 @@ HALF_OR_NOT = {"bfloat16", "float32"}
 
 
 def of_kind(plan, kind):
-    return [op for op in plan["ops"] if op["kind"] == kind]
+    return [op for op in plan.ops if op.kind == kind]
 
 
 def test_outputs_err_as_bfloat16_does():
@@ -43,10 +44,10 @@ def test_outputs_err_as_bfloat16_does():
     norm = np.linalg.norm(found - expected) / np.linalg.norm(expected)
     assert 1e-4 < error < 2.0**-6, "rounded, and no more than that"
     assert 1e-4 < norm < 2.0**-6
-    assert plan["accuracy"] == {"name": "bfloat16", "bound": 2.0**-8}
-    assert plan["verification"]["kept"]
-    assert plan["missed"] == []
-    assert "bf16" in {op["precision"] for op in of_kind(plan, "conv2d")}
+    assert plan.accuracy == Promise(name="bfloat16", bound=2.0**-8)
+    assert plan.verification.kept
+    assert plan.missed == ()
+    assert "bf16" in {op.precision for op in of_kind(plan, "conv2d")}
 
 
 def test_every_convolution_may_stay_in_float32():
@@ -60,7 +61,11 @@ def test_every_convolution_may_stay_in_float32():
 def test_is_predicted_to_be_no_slower_than_float32(name, cpu):
     """Of each convolution what is faster is taken, between the formats of its neighbours."""
     target, read = parse_target(f"llvm -mcpu={cpu}"), read_network(build(name, image=(64, 64)))
-    costs = CostModel(target, 2, partial(measured_schemes, open_store(()), target, 2))
+    costs = CostModel(
+        target=target,
+        threads=2,
+        measured=partial(measured_schemes, open_store(()), target, 2),
+    )
     seconds = {
         precision: plan_layouts(
             read.computing(precision, target), costs, OptLevel.GLOBAL
@@ -75,9 +80,9 @@ def test_neighbours_agree_on_bfloat16():
     with neocpu.compile(network(), precision="bf16", verify=False) as compiled:
         plan = compiled.plan
     block = of_kind(plan, "conv2d")[1:3]
-    assert all("bfloat16" in op["in_layout"] for op in block)
-    assert "bfloat16" in block[0]["out_layout"]
-    assert sum(t["from"] == "NCHW" for t in plan["transforms"]) <= 1, "the image"
+    assert all("bfloat16" in op.in_layout for op in block)
+    assert "bfloat16" in block[0].out_layout
+    assert sum(t.source == "NCHW" for t in plan.transforms) <= 1, "the image"
 
 
 def test_weights_take_half():
@@ -98,7 +103,7 @@ def test_depthwise_convolutions_read_bfloat16():
     with neocpu.compile(model, precision="bf16", small=True, verify=False) as compiled:
         x = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
         found, plan = compiled.module()(x), compiled.plan
-    kinds = {(op["scheme"]["template"], op["precision"]) for op in of_kind(plan, "conv2d")}
+    kinds = {(op.scheme.template, op.precision) for op in of_kind(plan, "conv2d")}
     assert kinds >= {("conv2d_dot", "bf16"), ("conv2d_depthwise", "bf16")}
     expected = run_onnxruntime(model, x)
     assert np.linalg.norm(found - expected) <= 0.05 * np.linalg.norm(expected)
@@ -108,14 +113,14 @@ def test_depthwise_convolutions_read_bfloat16():
 def test_nothing_else_takes_bfloat16(precision):
     model = quantised(network()) if precision == "int8" else network()
     with neocpu.compile(model, precision=precision, verify=False) as compiled:
-        assert "bf16" not in {op["precision"] for op in compiled.plan["ops"]}
-        assert compiled.plan["accuracy"]["name"] == "default"
+        assert "bf16" not in {op.precision for op in compiled.plan.ops}
+        assert compiled.plan.accuracy.name == "default"
 
 
 def test_quantised_convolutions_are_no_case_for_it():
     """They would compute something else than the model says."""
     with neocpu.compile(quantised(network()), precision="bf16", verify=False) as compiled:
-        assert {op["precision"] for op in of_kind(compiled.plan, "conv2d")} == {"fp32"}
+        assert {op.precision for op in of_kind(compiled.plan, "conv2d")} == {"fp32"}
 
 
 def test_is_another_promise_than_accuracys():
@@ -128,9 +133,9 @@ def test_is_another_promise_than_accuracys():
 def test_each_part_of_a_fat_file_keeps_a_promise_of_its_own(tmp_path):
     path = tmp_path / "fat.so"
     parts = neocpu.compile_fat(network(), ("avx2:fp32", "znver1:bf16"), path)
-    promised = [part.compiled.plan["accuracy"]["name"] for part in parts]
+    promised = [part.compiled.plan.accuracy.name for part in parts]
     assert promised == ["default", "bfloat16"]
-    errors = [part.compiled.plan["verification"]["norm_error"] for part in parts]
+    errors = [part.compiled.plan.verification.norm_error for part in parts]
     assert errors[0] < 1e-4 < errors[1]
 
 
@@ -218,7 +223,7 @@ def test_dense_layers_err_as_bfloat16_does(rows, k, hidden, activation, residual
     expected = run_onnxruntime(model, x)
     assert np.linalg.norm(found - expected) <= 2.0**-7 * np.linalg.norm(expected)
     even = [size % 2 == 0 for size in (k, hidden)]
-    assert [op["precision"] == "bf16" for op in layers] == even
+    assert [op.precision == "bf16" for op in layers] == even
 
 
 def test_a_dense_layer_stores_bfloat16_that_only_such_layers_read():
@@ -226,8 +231,8 @@ def test_a_dense_layer_stores_bfloat16_that_only_such_layers_read():
         perceptron((196,), 192, 768), precision="bf16", target="llvm -mcpu=znver4", verify=False
     ) as compiled:
         kept, made = of_kind(compiled.plan, "dense")
-    assert kept["workload"].endswith("float32>bfloat16")
-    assert made["workload"].endswith("float32>float32")
+    assert kept.workload.endswith("float32>bfloat16")
+    assert made.workload.endswith("float32>float32")
 
 
 def test_dense_layers_stay_in_float32_where_bfloat16_is_slower():
@@ -235,4 +240,4 @@ def test_dense_layers_stay_in_float32_where_bfloat16_is_slower():
     with neocpu.compile(
         perceptron((196,), 192, 768), precision="bf16", target="llvm -mcpu=haswell", verify=False
     ) as compiled:
-        assert {op["precision"] for op in of_kind(compiled.plan, "dense")} == {"fp32"}
+        assert {op.precision for op in of_kind(compiled.plan, "dense")} == {"fp32"}

@@ -50,19 +50,19 @@ def model():
 
 
 def operators(compiled):
-    return {op["name"]: op for op in compiled.plan["ops"]}
+    return {op.name: op for op in compiled.plan.ops}
 
 
 def test_a_network_is_planned_compiled_checked_and_explained(tmp_path):
     kept = {"threads": 2, "disable_rules": ["sum-convolutions"]}
     with neocpu.compile(model(), algorithms=["toy"], **kept) as compiled:
         plan = operators(compiled)
-        assert plan["global_max_0"]["kernel"] == "global_max_0"
+        assert plan["global_max_0"].kernel == "global_max_0"
         convolutions = [op for name, op in plan.items() if name.startswith("conv2d")]
         assert len(convolutions) == 4
-        assert {op["scheme"]["template"] for op in convolutions} == {"conv2d_toy"}
-        assert compiled.plan["verification"]["kept"]
-        assert compiled.plan["accuracy"]["name"] == "default"
+        assert {op.scheme.template for op in convolutions} == {"conv2d_toy"}
+        assert compiled.plan.verification.kept
+        assert compiled.plan.accuracy.name == "default"
 
 
 def test_a_profile_names_them(tmp_path):
@@ -84,9 +84,9 @@ def test_they_are_tuned_into_a_database_and_chosen_from_it(tmp_path, monkeypatch
     with neocpu.compile(
         model(), threads=2, databases=[database], only_databases=True, algorithms=["toy"]
     ) as compiled:
-        convolutions = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
-        assert {op["cost_source"] for op in convolutions} == {"measured"}
-        assert {op["scheme"]["template"] for op in convolutions} == {"conv2d_toy"}
+        convolutions = [op for op in compiled.plan.ops if op.kind == "conv2d"]
+        assert {op.cost_source for op in convolutions} == {"measured"}
+        assert {op.scheme.template for op in convolutions} == {"conv2d_toy"}
 
 
 def test_what_is_not_registered_is_unknown():

@@ -380,8 +380,8 @@ def test_a_recurrent_layer(compiled):
     assert loops_of(header) == [1000]
     (told,) = loop_fields(header.repeats)
     assert told[1].startswith("1000 times at most")
-    (element,) = [one for one in header.plan["kernels"] if one["kernel"] == "loop_element"]
-    assert element["calls"] == 1000
+    (element,) = [one for one in header.plan.kernels if one.name == "loop_element"]
+    assert element.calls == 1000
     assert len(header.calls) < 12
     assert work_of(load_model(model)).flops == 1000 * 2 * (8 * 6 + 6 * 6)
     compare(model, module, {"x": normal(1000, 1, 8), "h0": normal(1, 6)})

@@ -57,14 +57,14 @@ def test_light_models(name):
     (output,) = expected
     classes = int(np.prod(expected[output].shape[1:]))
     assert same_ranking(actual[output].reshape(-1, classes), expected[output].reshape(-1, classes))
-    assert plan["search"]["gap"] == 0.0
+    assert plan.search.gap == 0.0
 
 
 @needs.file(FACE)
 def test_face_detector():
     model = onnx.load(FACE)
     with neocpu.compile(model, threads=2, verify=False) as compiled, compiled.module() as module:
-        assert compiled.plan["search"]["gap"] == 0.0
+        assert compiled.plan.search.gap == 0.0
         for seed in range(3):
             best = [
                 outputs["scores"][0, :, 1].argsort()[-20:]
@@ -77,12 +77,12 @@ def test_face_detector():
 @needs.one_in(2)
 def test_every_level_computes_the_same(opt):
     _, _, plan = check(light_model("squeezenet"), opt=opt)
-    assert plan["opt"] == opt
+    assert plan.opt == opt
 
 
 def test_algorithms_are_restricted():
     _, _, plan = check(light_model("squeezenet"), algorithms=["nchw"])
-    used = {op["scheme"]["template"] for op in plan["ops"] if op["scheme"]}
+    used = {op.scheme.template for op in plan.ops if op.scheme}
     assert used == {"conv2d_nchw"}
 
 
@@ -117,5 +117,5 @@ def test_compilation_is_verified_against_the_reference(tmp_path):
         assert compiled.verification.ok
         assert 0 < compiled.verification.max_rel_error < 1e-4
         header = compiled.export(tmp_path / "net.so")
-        assert header.plan["threads"] == 2
+        assert header.plan.threads == 2
     assert neocpu.load(tmp_path / "net.so").metadata.name

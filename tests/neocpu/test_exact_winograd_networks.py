@@ -6,6 +6,7 @@ import pytest
 from onnxruntime.quantization import QuantType
 
 import neocpu
+from neocpu.plan.operators import ExactSums
 from neocpu.plan.text.plan_text import proof_fields
 from neocpu.planning import weight_limit
 from tests.neocpu.quantised_models import image, quantised, wide_network
@@ -28,12 +29,12 @@ def test_is_direct_convolution_to_the_bit(activations):
     model = quantised(wide_network(), activations=activations, per_channel=True)
     direct, _ = outputs(model, ["dot", "direct"])
     exact, plan = outputs(model, ["dot", "winograd"])
-    made = [op for op in plan["ops"] if op["kind"] == "conv2d"]
-    by_winograd = [op for op in made if op["scheme"]["template"] == "conv2d_winograd"]
+    made = [op for op in plan.ops if op.kind == "conv2d"]
+    by_winograd = [op for op in made if op.scheme.template == "conv2d_winograd"]
     assert len(by_winograd) == 2
     assert all(map(np.array_equal, direct, exact))
-    bound = {"largest_sum": 255 * 128 * 9 * 32, "limit": 1 << 29}
-    assert [op.get("proof") for op in made] == [None, bound, bound]
+    bound = ExactSums(largest_sum=255 * 128 * 9 * 32, limit=1 << 29)
+    assert [op.proof for op in made] == [None, bound, bound]
     ((name, text),) = proof_fields(plan)
     assert name == "exact"
     assert text.startswith("2 convolutions by Winograd in integers: no weights make sums above 9,4")
@@ -57,13 +58,13 @@ def test_weights_are_transformed_on_the_fly_where_they_are_too_many(how, monkeyp
         monkeypatch.setattr(weight_limit, "MOST_OF_FLOAT32", 0.25 if own else 10.0)
         limit = None
         if limited and not own:
-            limit = plans[0]["weights"]["packed_bytes"] * 2 // 3
+            limit = plans[0].weights.packed_bytes * 2 // 3
         with neocpu.compile(model, **options, max_weights=limit, verify=False) as compiled:
             plans.append(compiled.plan)
             outputs.append(compiled.module()(image(1)))
-    kept, made = (str([op.get("scheme") for op in plan["ops"]]) for plan in plans)
+    kept, made = (str([op.scheme for op in plan.ops]) for plan in plans)
     assert "on_the_fly" not in kept
     assert "on_the_fly" in made
-    sizes = [plan["weights"]["packed_bytes"] for plan in plans]
+    sizes = [plan.weights.packed_bytes for plan in plans]
     assert sizes[1] <= 2 / 3 * sizes[0]
     assert np.array_equal(*outputs)

@@ -80,7 +80,7 @@ def test_large_logits_are_no_reason_to_refuse(caplog):
     errors = np.abs(found - truth)[0, :10]
     assert (errors > 1e-3 * np.abs(truth[0, :10]) + 1e-4).any()
     assert verification.norm_error < 3e-6
-    assert compiled.plan["missed"] == []
+    assert compiled.plan.missed == ()
     assert not caplog.messages
 
 
@@ -98,10 +98,10 @@ def test_a_contested_softmax_of_large_logits_is_compiled_again(monkeypatch, capl
     monkeypatch.setattr("neocpu.compilation.compile_each.measured_schemes", measured)
     with neocpu.compile(contested(logits=160), threads=1) as compiled:
         plan, found = compiled.plan, compiled.verification
-    assert plan["missed"][0]["admission"] == EVERY_TILE.name
-    assert found.norm_error < DEFAULT.bound < plan["missed"][0]["norm_error"]
+    assert plan.missed[0].admission == EVERY_TILE.name
+    assert found.norm_error < DEFAULT.bound < plan.missed[0].verification.norm_error
     (line,) = caplog.messages
-    assert f"compiled again {plan['admission']}" in line
+    assert f"compiled again {plan.admission}" in line
 
 
 @pytest.mark.parametrize(

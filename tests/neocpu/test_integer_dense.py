@@ -74,7 +74,7 @@ def compared(model, shape, precision="int8", threads=2):
     small = precision == "int8"
     with neocpu.compile(model, precision=precision, small=small, threads=threads) as compiled:
         got = compiled.module()(x)
-        layers = [op for op in compiled.plan["ops"] if op["kind"] == "dense"]
+        layers = [op for op in compiled.plan.ops if op.kind == "dense"]
     return got, expected, layers
 
 
@@ -90,7 +90,7 @@ def test_sums_are_exact(shape, n, most, kind):
     graph = Graph(kind)
     y = graph.product(graph.rounded("x"), shape[-1], n, most)
     got, expected, (layer,) = compared(graph.model(y, shape), shape)
-    assert layer["numerics"]["sum"] == "int32"
+    assert layer.numerics.sum == "int32"
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -101,7 +101,7 @@ def test_a_layer_stores_integers_that_only_such_layers_read(kind):
     hidden = graph.rounded(hidden, RESULT_STEP)
     y = graph.node("Add", graph.product(hidden, 44, 16), graph.product(hidden, 44, 16))
     got, expected, layers = compared(graph.model(y, (ROWS, 32)), (ROWS, 32))
-    assert [layer["numerics"]["output"] for layer in layers] == ["uint8", "float32", "float32"]
+    assert [layer.numerics.output for layer in layers] == ["uint8", "float32", "float32"]
     # Hidden numbers between two steps may take either.
     assert np.linalg.norm(got - expected) <= 1e-2 * np.linalg.norm(expected)
 
@@ -111,7 +111,7 @@ def test_a_layer_stores_float32_that_others_read_too():
     hidden = graph.rounded(graph.product(graph.rounded("x"), 32, 32), RESULT_STEP)
     y = graph.node("Add", graph.product(hidden, 32, 32), hidden)
     got, expected, layers = compared(graph.model(y, (ROWS, 32)), (ROWS, 32))
-    assert [layer["numerics"]["output"] for layer in layers] == ["float32", "float32"]
+    assert [layer.numerics.output for layer in layers] == ["float32", "float32"]
     assert np.linalg.norm(got - expected) <= 1e-2 * np.linalg.norm(expected)
 
 
@@ -120,7 +120,7 @@ def test_few_rows_and_odd_depths_stay_in_float32(shape, n):
     graph = Graph()
     y = graph.product(graph.rounded("x"), shape[-1], n)
     got, expected, (layer,) = compared(graph.model(y, shape), shape)
-    assert "int32" not in str(layer.get("numerics"))
+    assert "int32" not in str(layer.numerics)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -141,8 +141,8 @@ def test_qgemm(transposed):
         graph.model(y, x.shape), precision="int8", small=True, threads=2
     ) as compiled:
         got = compiled.module()(x)
-        (layer,) = [op for op in compiled.plan["ops"] if op["kind"] == "dense"]
-    assert layer["numerics"]["sum"] == "int32"
+        (layer,) = [op for op in compiled.plan.ops if op.kind == "dense"]
+    assert layer.numerics.sum == "int32"
     np.testing.assert_allclose(got, sums * (STEP * scales), rtol=1e-5, atol=1e-5)
 
 
@@ -156,7 +156,7 @@ def test_qlinear_matmul():
     y = graph.node("QLinearMatMul", data, *numbers, *weights, *made)
     y = graph.node("DequantizeLinear", y, *made)
     got, expected, (layer,) = compared(graph.model(y, (2, 9, 24)), (2, 9, 24))
-    assert layer["numerics"]["sum"] == "int32"
+    assert layer.numerics.sum == "int32"
     steps = np.rint(np.abs(got - expected) / RESULT_STEP)
     assert steps.max() <= 1
     assert steps.mean() <= 0.01, "between two steps it may take either"
@@ -172,6 +172,6 @@ def test_faster_of_both_is_taken():
         with neocpu.compile(
             model, precision="auto", target="llvm -mcpu=znver1", verify=False
         ) as compiled:
-            (layer,) = [op for op in compiled.plan["ops"] if op["kind"] == "dense"]
-        found[most] = layer["precision"]
+            (layer,) = [op for op in compiled.plan.ops if op.kind == "dense"]
+        found[most] = layer.precision
     assert found == {127: "fp32", 16: "int8"}

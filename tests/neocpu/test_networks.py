@@ -39,7 +39,7 @@ def test_network(name):
     data = model.SerializeToString()
     with neocpu.compile(model, threads=2, verify=False) as compiled:
         del model
-        assert compiled.plan["search"]["gap"] == 0.0
+        assert compiled.plan.search.gap == 0.0
         with compiled.module() as module:
             rng = np.random.default_rng(1)
             inputs = {s.name: rng.standard_normal(s.shape).astype(s.dtype) for s in module.inputs}

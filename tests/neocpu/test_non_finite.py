@@ -44,11 +44,11 @@ def check(made: ModelProto, x: np.ndarray, **options) -> set[str]:
     with neocpu.compile(made, threads=1, verify=False, **options) as compiled:
         with compiled.module(1) as module:
             actual = module.run({"x": x})
-        ops = compiled.plan["ops"]
+        ops = compiled.plan.ops
     for name, value in expected.items():
         assert not np.isfinite(value).all() or not np.isfinite(x).all(), "tests nothing"
         np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
-    return {op["scheme"]["template"] for op in ops if op["scheme"]}
+    return {op.scheme.template for op in ops if op.scheme}
 
 
 def activations(source: str, prefix: str) -> tuple[list, list[str]]:

@@ -22,7 +22,7 @@ def check(nodes, x, constants, **options):
     with neocpu.compile(model, verify=False, **options) as compiled:
         got = compiled.module()(x)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-        return [op for op in compiled.plan["ops"] if op["kind"] == "shuffle"]
+        return [op for op in compiled.plan.ops if op.kind == "shuffle"]
 
 
 def weights(outs, ins, side=3):
@@ -51,7 +51,7 @@ def test_a_head_that_enlarges(mode, batch, channels):
     found = check(nodes, x, constants)
     assert len(found) == 2
     if channels % 16 == 0:
-        assert found[0]["in_layout"] != "NCHW"
+        assert found[0].in_layout != "NCHW"
 
 
 def test_pixels_become_channels():

@@ -85,26 +85,26 @@ NETWORKS = {
 def test_every_kernel_has_a_prediction(name):
     with neocpu.compile(NETWORKS[name](), threads=2, verify=False) as compiled:
         plan, calls = compiled.plan, compiled.header.calls
-    kernels = {kernel["kernel"]: kernel for kernel in plan["kernels"]}
+    kernels = {kernel.name: kernel for kernel in plan.kernels}
     assert kernels.keys() == {kernel for kernel, _ in calls} | {"runtime"}
-    assert sum(kernel["calls"] for kernel in plan["kernels"]) == len(calls) + 1
-    assert all(math.isfinite(k["cost_us"]) and k["cost_us"] > 0 for k in plan["kernels"])
-    assert sum(kernel["share"] for kernel in plan["kernels"]) == pytest.approx(1)
-    assert plan["predicted_us"] == pytest.approx(sum(k["cost_us"] for k in plan["kernels"]))
-    kinds = {op["kernel"]: op["kind"] for op in plan["ops"] if op["kernel"]}
-    assert all(kernels[kernel]["kind"] == kind for kernel, kind in kinds.items())
-    for op in plan["ops"]:
-        assert (op["share"] is None) == (op["kernel"] not in kernels)
-        if op["share"] is not None:
-            assert op["share"] == pytest.approx(op["predicted_us"] / plan["predicted_us"])
+    assert sum(kernel.calls for kernel in plan.kernels) == len(calls) + 1
+    assert all(math.isfinite(k.cost_us) and k.cost_us > 0 for k in plan.kernels)
+    assert sum(kernel.share for kernel in plan.kernels) == pytest.approx(1)
+    assert plan.predicted_us == pytest.approx(sum(k.cost_us for k in plan.kernels))
+    kinds = {op.kernel: op.kind for op in plan.ops if op.kernel}
+    assert all(kernels[kernel].kind == kind for kernel, kind in kinds.items())
+    for op in plan.ops:
+        assert (op.share is None) == (op.kernel not in kernels)
+        if op.share is not None:
+            assert op.share == pytest.approx(op.predicted_us / plan.predicted_us)
 
 
 def test_what_has_an_estimate_of_its_own_keeps_it():
     with neocpu.compile(classic(), threads=2, verify=False, only_databases=True) as compiled:
         plan = compiled.plan
-    kinds = {kernel["kind"] for kernel in plan["kernels"]}
+    kinds = {kernel.kind for kernel in plan.kernels}
     assert {"conv2d", "dense", "runtime"} <= kinds
-    assert {op["cost_source"] for op in plan["ops"]} >= {"estimated"}
+    assert {op.cost_source for op in plan.ops} >= {"estimated"}
 
 
 def test_more_weights_than_caches_hold_take_longer():
@@ -127,7 +127,7 @@ def test_more_weights_than_caches_hold_take_longer():
 def test_a_longer_sequence_takes_longer(op):
     def predicted(steps: int) -> float:
         with neocpu.compile(layer(op, steps=steps)[0], threads=1, verify=False) as compiled:
-            kernels = compiled.plan["kernels"]
-        return sum(kernel["cost_us"] for kernel in kernels if kernel["kind"] != "runtime")
+            kernels = compiled.plan.kernels
+        return sum(kernel.cost_us for kernel in kernels if kernel.kind != "runtime")
 
     assert 3 < predicted(60) / predicted(10) < 8

@@ -51,8 +51,8 @@ def compiled_within_a_step(model, precision, target="host"):
 @needs.one_in(2)
 def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
     plan = compiled_within_a_step(quantised(network(), **FORMS[name]), precision)
-    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
-    in_integers = sum(op["precision"] == "int8" for op in convolutions)
+    convolutions = [op for op in plan.ops if op.kind == "conv2d"]
+    in_integers = sum(op.precision == "int8" for op in convolutions)
     if precision != "auto":
         assert in_integers == (5 if precision == "int8" else 0), "all, or none"
 
@@ -63,12 +63,12 @@ def test_outputs_are_onnx_runtimes_within_a_step(name, precision):
 @needs.one_in(2)
 def test_convolutions_in_groups_are_onnx_runtimes_within_a_step(name, precision):
     plan = compiled_within_a_step(quantised(network_in_groups(), **FORMS[name]), precision, AVX2)
-    convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
-    in_groups = [op for op in convolutions if " g" in op["workload"]]
-    read = [op["name"] for op in in_groups if "uint8" in op["in_layout"]]
+    convolutions = [op for op in plan.ops if op.kind == "conv2d"]
+    in_groups = [op for op in convolutions if " g" in op.workload]
+    read = [op.name for op in in_groups if "uint8" in op.in_layout]
     assert len(in_groups) == 4
-    pools = [op for op in plan["ops"] if "pool" in op["kind"]]
-    read += [op["name"] for op in pools if "uint8" in op["in_layout"]]
+    pools = [op for op in plan.ops if "pool" in op.kind]
+    read += [op.name for op in pools if "uint8" in op.in_layout]
     assert (len(read) >= 4) if precision == "int8" else (precision == "auto" or not read)
 
 
@@ -77,14 +77,14 @@ def test_neighbours_agree_on_integers():
     model = quantised(network(), per_channel=True)
     with neocpu.compile(model, precision="int8", small=True, verify=False) as compiled:
         plan = compiled.plan
-    alone = [op for op in plan["ops"] if op["kind"] == "quantise" and "1x1" not in op["workload"]]
+    alone = [op for op in plan.ops if op.kind == "quantise" and "1x1" not in op.workload]
     assert len(alone) <= 2, "the image, and what the concatenation has on another grid"
-    stored = [op["out_layout"] for op in plan["ops"] if op["kind"] in ("conv2d", "pool")]
+    stored = [op.out_layout for op in plan.ops if op.kind in ("conv2d", "pool")]
     assert sum("uint8" in each for each in stored) >= 4
     ((name, text),) = rounding_fields(plan)
     assert name == "kernels of their own"
     assert "1 after an input" in text
-    changes = [t for t in plan["transforms"] if ("uint8" in t["from"]) != ("uint8" in t["to"])]
+    changes = [t for t in plan.transforms if ("uint8" in t.source) != ("uint8" in t.destination)]
     assert len(changes) <= 2
 
 
@@ -95,10 +95,10 @@ def test_slices_and_their_concatenation_copy_integers(build):
     with neocpu.compile(model, precision="int8", small=True, target=AVX2, verify=False) as compiled:
         x = image(11)
         steps = np.abs(compiled.module()(x) - run_onnxruntime(model, x)) / last_step(model)
-        ops = compiled.plan["ops"]
+        ops = compiled.plan.ops
     assert steps.max() <= 1.01
-    assert [op["kind"] for op in ops] == ["quantise", "conv2d", "gather", "conv2d"]
-    assert ["uint8" in op["out_layout"] for op in ops if op["kind"] == "gather"] == [True]
+    assert [op.kind for op in ops] == ["quantise", "conv2d", "gather", "conv2d"]
+    assert ["uint8" in op.out_layout for op in ops if op.kind == "gather"] == [True]
 
 
 def test_weights_are_stored_as_integers():
@@ -107,7 +107,7 @@ def test_weights_are_stored_as_integers():
     for precision in ("int8", "fp32"):
         small = precision == "int8"
         with neocpu.compile(model, precision=precision, small=small, verify=False) as compiled:
-            sizes[precision] = compiled.plan["weights"]["packed_bytes"]
+            sizes[precision] = compiled.plan.weights.packed_bytes
     assert sizes["int8"] < 0.4 * sizes["fp32"]
 
 

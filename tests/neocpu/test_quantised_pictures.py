@@ -40,7 +40,7 @@ def test_one_kernel_quantises_and_packs(zero):
     model = first_layer(zero)
     x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32) * 2
     with neocpu.compile(model, precision="int8", small=True, threads=2) as compiled:
-        kernels = [each["kernel"] for each in compiled.plan["kernels"]]
+        kernels = [each.name for each in compiled.plan.kernels]
         got = np.array(compiled.module()(x))
     assert "quantise_NCHW_to_NCHW4c" in kernels
     assert not any("dequantise" in name or name == "quantise" for name in kernels), kernels

@@ -160,10 +160,8 @@ def test_transposed_convolutions(kernel, attrs, batch):
     # and cuts there, in plain layout.
     # With a stride of 1 nothing is computed that would be cut.
     is_cut = attrs.get("pads", [0])[0] > 0 and attrs["strides"][0] > 1
-    plain = [
-        each for each in plan["kernels"] if each["kind"] == "other" and "slice" in each["kernel"]
-    ]
-    shuffles = [op["kind"] for op in plan["ops"]].count("shuffle")
+    plain = [each for each in plan.kernels if each.kind == "other" and "slice" in each.name]
+    shuffles = [op.kind for op in plan.ops].count("shuffle")
     assert (shuffles, len(plain)) == ((0, 1) if batch > 1 and is_cut else (1, int(is_cut)))
 
 
@@ -231,9 +229,7 @@ def test_stored_weights_within_frames_stay_stored():
     assert (found["relax.nn.conv2d"], found["neocpu.frames.convolution"]) == (1, 1)
     with neocpu.compile(model, precision="int8", small=True) as compiled:
         assert compiled.verification.ok
-        schemes = [
-            op["scheme"]["template"] for op in compiled.plan["ops"] if op["kind"] == "conv2d"
-        ]
+        schemes = [op.scheme.template for op in compiled.plan.ops if op.kind == "conv2d"]
         assert schemes[1] == "conv2d_dot"
 
 
@@ -265,11 +261,11 @@ def test_bytes_across_frames(zero):
     model = make_model(nodes, {"x": x}, constants)
     with neocpu.compile(model, precision="int8", small=True) as compiled:
         assert compiled.verification.ok
-        convs = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
-        assert [op["scheme"]["template"] for op in convs] == ["conv2d_dot"] * 2
+        convs = [op for op in compiled.plan.ops if op.kind == "conv2d"]
+        assert [op.scheme.template for op in convs] == ["conv2d_dot"] * 2
 
 
 def test_reports_name_the_volumes():
     model, x = residual(1)
-    workloads = [op["workload"] for op in check(model, x)["ops"] if op["kind"] == "conv2d"]
+    workloads = [op.workload for op in check(model, x).ops if op.kind == "conv2d"]
     assert workloads[1].startswith("1x19x5x7x6 -> 19, 3x3x3 +bias_add")

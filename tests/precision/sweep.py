@@ -42,6 +42,7 @@ import neocpu
 from neocpu.foundation.errors import NeoCPUError
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
+from neocpu.plan.plan import Plan
 from tests.precision.quantisers import QUANTISERS
 from tests.precision.visible_layers import Quantised, cut, make_visible, with_outputs, with_shapes
 
@@ -150,7 +151,7 @@ def compare_layers(model: onnx.ModelProto, feeds: Feeds, precision: str) -> tupl
     return found, plan
 
 
-def compare_outputs(model: onnx.ModelProto, feeds: Feeds) -> tuple[float, dict]:
+def compare_outputs(model: onnx.ModelProto, feeds: Feeds) -> tuple[float, Plan]:
     """Return how much the outputs of the whole differ, relative to their norm, and the plan."""
     wanted = reference(model, feeds)
     with neocpu.compile(with_shapes(model, wanted), precision="auto") as compiled:
@@ -174,12 +175,12 @@ def run_case(network: str, quantiser: str, size: int, whole: bool) -> Case:
     try:
         import_relax(load_model(model))  # or ONNX Runtime would be the first to fail
         case.layers, plan = compare_layers(model, feeds, "int8")
-        convolutions = [op for op in plan["ops"] if op["kind"] == "conv2d"]
-        integers = sum(op["precision"] == "int8" for op in convolutions)
+        convolutions = [op for op in plan.ops if op.kind == "conv2d"]
+        integers = sum(op.precision == "int8" for op in convolutions)
         case.convolutions = f"{integers}/{len(convolutions)}"
         if whole:
             case.output_error, plan = compare_outputs(model, feeds)
-            case.left_over = sum(op["kind"] == "quantise" for op in plan["ops"])
+            case.left_over = sum(op.kind == "quantise" for op in plan.ops)
         case.outcome = "agrees" if case.layers.agree else "differs"
     except NeoCPUError as error:
         case.message = str(error)

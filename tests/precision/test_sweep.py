@@ -24,7 +24,7 @@ def test_layers_agree(model):
     assert layers.tensors == len(make_visible(model)[1]) > 10
     assert layers.elements > 10_000
     assert layers.one_off <= 1e-3 * layers.elements
-    assert sum(op["precision"] == "int8" for op in plan["ops"] if op["kind"] == "conv2d") == 5
+    assert sum(op.precision == "int8" for op in plan.ops if op.kind == "conv2d") == 5
 
 
 def test_a_wrong_layer_is_found_alone(model, monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import statistics
 import subprocess
 import sys
@@ -19,10 +20,12 @@ from pathlib import Path
 import onnx
 
 import neocpu
-from neocpu.building.kernel_report import RUN_SECONDS, RUNTIME
+from neocpu.building.kernel_report import RUN_SECONDS
+from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.compilation.read_model import load_for_import
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
+from neocpu.plan.kernels import RUNTIME
 from neocpu.quantiser.quantise import quantize
 from neocpu.schedules.estimates.kernel_work import KernelWork, LoopWork
 
@@ -123,15 +126,13 @@ class Measurement:
         )
 
 
-def kernels_of(
-    report: neocpu.plan.reports.plan_report.PlanReport, found: dict
-) -> list[KernelTimes]:
+def kernels_of(compiled: CompiledModule, found: dict) -> list[KernelTimes]:
     """Return each kernel, with what its calls were predicted to take and took."""
     # A trace begins within the call from Python.
     took: dict[str, float] = defaultdict(float, {RUNTIME: found["between"] + RUN_SECONDS})
     for kernel, _, least, *_ in found["calls"]:
         took[kernel] += least
-    workloads = {op.kernel: op.workload for op in report.ops}
+    workloads = {op.kernel: op.workload for op in compiled.decided.ops}
     return [
         KernelTimes(
             each.name,
@@ -147,7 +148,7 @@ def kernels_of(
             workloads.get(each.name, ""),
             each.streamed,
         )
-        for each in report.kernels
+        for each in compiled.predicted
         if each.name in took
     ]
 
@@ -173,18 +174,17 @@ def measure(
     given = quantised(model) if precision == "int8" else model
     how = {"threads": threads, "verify": False, "only_databases": estimated}
     with neocpu.compile(given, precision=precision, **how) as compiled:
-        report = compiled.report
         command = [sys.executable, "-m", "neocpu.bench.profile.call_times", str(compiled.path)]
         command += [str(threads), str(rounds)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     return Measurement(
         Path(model).stem,
-        report.predicted_seconds,
+        math.fsum(each.seconds for each in compiled.predicted),
         found["seconds"],
         found["fastest"],
-        float(report.weights["packed_bytes"] or 0),
-        kernels_of(report, found),
+        float(compiled.decided.weights.packed_bytes),
+        kernels_of(compiled, found),
     )
 
 

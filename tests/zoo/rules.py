@@ -106,7 +106,7 @@ def _compiled(model: str | Path, without: Sequence[str] = ()) -> CompiledModule:
 
 
 def _program(compiled: CompiledModule) -> tuple[object, object]:
-    return compiled.header.calls, compiled.header.plan["ops"]
+    return compiled.header.calls, compiled.header.plan.ops
 
 
 def in_turns(first: Module, second: Module, rounds: int) -> float:

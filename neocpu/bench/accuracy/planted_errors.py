@@ -27,7 +27,7 @@ from neocpu.foundation.units import json_number
 from neocpu.frontend import models as catalogue
 from neocpu.frontend.load import load_model
 from neocpu.frontend.shapes.input_shapes import InputShapes
-from neocpu.plan.reports.plan_report import PlanReport
+from neocpu.plan.plan import Plan
 from neocpu.schedules.vocabulary.accuracy import DEFAULT
 from neocpu.verification.reference.tolerance import scales
 from neocpu.verification.reference.verification import Array, Verifier
@@ -165,7 +165,7 @@ def _of_inputs(
     if all(trial.right for trial in trials):
         yield from trials
         return
-    missed = (compiled.report.admission.name,)
+    missed = (compiled.plan.admission,)
     with _compiled(model, request, "strict") as strictest:
         for trial in trials:
             again = trial.refused and _on_inputs(model, strictest, trial.scale)
@@ -178,7 +178,7 @@ def _on_inputs(model: onnx.ModelProto, compiled: CompiledModule, factor: float) 
             name: array * np.float32(factor) if array.dtype == np.float32 else array
             for name, array in random_inputs(module.inputs, seed=0).items()
         }
-        return _trial("inputs", factor, model, inputs, module.run(inputs), compiled.report)
+        return _trial("inputs", factor, model, inputs, module.run(inputs), compiled.plan)
 
 
 def _of_weights(
@@ -196,7 +196,7 @@ def _of_weights(
         with compiled, compiled.module() as module:
             inputs = random_inputs(module.inputs, seed=0)
             outputs = module.run(inputs)
-        yield _trial("weights", factor, other, inputs, outputs, compiled.report)
+        yield _trial("weights", factor, other, inputs, outputs, compiled.plan)
 
 
 def _compiled(
@@ -226,7 +226,7 @@ def _trial(
     model: onnx.ModelProto,
     inputs: Mapping[str, Array],
     outputs: Mapping[str, Array],
-    report: PlanReport,
+    plan: Plan,
 ) -> Trial:
     """Judge the outputs as they are, then with wrong elements in them."""
     loaded = load_model(model)
@@ -241,7 +241,7 @@ def _trial(
         factor,
         refused="" if right.is_accepted else verifier.reason(right),
         norm_error=right.found.norm_error,
-        missed=tuple(admission.name for admission, _ in report.outcome.missed),
+        missed=tuple(each.admission for each in plan.missed),
         kept=right.kept,
         float32_error=float32,
         planted=len(judged),

@@ -61,7 +61,9 @@ def hot_kernels(
     engine fuses, is left out.
     """
     store = open_store(databases)
-    costs = CostModel(target, 1, partial(measured_schemes, store, target, 1))
+    costs = CostModel(
+        target=target, threads=1, measured=partial(measured_schemes, store, target, 1)
+    )
     network = read_network(model, shapes).computing(Precision.FP32, target)
     plan = plan_layouts(network, costs, OptLevel.GLOBAL)
     found: Counter[Kernel] = Counter()

@@ -86,7 +86,9 @@ def measure_profiles(
             )
             header = subject.header
             profile = measure_profile(
-                *(subject.artifact, header.plan, limits),
+                subject.artifact,
+                header.plan,
+                limits,
                 on_progress=on_progress,
                 number=subject.number,
             )

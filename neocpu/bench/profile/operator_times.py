@@ -17,8 +17,12 @@ from neocpu.bench.limits.dot_peak import DotSequence
 from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.limits.roofline import Limits
 from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.json_codec import value_to_json
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
+from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
+from neocpu.plan.operators import DENSE, PlannedOperator
+from neocpu.plan.plan import Plan
 from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import MatrixScheme
@@ -35,8 +39,7 @@ NOTICEABLE: Final = 0.02
 nearest limit allows is marked: something is wrong with it."""
 
 CONVOLUTION: Final = "convolution, "
-DENSE, POOL, TRANSFORM = "dense", "pool", "transform"
-OTHER, RUNTIME = "other", "runtime"
+POOL: Final = "pool"
 
 Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
 
@@ -264,7 +267,7 @@ class ProfileReport:
 
 def measure_profile(
     artifact: Path,
-    plan: Mapping[str, Any],
+    plan: Plan,
     limits: Limits,
     rounds: int = ROUNDS,
     on_progress: ProgressCallback = silent,
@@ -274,8 +277,8 @@ def measure_profile(
 
     Parameters
     ----------
-    plan : mapping
-        Of the artifact's header: what its kernels compute.
+    plan : Plan
+        The artifact's plan, or that of one of its signatures.
     limits : Limits
         Their number of threads is the one used.
     number : int
@@ -317,22 +320,21 @@ def measure_profile(
     )
 
 
-def _predictions(plan: Mapping[str, Any]) -> dict[str, float]:
+def _predictions(plan: Plan) -> dict[str, float]:
     """Return the seconds that a call of each kernel, or what lies between, is predicted to take."""
-    kernels = plan.get("kernels", ())
-    return {one["kernel"]: one["cost_us"] / 1e6 / one["calls"] for one in kernels}
+    return {kernel.name: kernel.cost_us / 1e6 / kernel.calls for kernel in plan.kernels}
 
 
-def _lacks(plan: Mapping[str, Any]) -> dict[str, str]:
+def _lacks(plan: Plan) -> dict[str, str]:
     """Return what each kernel lacks, and why, in words."""
     return {
-        one["kernel"]: "; ".join(
-            f"{lack['kind']} ({lack['detail']}), about {lack['cost_us']:.0f} µs"
-            + (f", because {lack['reason']}" if lack["reason"] else "")
-            for lack in one["lacks"]
+        kernel.name: "; ".join(
+            f"{lack.kind} ({lack.detail}), about {lack.cost_us:.0f} µs"
+            + (f", because {lack.reason}" if lack.reason else "")
+            for lack in kernel.lacks
         )
-        for one in plan.get("kernels", ())
-        if one.get("lacks")
+        for kernel in plan.kernels
+        if kernel.lacks
     }
 
 
@@ -342,28 +344,28 @@ def _repeated(operator: Operator, times: int) -> Operator:
 
 
 def operators_of(
-    plan: Mapping[str, Any], calls: Iterable[tuple[str, float, float, int, int]]
+    plan: Plan, calls: Iterable[tuple[str, float, float, int, int]]
 ) -> tuple[Operator, ...]:
     """Say of each call which operator of the plan it is.
 
     Parameters
     ----------
-    plan : mapping
-        What ``neocpu explain --json`` prints.
+    plan : Plan
+        The artifact's plan.
     calls : iterable of (str, float, float, int, int)
         Kernel, median and least seconds, bytes of weights and other bytes, in calling order.
     """
     calls = tuple(calls)
-    transforms = {one.get("kernel"): one for one in plan.get("transforms", ())}
+    transforms = {one.kernel: one for one in plan.transforms}
     operators = []
-    named = operators_in_turn(plan, (kernel for kernel, *_ in calls))
+    named = operators_in_turn(plan.ops, (kernel for kernel, *_ in calls))
     for (kernel, seconds, fastest, weights, others), op in zip(calls, named, strict=True):
         name, kind, work, flops, sequence = kernel, OTHER, "", 0, None
-        if op:
-            name, kind, work, flops = op["name"], _kind(op), op["workload"], op["flops"]
+        if op is not None:
+            name, kind, work, flops = op.name, _kind(op), op.workload, op.flops
             sequence = _sequence(op)
         elif kernel in transforms:
-            kind, work = TRANSFORM, "x".join(map(str, transforms[kernel]["shape"]))
+            kind, work = TRANSFORM, transforms[kernel].shape_text
         operators.append(
             Operator(name, kernel, kind, work, seconds, fastest, flops, weights, others, sequence)
         )
@@ -375,20 +377,19 @@ def _runtime(seconds: float) -> Operator:
     return Operator(RUNTIME, RUNTIME, RUNTIME, "", seconds, seconds, 0, 0, 0)
 
 
-def _sequence(op: Mapping[str, Any]) -> DotSequence | None:
+def _sequence(op: PlannedOperator) -> DotSequence | None:
     """Return what multiplies in an operator, if its sums are of integers, in vectors."""
-    if op.get("numerics", {}).get("sum") != "int32":
+    if op.numerics is None or op.numerics.sum != "int32" or op.scheme is None:
         return None
-    if op["scheme"]["template"] == MatrixScheme.template:
+    if op.scheme.template == MatrixScheme.template:
         return None
-    numerics = Numerics.take_from({"numerics": op["numerics"]})
-    return DotSequence(numerics, op["scheme"].get("int16_groups") or 1)
+    numerics = Numerics.take_from({"numerics": value_to_json(op.numerics)})
+    groups = op.scheme.parameters.get("int16_groups")
+    return DotSequence(numerics, groups if isinstance(groups, int) and groups else 1)
 
 
-def _kind(op: Mapping[str, Any]) -> str:
+def _kind(op: PlannedOperator) -> str:
     """Return the class of an operator that has a kernel: convolutions by their algorithm."""
-    if op["scheme"] is not None and op["kind"] != DENSE:
-        template: str = op["scheme"]["template"]
-        return CONVOLUTION + template.removeprefix("conv2d_")
-    kind: str = op["kind"]
-    return POOL if kind == "global_pool" else kind
+    if op.scheme is not None and op.kind != DENSE:
+        return CONVOLUTION + op.scheme.algorithm
+    return POOL if op.kind == "global_pool" else op.kind

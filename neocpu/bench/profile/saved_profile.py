@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from neocpu.bench.limits.roofline import Limits
-from neocpu.bench.profile.operator_times import RUNTIME, Operator, ProfileReport
+from neocpu.bench.profile.operator_times import Operator, ProfileReport
 from neocpu.bench.results.machine import OtherLoad
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.given_json import given_json
 from neocpu.foundation.plain_text import plain
+from neocpu.plan.kernels import RUNTIME
 from neocpu.runtime.described_calls import describe_calls
 from neocpu.runtime.header import ArtifactHeader
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.bench.startup.coldstart import ColdStartReport
+from neocpu.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,16 @@ class Planned:
     skippable: float = 0.0
 
     @classmethod
-    def of(cls, plan: Mapping[str, Any]) -> Planned | None:
-        """Read an artifact's plan; None for one that an older neocpu wrote."""
-        if "predicted_us" not in plan:
-            return None
-        search, calibration = plan["search"], plan.get("calibration")
-        layers = None if calibration is None else len(calibration["layers"])
-        skippable = plan.get("skippable_us", 0.0) / 1e6
-        return cls(plan["predicted_us"] / 1e6, search["gap"], search["seconds"], layers, skippable)
+    def of(cls, plan: Plan) -> Planned:
+        """Return what an artifact's plan says."""
+        calibration = plan.calibration
+        return cls(
+            predicted=plan.predicted_us / 1e6,
+            gap=plan.search.gap,
+            search_seconds=plan.search.seconds,
+            integer_layers=None if calibration is None else len(calibration.layers),
+            skippable=plan.skippable_us / 1e6,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ class _Measurement:
             subject.name,
             subject.header.target,
             scaling.reports[request.most_threads],
-            Planned.of(subject.header.plan),
+            None if (plan := subject.header.known_plan) is None else Planned.of(plan),
             subject.compilation,
             scaling if len(request.threads) > 1 else None,
         )

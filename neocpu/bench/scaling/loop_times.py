@@ -24,6 +24,7 @@ from neocpu.bench.limits.measuring_process import measure_in_process
 from neocpu.bench.profile.call_times import MAX_EVENTS, WARMUP, times_of
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.tensor_spec import random_inputs
+from neocpu.plan.kernels import PlannedKernel
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.artifact import read_header
@@ -212,20 +213,23 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
         timeout=TIMEOUT,
     )
     header = read_header(artifact)
-    counted = {each["kernel"]: each for each in header.plan.get("kernels", ())}
-    calls = (_call(call, counted.get(call["kernel"], {})) for call in measured["calls"])
+    plan = header.known_plan
+    counted = {} if plan is None else {kernel.name: kernel for kernel in plan.kernels}
+    calls = (_call(call, counted.get(call["kernel"])) for call in measured["calls"])
     run = RunTime(tuple(calls), measured["between"], header.launches)
     return MeasuredRun(measured["seconds"], run)
 
 
-def _call(measured: Mapping[str, Any], counted: Mapping[str, Any]) -> CallTime:
+def _call(measured: Mapping[str, Any], counted: PlannedKernel | None) -> CallTime:
     """Return a call as it was measured, of a kernel whose tasks the compiler has counted."""
     loops = tuple(LoopTime(**loop) for loop in measured["loops"])
-    largest = counted.get("largest", ())
+    largest = () if counted is None else counted.largest
     if len(largest) == len(loops):
         pairs = zip(loops, largest, strict=True)
         loops = tuple(replace(loop, largest=size) for loop, size in pairs)
-    return CallTime(**{**measured, "loops": loops, "images": counted.get("images", 1)})
+    return CallTime(
+        **{**measured, "loops": loops, "images": 1 if counted is None else counted.images}
+    )
 
 
 def main() -> None:

@@ -137,7 +137,7 @@ def compare_models(
     """
     target, store = host_target(), open_store(request.databases)
     measured = partial(measured_schemes, store, target, request.threads)
-    costs = CostModel(target, request.threads, measured)
+    costs = CostModel(target=target, threads=request.threads, measured=measured)
 
     def measure(number: int, model: str) -> SolverReport:
         on_progress(Progress("solve", number, len(models), model))

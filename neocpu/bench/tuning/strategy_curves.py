@@ -76,12 +76,12 @@ def race_chart(report: RaceReport) -> Chart:
     """Return the curves for a page."""
     curves = strategy_curves(report)
     return Chart(
-        f"{report.model}: slower than with the grid's choice, by strategy",
-        "seconds of tuning",
-        "slower",
-        "share",
-        curves[0].seconds if curves else (),
-        tuple(Line(one.label, one.middle, "step", one.low, one.high) for one in curves),
+        title=f"{report.model}: slower than with the grid's choice, by strategy",
+        across="seconds of tuning",
+        up="slower",
+        unit="share",
+        along=curves[0].seconds if curves else (),
+        lines=tuple(Line(one.label, one.middle, "step", one.low, one.high) for one in curves),
         log_x=True,
         most=MOST_EXCESS,
     )

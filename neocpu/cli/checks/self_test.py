@@ -72,9 +72,9 @@ def guard() -> str:
     start, templates, operators = time.perf_counter(), set(), 0
     for algorithms in (None, ["direct"], ["winograd"], ["nchw"]):
         with neocpu.compile(_awkward_model(), algorithms=algorithms, threads=2) as compiled:
-            ops = compiled.plan["ops"]
+            ops = compiled.plan.ops
         operators += len(ops)
-        templates |= {op["scheme"]["template"] for op in ops if op["scheme"]}
+        templates |= {op.scheme.template for op in ops if op.scheme}
     seconds = time.perf_counter() - start
     kinds = ", ".join(sorted(templates))
     return f"{operators} operators keep to their tensors ({kinds}), {seconds:.1f} s"

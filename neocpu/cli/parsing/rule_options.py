@@ -1,4 +1,4 @@
-"""Rules for graphs on the command line: which there are, leaving some out, and what they did."""
+"""Rules for graphs on the command line: which there are, and leaving some out."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from tvm.ir import Var
 
 from neocpu.ir.expressions import Expr, static_shape
 from neocpu.ir.model_names import channel_orders, is_numbered, renamed_by
+from neocpu.plan.model_values import ModelValue
 from neocpu.planning.quantised.grids import Grid
 from neocpu.runtime.header_parts import Placement
-from neocpu.runtime.model_values import ModelValue
 from neocpu.schedules.vocabulary.format import Format
 
 
@@ -50,16 +50,16 @@ class HeldValue:
     def at(self, place: HeldPlace) -> ModelValue | None:
         """Return it as artifacts tell of it; None if what lies there is something else."""
         value = ModelValue(
-            self.name,
-            place.calls,
-            place.placement.offset,
-            place.placement.dtype,
-            self.shape,
-            1 if self.form is None else self.form.layout.block,
-            self.error_factor,
-            0.0 if self.grid is None else self.grid.scale,
-            0 if self.grid is None else self.grid.zero,
-            self.order,
+            name=self.name,
+            calls=place.calls,
+            offset=place.placement.offset,
+            dtype=place.placement.dtype,
+            shape=self.shape,
+            block=1 if self.form is None else self.form.layout.block,
+            error_factor=self.error_factor,
+            scale=0.0 if self.grid is None else self.grid.scale,
+            zero=0 if self.grid is None else self.grid.zero,
+            order=self.order,
         )
         of_its_type = self.form is None or self.form.dtype == value.dtype
         return value if of_its_type and value.end == place.placement.end else None

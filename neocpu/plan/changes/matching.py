@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from neocpu.plan.changes.steps import RUNTIME, Step
-from neocpu.plan.pages.program_graph import OTHER, TRANSFORM
+from neocpu.plan.changes.steps import Step
+from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
 
 UNPLANNED: Final = (TRANSFORM, OTHER, RUNTIME)
 """Kinds of steps that say nothing of which model it is."""

@@ -12,7 +12,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.units import plural
 from neocpu.plan.changes.matching import Pair, bare, pair_up, planned
 from neocpu.plan.changes.steps import Step
-from neocpu.plan.pages.program_graph import TRANSFORM
+from neocpu.plan.kernels import TRANSFORM
 from neocpu.runtime.header import ArtifactHeader
 
 REASONS: Final[Mapping[str, str]] = {
@@ -72,7 +72,7 @@ class Side:
             "model": self.header.name,
             "target": self.header.target,
             "threads": self.header.threads,
-            "opt": plan.get("opt"),
+            "opt": plan.opt,
             "predicted_us": sum(step.predicted_us for step in self.steps),
             "measured_us": sum(measured) if measured else None,
             "operators": planned(self.steps),
@@ -80,7 +80,7 @@ class Side:
             "calls": len(self.header.calls),
             "transforms": sum(step.times for step in moves),
             "transforms_us": sum(step.us for step in moves),
-            "weight_bytes": plan["weights"]["packed_bytes"],
+            "weight_bytes": plan.weights.packed_bytes,
             "arena_bytes": self.header.arena_bytes,
         }
 
@@ -222,14 +222,16 @@ def _differences(before: Step, after: Step) -> Iterator[tuple[str, str]]:
     if before.precision != after.precision:
         yield "precision", f"{before.precision or 'unplanned'} → {after.precision or 'unplanned'}"
     yield from _fusions(before, after)
-    old, new = dict(before.scheme or {}), dict(after.scheme or {})
-    templates = [str(one.get("template", "none")).removeprefix("conv2d_") for one in (old, new)]
-    if templates[0] != templates[1]:
-        yield "algorithm", " → ".join(templates)
-    else:
-        keys = [key for key in new if key != "template" and old.get(key) != new[key]]
-        for key in keys:
-            yield "scheme", f"{key} {_text(old.get(key))} → {_text(new[key])}"
+    algorithms = [
+        "none" if step.scheme is None else step.scheme.algorithm for step in (before, after)
+    ]
+    if algorithms[0] != algorithms[1]:
+        yield "algorithm", " → ".join(algorithms)
+    elif before.scheme is not None and after.scheme is not None:
+        old, new = before.scheme.parameters, after.scheme.parameters
+        for key in new:
+            if old.get(key) != new[key]:
+                yield "scheme", f"{key} {_text(old.get(key))} → {_text(new[key])}"
     if before.layouts != after.layouts and before.layouts and after.layouts:
         for word, one, other in zip(
             ("reads", "writes"), before.layouts, after.layouts, strict=True
@@ -272,7 +274,7 @@ def _known(before: Step, after: Step) -> str:
     return "as before; predicted anew"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from neocpu.plan.pages.program_graph import TRANSFORM, Node, program_graph
+from neocpu.foundation.json_codec import value_to_json
+from neocpu.plan.kernels import RUNTIME, TRANSFORM, LayoutTransform
+from neocpu.plan.operators import PlannedScheme
+from neocpu.plan.pages.program_graph import Node, program_graph
+from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
-
-RUNTIME: Final = "runtime"
-"""What lies between the kernels."""
 
 Value: TypeAlias = tuple[str, tuple[int, ...]]
 """A tensor of the model by its name, and its shape without the batch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """A call of a kernel, all transforms between two layouts of one shape, or the runtime.
 
@@ -29,10 +30,12 @@ class Step:
         The operator's, ``transform``, ``other`` or ``runtime``.
     workload : str
         What it computes, as the plan says it; of transforms, the shape.
-    scheme : mapping or None
-        Parameters by name, the template's among them.
+    scheme : PlannedScheme or None
+        Scheme of a convolution or dense layer.
     layouts : tuple of str
-        It reads and writes.
+        Layouts that it reads and writes.
+    precision : str
+        Numbers that it computes with; empty of what no plan has.
     predicted_us : float
         Of all its times in a run.
     measured_us : float or None
@@ -47,10 +50,10 @@ class Step:
 
     name: str
     kind: str
-    workload: str
-    scheme: Mapping[str, Any] | None
-    layouts: tuple[str, ...]
-    precision: str
+    workload: str = ""
+    scheme: PlannedScheme | None = None
+    layouts: tuple[str, ...] = ()
+    precision: str = ""
     predicted_us: float
     measured_us: float | None = None
     source: str = ""
@@ -68,7 +71,7 @@ class Step:
             "name": self.name,
             "kind": self.kind,
             "workload": self.workload,
-            "scheme": None if self.scheme is None else dict(self.scheme),
+            "scheme": value_to_json(self.scheme),
             "layouts": list(self.layouts),
             "precision": self.precision,
             "predicted_us": self.predicted_us,
@@ -91,11 +94,11 @@ def steps_of(header: ArtifactHeader, profile: Mapping[str, Any] | None = None) -
 
     Raises
     ------
-    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
-        If its plan is none: anybody may have written it.
+    ArithmeticError, LookupError, ValueError
+        Its plan does not fit the program: anybody may have written it.
     """
     plan = header.plan
-    shapes = {str(value[0]): tuple(value[4][1:]) for value in plan.get("values", ())}
+    shapes = {value.name: value.shape[1:] for value in plan.values}
     measured = [float(one["seconds"]) * 1e6 for one in profile["operators"]] if profile else []
     calls = [node for node in program_graph(header).nodes if node.kernel is not None]
     found = list(zip(calls, _taken(measured, len(calls)), strict=True))
@@ -110,56 +113,59 @@ def _taken(measured: Sequence[float], count: int) -> Sequence[float | None]:
     return measured[:count] if measured else [None] * count
 
 
-def _call(
-    node: Node, plan: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], us: float | None
-) -> Step:
-    op = {} if node.op is None else plan["ops"][node.op]
-    cost = op.get("cost_us", 0.0) if node.predicted_us is None else node.predicted_us
+def _call(node: Node, plan: Plan, shapes: Mapping[str, tuple[int, ...]], us: float | None) -> Step:
+    values = tuple((name, shapes[name]) for name in node.makes)
+    if node.op is None:
+        return Step(
+            name=node.name,
+            kind=node.kind,
+            predicted_us=node.predicted_us or 0.0,
+            measured_us=us,
+            source="estimated",
+            times=node.times,
+            values=values,
+        )
+    op = plan.ops[node.op]
     return Step(
-        node.name,
-        node.kind,
-        str(op.get("workload", "")),
-        op.get("scheme"),
-        (str(op["in_layout"]), str(op["out_layout"])) if op else (),
-        str(op.get("precision", "fp32")) if op else "",
-        float(cost),
-        us,
-        str(op.get("cost_source", "estimated")),
-        node.times,
-        tuple((name, shapes[name]) for name in node.makes),
+        name=node.name,
+        kind=node.kind,
+        workload=op.workload,
+        scheme=op.scheme,
+        layouts=(op.in_layout, op.out_layout),
+        precision=op.precision,
+        predicted_us=op.cost_us if node.predicted_us is None else node.predicted_us,
+        measured_us=us,
+        source=op.cost_source,
+        times=node.times,
+        values=values,
     )
 
 
-def _transforms(
-    found: Sequence[tuple[Node, float | None]], plan: Mapping[str, Any]
-) -> Iterator[Step]:
-    alike: dict[tuple[str, str, str], list[tuple[Node, float | None, Mapping[str, Any]]]]
+def _transforms(found: Sequence[tuple[Node, float | None]], plan: Plan) -> Iterator[Step]:
+    alike: dict[tuple[str, str, str], list[tuple[Node, float | None, LayoutTransform]]]
     alike = defaultdict(list)
     for node, us in found:
-        one = plan["transforms"][node.transform]
-        shape = "x".join(map(str, one["shape"]))
-        alike[str(one["from"]), str(one["to"]), shape].append((node, us, one))
+        assert node.transform is not None
+        one = plan.transforms[node.transform]
+        alike[one.source, one.destination, one.shape_text].append((node, us, one))
     for (before, after, shape), each in alike.items():
         known = [us for _, us, _ in each if us is not None]
         yield Step(
-            f"{before} → {after}",
-            TRANSFORM,
-            shape,
-            None,
-            (before, after),
-            "",
-            sum(
-                float(one["cost_us"]) if node.predicted_us is None else node.predicted_us
+            name=f"{before} → {after}",
+            kind=TRANSFORM,
+            workload=shape,
+            layouts=(before, after),
+            predicted_us=sum(
+                one.cost_us if node.predicted_us is None else node.predicted_us
                 for node, _, one in each
             ),
-            sum(known) if known else None,
-            str(each[0][2].get("cost_source", "estimated")),
-            sum(node.times for node, _, _ in each),
+            measured_us=sum(known) if known else None,
+            source=each[0][2].cost_source,
+            times=sum(node.times for node, _, _ in each),
         )
 
 
-def _runtime(plan: Mapping[str, Any], us: float | None) -> Iterator[Step]:
-    for one in plan.get("kernels", ()):
-        if one["kind"] == RUNTIME:
-            name = str(one["kernel"])
-            yield Step(name, RUNTIME, "", None, (), "", float(one["cost_us"]), us)
+def _runtime(plan: Plan, us: float | None) -> Iterator[Step]:
+    for kernel in plan.kernels:
+        if kernel.kind == RUNTIME:
+            yield Step(name=kernel.name, kind=RUNTIME, predicted_us=kernel.cost_us, measured_us=us)

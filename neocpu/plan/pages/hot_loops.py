@@ -10,9 +10,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from neocpu.foundation.files import replacing
 from neocpu.foundation.temporary import TemporaryFolder
@@ -60,10 +60,6 @@ class HotLoop:
     multiply_adds: int
     lines: tuple[str, ...]
     multiplying: tuple[int, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:

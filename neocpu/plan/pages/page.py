@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from neocpu.foundation.json_codec import value_to_json
 from neocpu.plan.pages.arena_picture import Block, arena_blocks
 from neocpu.plan.pages.frame import ASSETS, SHARED, asset, framed
 from neocpu.plan.pages.hot_loops import INSTALL, HotLoop
 from neocpu.plan.pages.program_graph import ProgramGraph, program_graph
 from neocpu.plan.pages.run_trace import RunTrace
 from neocpu.plan.pages.scheme_words import TEMPLATES, WORDS
+from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
 
 SCRIPTS: Final = (
@@ -21,7 +23,7 @@ SCRIPTS: Final = (
 """Scripts of this page alone, in the order in which they use each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageData:
     """What the page of an artifact shows.
 
@@ -31,8 +33,8 @@ class PageData:
         The model's.
     facts : sequence of pair of str
         What ``neocpu explain`` prints above its table.
-    plan : mapping
-        What ``neocpu explain --json`` prints.
+    plan : Plan
+        The plan of the artifact.
     graph : ProgramGraph
     arena_bytes : int
     arena : tuple of Block
@@ -47,7 +49,7 @@ class PageData:
 
     name: str
     facts: Sequence[tuple[str, str]]
-    plan: Mapping[str, Any]
+    plan: Plan
     graph: ProgramGraph
     arena_bytes: int
     arena: tuple[Block, ...]
@@ -60,15 +62,15 @@ class PageData:
         return {
             "name": self.name,
             "facts": [list(fact) for fact in self.facts],
-            "plan": dict(self.plan),
+            "plan": self.plan.to_json(),
             **self.graph.to_json(),
             "arena": {
                 "bytes": self.arena_bytes,
-                "blocks": [block.to_json() for block in self.arena],
+                "blocks": value_to_json(self.arena),
             },
             "profile": self.profile,
-            "loops": {name: loop.to_json() for name, loop in self.loops.items()},
-            "trace": None if self.trace is None else self.trace.to_json(),
+            "loops": value_to_json(self.loops),
+            "trace": value_to_json(self.trace),
             "install": INSTALL,
             "words": dict(WORDS),
             "templates": dict(TEMPLATES),
@@ -86,19 +88,19 @@ def page_data(
 
     Raises
     ------
-    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
-        If its plan cannot be shown: anybody may have written it.
+    ArithmeticError, LookupError, ValueError
+        Its plan cannot be shown: anybody may have written it.
     """
     return PageData(
-        header.name,
-        facts,
-        header.plan,
-        program_graph(header),
-        header.arena_bytes,
-        arena_blocks(header),
-        profile,
-        loops or {},
-        trace,
+        name=header.name,
+        facts=facts,
+        plan=header.plan,
+        graph=program_graph(header),
+        arena_bytes=header.arena_bytes,
+        arena=arena_blocks(header),
+        profile=profile,
+        loops=loops or {},
+        trace=trace,
     )
 
 

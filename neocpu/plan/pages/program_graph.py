@@ -7,17 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from neocpu.plan.kernels import OTHER, TRANSFORM
 from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
 from neocpu.runtime.described_calls import describe_calls, operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.header_parts import times_of_calls
 
-INPUT, OUTPUT, TRANSFORM, OTHER = "input", "output", "transform", "other"
+INPUT, OUTPUT = "input", "output"
 JOIN: Final = "join"
 """Tensors that lie side by side, and are read as one without being copied."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A call of a kernel, an input, an output or a join.
 
@@ -109,7 +110,7 @@ class Links:
     def _join(self, parts: frozenset[int]) -> int:
         """Return the node of a new join, which is of a former one if that is a part of it."""
         number = self._nodes + len(self.joins)
-        self.joins.append(Node(f"join_{len(self.joins)}", JOIN))
+        self.joins.append(Node(name=f"join_{len(self.joins)}", kind=JOIN))
         former = max((known for known in self._parts if known < parts), key=len, default=None)
         rest = parts - (former or frozenset())
         self._parts[parts] = number
@@ -124,12 +125,12 @@ def program_graph(header: ArtifactHeader) -> ProgramGraph:
 
     Raises
     ------
-    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
-        If its plan is none: anybody may have written it.
+    ArithmeticError, LookupError, ValueError
+        Its plan does not fit the program: anybody may have written it.
     """
     calls = tuple(_calls(header))
-    inputs = tuple(Node(spec.name, INPUT) for spec in header.inputs)
-    outputs = tuple(Node(spec.name, OUTPUT) for spec in header.outputs)
+    inputs = tuple(Node(name=spec.name, kind=INPUT) for spec in header.inputs)
+    outputs = tuple(Node(name=spec.name, kind=OUTPUT) for spec in header.outputs)
     links = Links(len(calls) + len(inputs) + len(outputs))
     _follow(header, links)
     nodes = (*calls, *inputs, *outputs, *links.joins)
@@ -138,29 +139,29 @@ def program_graph(header: ArtifactHeader) -> ProgramGraph:
 
 def _calls(header: ArtifactHeader) -> Iterator[Node]:
     plan = header.plan
-    positions = {id(op): i for i, op in enumerate(plan["ops"])}
-    transforms = {one.get("kernel"): i for i, one in enumerate(plan["transforms"])}
-    costs = {one["kernel"]: float(one["cost_us"]) / one["calls"] for one in plan.get("kernels", ())}
+    positions = {id(op): i for i, op in enumerate(plan.ops)}
+    transforms = {one.kernel: i for i, one in enumerate(plan.transforms)}
+    costs = {one.name: one.cost_us / one.calls for one in plan.kernels}
     makes: dict[int, list[str]] = defaultdict(list)
-    for name, calls, *_ in plan.get("values", ()):
-        makes[calls - 1].append(str(name))
-    operators = operators_in_turn(plan, (kernel for kernel, _ in header.calls))
+    for value in plan.values:
+        makes[value.calls - 1].append(value.name)
+    operators = operators_in_turn(plan.ops, (kernel for kernel, _ in header.calls))
     times = times_of_calls(len(header.calls), header.repeats)
     for i, (call, operator) in enumerate(zip(describe_calls(header), operators, strict=True)):
-        transform = None if operator else transforms.get(call.kernel)
+        transform = transforms.get(call.kernel) if operator is None else None
         other = OTHER if transform is None else TRANSFORM
         cost = costs.get(call.kernel)
         yield Node(
-            call.name,
-            str(operator.get("kind", other)),
-            call.kernel,
-            positions.get(id(operator)),
-            transform,
-            times[i],
-            call.weights,
-            call.others,
-            None if cost is None else cost * times[i],
-            tuple(makes[i]),
+            name=call.name,
+            kind=other if operator is None else operator.kind,
+            kernel=call.kernel,
+            op=positions.get(id(operator)),
+            transform=transform,
+            times=times[i],
+            weights=call.weights,
+            others=call.others,
+            predicted_us=None if cost is None else cost * times[i],
+            makes=tuple(makes[i]),
         )
 
 

@@ -58,7 +58,7 @@ class ThreadTime:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrace:
     """Of the runs of a timeline the one of median length.
 
@@ -145,7 +145,9 @@ def read_trace(
     threads = tuple(_threads(kernels, _within(tasks, run), run))
     spans = tuple((call, begin - run[0], end - run[0]) for begin, end, call in kernels)
     length, least, most = (end - begin for begin, end in (run, shortest, longest))
-    return RunTrace(len(runs), length, least, most, spans, threads)
+    return RunTrace(
+        runs=len(runs), length=length, shortest=least, longest=most, kernels=spans, threads=threads
+    )
 
 
 def _span(event: Mapping[str, Any]) -> tuple[int, int]:

@@ -1,1 +1,1 @@
-"""What `explain` prints of a compiled model."""
+"""Decisions of the compiler, and the plan that an artifact stores of them."""

@@ -55,7 +55,9 @@ def divergence_sections(report: Row) -> tuple[Section, ...]:
             "The line is the error of each tensor as it comes out of a run; dots are what its "
             "operator does itself, of exact inputs; dashed is what that may be.",
         ),
-        Section("Operators", "Every operator", (Table(COLUMNS, rows, sort=0, down=False),)),
+        Section(
+            "Operators", "Every operator", (Table(columns=COLUMNS, rows=rows, sort=0, down=False),)
+        ),
         Section("Where", "Where the errors are", (_histogram(report), *where)),
     )
 
@@ -88,17 +90,19 @@ def _facts(report: Row) -> Facts:
 
 def _growth(tensors: Sequence[Row]) -> Chart:
     return Chart(
-        "Errors, norm-wise",
-        "tensors as they are made",
-        "error",
-        "error",
-        tuple(map(float, range(len(tensors)))),
-        (
+        title="Errors, norm-wise",
+        across="tensors as they are made",
+        up="error",
+        unit="error",
+        along=tuple(map(float, range(len(tensors)))),
+        lines=(
             Line("error", tuple(one["error"] for one in tensors)),
             Line("own error", tuple(one["own_error"] for one in tensors), "dots"),
             Line("may err", tuple(one["bound"] for one in tensors), "limit"),
         ),
-        tuple(f"{number}, {one['operator']}: {one['name']}" for number, one in enumerate(tensors)),
+        names=tuple(
+            f"{number}, {one['operator']}: {one['name']}" for number, one in enumerate(tensors)
+        ),
         log_y=True,
     )
 

@@ -57,7 +57,7 @@ class Column:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Rows that can be sorted and searched.
 
@@ -113,7 +113,7 @@ class Line:
     high: tuple[float | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """Series over one axis.
 
@@ -211,7 +211,7 @@ def chosen(charts: Sequence[Chart], what: str) -> tuple[Part, ...]:
     if len(charts) < 2:
         return tuple(charts)
     names = tuple((chart.title,) for chart in charts)
-    return (Choice(Table((Column(what, "name"),), names), tuple(charts)),)
+    return (Choice(Table(columns=(Column(what, "name"),), rows=names), tuple(charts)),)
 
 
 def table_of(
@@ -226,4 +226,6 @@ def table_of(
         return "name" if not column else "figure" if figures or not any(cells) else "text"
 
     columns = (Column(name, unit(i)) for i, name in enumerate(header))
-    return Table(tuple(columns), tuple(map(tuple, rows)), title, notes=tuple(notes))
+    return Table(
+        columns=tuple(columns), rows=tuple(map(tuple, rows)), title=title, notes=tuple(notes)
+    )

@@ -50,7 +50,7 @@ def plan_change_sections(
 ) -> tuple[Section, ...]:
     """Return what the page has: what all bought, what changed why, every step, the whole plans."""
     same = [change for change in found.changes if change.reason == "same"]
-    steps = Table(COLUMNS, tuple(map(_row, (*changed(found), *same))))
+    steps = Table(columns=COLUMNS, rows=tuple(map(_row, (*changed(found), *same))))
     return (
         Section("Totals", "What changed, and what it bought", tuple(_totals(found)), _hint(found)),
         Section(
@@ -94,7 +94,11 @@ def _totals(found: PlanChange) -> list[Part]:
     )
     reasons = tuple((REASONS[name], count, us) for name, (count, us) in found.by_reason.items())
     columns = (Column("why", "name"), Column("steps", "count"), Column("bought", "gain"))
-    return [Tiles(tiles), Table(columns, reasons, "What bought it", sort=2), _kinds(found)]
+    return [
+        Tiles(tiles),
+        Table(columns=columns, rows=reasons, title="What bought it", sort=2),
+        _kinds(found),
+    ]
 
 
 def _kinds(found: PlanChange) -> Bars:
@@ -102,7 +106,7 @@ def _kinds(found: PlanChange) -> Bars:
     taken: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for number, side in enumerate((found.before, found.after)):
         for step in side.steps:
-            template = str((step.scheme or {}).get("template", step.kind))
+            template = step.kind if step.scheme is None else step.scheme.template
             taken[algorithm(template)][number] += step.us
     least = SMALL * max(found.before.us, found.after.us)
     large = {kind: both for kind, both in taken.items() if max(both) >= least}
@@ -144,4 +148,4 @@ def _facts(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> Part:
     if not facts:
         return Facts((("all", "as it was"),))
     columns = (Column("what", "name"), Column(found.before.label), Column(found.after.label))
-    return Table(columns, tuple(facts))
+    return Table(columns=columns, rows=tuple(facts))

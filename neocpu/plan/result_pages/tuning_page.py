@@ -58,7 +58,7 @@ def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[Sec
     measured = [layer for layer in layers if layer["trials"]]
     rows = tuple(_row(layer, scheme_text) for layer in measured)
     charts = tuple(_curve(layer, scheme_text) for layer in measured)
-    choice = Choice(Table(COLUMNS, rows, sort=4), charts)
+    choice = Choice(Table(columns=COLUMNS, rows=rows, sort=4), charts)
     return (
         Section("Totals", "What tuning bought", tuple(_totals(report, measured))),
         Section(
@@ -105,12 +105,12 @@ def _network(measured: Sequence[Row]) -> Chart:
         along.append(seconds)
         total.append(sum(us * measured[k]["count"] for k, us in best.items()))
     return Chart(
-        "All layers, each as often as it is run, with the best so far",
-        "seconds of tuning",
-        "time of a run",
-        "us",
-        tuple(along),
-        (Line("best so far", tuple(total), "step"),),
+        title="All layers, each as often as it is run, with the best so far",
+        across="seconds of tuning",
+        up="time of a run",
+        unit="us",
+        along=tuple(along),
+        lines=(Line("best so far", tuple(total), "step"),),
     )
 
 
@@ -129,13 +129,13 @@ def _curve(layer: Row, scheme_text: Callable[[Any], str]) -> Chart:
     if layer["before_us"] is not None:
         lines.append(Line("before", (layer["before_us"],) * len(fastest), "limit"))
     return Chart(
-        layer["workload"],
-        "schemes tried",
-        "time of a call",
-        "us",
-        tuple(float(number) for number in range(1, len(fastest) + 1)),
-        tuple(lines),
-        tuple(_name(i, trial, scheme_text) for i, trial in enumerate(layer["trials"], 1)),
+        title=layer["workload"],
+        across="schemes tried",
+        up="time of a call",
+        unit="us",
+        along=tuple(float(number) for number in range(1, len(fastest) + 1)),
+        lines=tuple(lines),
+        names=tuple(_name(i, trial, scheme_text) for i, trial in enumerate(layer["trials"], 1)),
         log_y=bool(known) and max(known) > WIDE * min(known),
     )
 
@@ -183,7 +183,7 @@ def _tried(measured: Sequence[Row]) -> list[Part]:
     ]
     if errors:
         columns = (Column("what failed", "name"), Column("schemes", "count"))
-        parts.append(Table(columns, tuple(errors.most_common()), "Failed"))
+        parts.append(Table(columns=columns, rows=tuple(errors.most_common()), title="Failed"))
     return parts if trials else []
 
 

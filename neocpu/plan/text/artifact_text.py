@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from neocpu.foundation.units import duration, plural, size
+
+if TYPE_CHECKING:
+    from neocpu.runtime.header_parts import Prologue
 
 
 def signature_text(inputs: Mapping[str, Sequence[int]]) -> str:
@@ -14,35 +16,30 @@ def signature_text(inputs: Mapping[str, Sequence[int]]) -> str:
     return " ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in inputs.items())
 
 
-def packing_fields(packing: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return what is packed when a set of shapes is loaded, of a prologue's summary."""
-    if packing is None:
+def packing_fields(prologue: Prologue | None) -> list[tuple[str, str]]:
+    """Return what is packed when a set of shapes is loaded."""
+    if prologue is None:
         return []
-    took = "" if packing["seconds"] is None else f"; that took {duration(packing['seconds'])}"
-    count = plural(packing["weights"], "packing")
-    return [("packed at load", f"{size(packing['bytes'])}, {count} of these weights{took}")]
+    took = "" if prologue.seconds is None else f"; that took {duration(prologue.seconds)}"
+    count = plural(len(prologue.made), "packing")
+    return [("packed at load", f"{size(prologue.made_bytes)}, {count} of these weights{took}")]
 
 
-def precision_text(plan: Mapping[str, Any]) -> str:
+def precision_text(asked: str, counts: Mapping[str, int], dense: int = 0) -> str:
     """Return ``auto: 50 int8, 4 fp32 convolutions``; ``fp32`` where nothing else was allowed.
 
     Parameters
     ----------
-    plan : mapping
-        Or what of it has its ``precision`` and ``computes_in``.
+    asked : str
+        Numbers that operators were allowed to compute in.
+    counts : mapping of str to int
+        Number of convolutions by the numbers that they compute in.
+    dense : int
+        Number of dense layers in integers.
     """
-    asked = str(plan.get("precision", "fp32"))  # an older neocpu had no other
-    counts = plan["computes_in"] if "computes_in" in plan else computes_in(plan)
-    dense = sum(op["kind"] == "dense" and "numerics" in op for op in plan.get("ops", ()))
     if set(counts) <= {"fp32"} and asked in ("auto", "fp32") and not dense:
         return "fp32"
     total = "convolution" if sum(counts.values()) == 1 else "convolutions"
     layers = f", {plural(dense, 'int8 dense layer')}" if dense else ""
     listed = ", ".join(f"{n} {name}" for name, n in counts.items()) or "no"
     return f"{asked}: {listed} {total}{layers}"
-
-
-def computes_in(plan: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many convolutions compute in what, the most frequent first."""
-    convolutions = [op for op in plan["ops"] if op.get("kind") == "conv2d"]
-    return dict(Counter(str(op.get("precision", "fp32")) for op in convolutions).most_common())

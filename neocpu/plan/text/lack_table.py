@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from neocpu.foundation.console.terminal import echo, print_table
 from neocpu.foundation.units import plural
+
+if TYPE_CHECKING:
+    from neocpu.plan.plan import Plan
 
 SMALL: Final = 0.005
 """Of a run, what a kernel loses that is counted and not listed."""
 UNKNOWN: Final = "no reason is known: please report this model"
 
 
-def lack_text(lack: Mapping[str, Any]) -> str:
-    """Return what a kernel lacks."""
-    return f"{lack['kind']}: {lack['detail']}"
-
-
-def show_lacks(plan: Mapping[str, Any]) -> None:
+def show_lacks(plan: Plan) -> None:
     """Print a line for each thing that a kernel lacks, if it takes enough; the rest is counted."""
-    total = float(plan["predicted_us"])
-    found = [
-        (kernel["kernel"], lack)
-        for kernel in plan.get("kernels", ())  # an older neocpu says nothing of it
-        for lack in kernel.get("lacks", ())
-    ]
-    shown = [(name, lack) for name, lack in found if lack["cost_us"] >= SMALL * total]
+    total = plan.predicted_us
+    found = [(kernel.name, lack) for kernel in plan.kernels for lack in kernel.lacks]
+    shown = [(name, lack) for name, lack in found if lack.cost_us >= SMALL * total]
     if not found:
         return
     echo()
@@ -36,17 +29,17 @@ def show_lacks(plan: Mapping[str, Any]) -> None:
             [
                 (
                     name,
-                    lack_text(lack),
-                    f"{lack['cost_us'] / total:.1%}",
-                    f"{lack['cost_us']:.1f}",
-                    lack["reason"] or UNKNOWN,
+                    str(lack),
+                    f"{lack.cost_us / total:.1%}",
+                    f"{lack.cost_us:.1f}",
+                    lack.reason or UNKNOWN,
                 )
-                for name, lack in sorted(shown, key=lambda each: -each[1]["cost_us"])
+                for name, lack in sorted(shown, key=lambda each: -each[1].cost_us)
             ],
             right=("of the run", "µs"),
         )
     if small := len(found) - len(shown):
-        rest = sum(lack["cost_us"] for _, lack in found if lack["cost_us"] < SMALL * total)
+        rest = sum(lack.cost_us for _, lack in found if lack.cost_us < SMALL * total)
         echo(
             f"{plural(small, 'shortcoming')} of kernels below {SMALL:.1%} of the run each, "
             f"{rest:.1f} µs together."

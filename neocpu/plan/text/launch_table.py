@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from neocpu.foundation.console.terminal import echo
 
 if TYPE_CHECKING:
+    from neocpu.plan.plan import Plan
     from neocpu.runtime.header import ArtifactHeader
 
 
-def with_launches(header: ArtifactHeader) -> dict[str, Any]:
-    """Return the plan with ``launches``, if there are any: the names of what each launches."""
-    names = _names(header)
-    return {**header.plan, **({"launches": names} if names else {})}
+def with_launches(header: ArtifactHeader) -> Plan:
+    """Return the plan with the names of the operators of each launch."""
+    return replace(header.plan, launches=tuple(_names(header)))
 
 
 def show_launches(header: ArtifactHeader) -> None:
@@ -25,9 +26,9 @@ def show_launches(header: ArtifactHeader) -> None:
             echo(f"  {' + '.join(each)}")
 
 
-def _names(header: ArtifactHeader) -> list[list[str]]:
+def _names(header: ArtifactHeader) -> list[tuple[str, ...]]:
     """Return the operators of each launch; kernels where the plan has none."""
     from neocpu.runtime.described_calls import describe_calls
 
-    calls = [call.name for call in describe_calls(header)]
+    calls = tuple(call.name for call in describe_calls(header))
     return [calls[first : first + count] for first, count in header.launches]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from neocpu.foundation.console.terminal import echo, print_fields
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
 from neocpu.foundation.units import duration, plural, size
+from neocpu.plan.operators import DENSE
 from neocpu.plan.text.artifact_text import precision_text
-from neocpu.plan.text.choice_fields import processing_fields, rule_fields
 from neocpu.plan.text.lack_table import show_lacks
 from neocpu.plan.text.launch_table import show_launches
 from neocpu.plan.text.plan_text import (
@@ -23,8 +23,10 @@ from neocpu.plan.text.plan_text import (
     level_fields,
     loop_fields,
     missed_text,
+    processing_fields,
     proof_fields,
     rounding_fields,
+    rule_fields,
     skippable_text,
     sources_text,
     split_fields,
@@ -83,13 +85,14 @@ def show_plan(
 def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return what was decided of the whole, name by name."""
     plan = header.plan
-    search = plan["search"]
+    search = plan.search
+    dense = sum(op.kind == DENSE and op.numerics is not None for op in plan.ops)
     fields = [
         *([("shape", header.set_text), *others] if others else []),
-        ("target", plan["target"]),
+        ("target", plan.target),
         *goal_fields(plan),
-        ("opt", plan["opt"]),
-        ("computes in", precision_text(plan)),
+        ("opt", plan.opt),
+        ("computes in", precision_text(plan.precision, plan.computes_in, dense)),
         *split_fields(plan),
         *proof_fields(plan),
         *rounding_fields(plan),
@@ -97,27 +100,25 @@ def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> li
         *calibration_fields(plan),
         *rule_fields(plan),
         *loop_fields(header.repeats),
-        ("accuracy", accuracy_text(plan["accuracy"])),
+        ("accuracy", accuracy_text(plan.accuracy)),
         (
             "search",
-            f"{search['solver']} over {plural(search['variables'], 'variable')} "
-            f"in {duration(search['seconds'])}, {search['verdict']}",
+            f"{search.solver} over {plural(search.variables, 'variable')} "
+            f"in {duration(search.seconds)}, {search.verdict}",
         ),
         (
             "predicted",
-            f"{duration(plan['predicted_us'] / 1e6)}; the search chose "
-            f"{duration(search['cost_us'] / 1e6)} of this, and no plan within the limit on weights "
-            f"takes less than {duration(search['lower_bound_us'] / 1e6)}{skippable_text(plan)}",
+            f"{duration(plan.predicted_us / 1e6)}; the search chose "
+            f"{duration(search.cost_us / 1e6)} of this, and no plan within the limit on weights "
+            f"takes less than {duration(search.lower_bound_us / 1e6)}{skippable_text(plan)}",
         ),
         *level_fields(search),
-        ("weights", weights_text(plan["weights"])),
-        ("activations", f"{size(plan['activation_bytes'])} between the kernels"),
+        ("weights", weights_text(plan.weights)),
+        ("activations", f"{size(plan.activation_bytes)} between the kernels"),
     ]
     if sources := cost_sources(plan):
         fields.append(("costs", f"of convolutions: {sources_text(sources)}"))
-    # Absent is not unchecked: the plan may have been written before the check.
-    if "verification" in plan:
-        fields.append(("largest error", error_text(plan)))
+    fields.append(("largest error", error_text(plan)))
     if missed := missed_text(plan):
         fields.append(("before", missed))
     return fields

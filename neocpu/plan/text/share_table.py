@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from neocpu.foundation.console.terminal import echo, print_table
 from neocpu.foundation.units import plural
-from neocpu.plan.text.plan_text import scheme_text
+from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
+
+if TYPE_CHECKING:
+    from neocpu.plan.outcome import CalibratedLayer
+    from neocpu.plan.plan import Plan
 
 FUSED: Final = "fused"
 """The share of what has no kernel of its own: that of the kernel it became a part of has it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """A part of a run; its share is `FUSED` where another row has what it takes."""
 
@@ -28,7 +31,7 @@ class _Row:
     layer: str | None = None
 
 
-def show_shares(plan: Mapping[str, Any], *, sort: bool) -> None:
+def show_shares(plan: Plan, *, sort: bool) -> None:
     """Print a line for each operator and each other kernel, the transforms in one, and the total.
 
     Parameters
@@ -39,13 +42,20 @@ def show_shares(plan: Mapping[str, Any], *, sort: bool) -> None:
     rows = _rows(plan)
     if sort:
         rows.sort(key=lambda row: (row.share == FUSED, -row.microseconds))
-    if plan.get("kernels"):
-        total = sum(float(kernel["share"]) for kernel in plan["kernels"])
-        rows.append(_Row("total", ("",) * 4, float(plan["predicted_us"]), f"{total:.1%}", ""))
-    # An older neocpu had no other precision, and says nothing of it.
+    if plan.kernels:
+        rows.append(
+            _Row(
+                name="total",
+                cells=("",) * 4,
+                microseconds=plan.predicted_us,
+                share=f"{sum(kernel.share for kernel in plan.kernels):.1%}",
+                source="",
+            )
+        )
     mixed = {row.precision for row in rows} - {"", "fp32"}
     # Of a model compiled with calibration data: what each layer saves, and does to the outputs.
-    layers = {each["layer"]: each for each in (plan.get("calibration") or {}).get("layers", ())}
+    calibration = plan.calibration
+    layers = {} if calibration is None else {layer.name: layer for layer in calibration.layers}
     cost = ("saves µs", "noise") if layers else ()
     print_table(
         (
@@ -59,7 +69,7 @@ def show_shares(plan: Mapping[str, Any], *, sort: bool) -> None:
                 *row.cells,
                 row.share,
                 f"{row.microseconds:.1f}",
-                *(_saved(layers.get(row.layer)) if layers else ()),
+                *(_saved(layers.get(row.layer or "")) if layers else ()),
                 row.source,
             )
             for row in rows
@@ -68,69 +78,74 @@ def show_shares(plan: Mapping[str, Any], *, sort: bool) -> None:
     )
 
 
-def _rows(plan: Mapping[str, Any]) -> list[_Row]:
+def _rows(plan: Plan) -> list[_Row]:
     rows = [
         _Row(
-            op["name"],
-            (op["workload"], scheme_text(op["scheme"]), op["in_layout"], op["out_layout"]),
-            # What it takes in the run, where the plan has that: the search compared costs.
-            op["cost_us"] if op.get("predicted_us") is None else op["predicted_us"],
-            _share(op.get("share"), plan),
-            op["cost_source"],
-            op.get("precision", "fp32"),
-            op.get("layer"),
+            name=op.name,
+            cells=(
+                op.workload,
+                "-" if op.scheme is None else str(op.scheme),
+                op.in_layout,
+                op.out_layout,
+            ),
+            microseconds=op.time_us,
+            share=_share(op.share, plan),
+            source=op.cost_source,
+            precision=op.precision,
+            layer=op.layer,
         )
-        for op in plan["ops"]
+        for op in plan.ops
     ]
-    kernels = plan.get("kernels", ())  # an older neocpu knew of the plan's operators alone
-    for kernel in kernels:
-        if kernel["kind"] in ("other", "runtime"):
-            calls = plural(kernel["calls"], "call") if kernel["kind"] == "other" else "-"
-            cost, share = kernel["cost_us"], _share(kernel["share"], plan)
+    for kernel in plan.kernels:
+        if kernel.kind in (OTHER, RUNTIME):
+            calls = plural(kernel.calls, "call") if kernel.kind == OTHER else "-"
             rows.append(
-                _Row(kernel["kernel"], (calls, "-", "-", "-"), cost, share, kernel["cost_source"])
+                _Row(
+                    name=kernel.name,
+                    cells=(calls, "-", "-", "-"),
+                    microseconds=kernel.cost_us,
+                    share=_share(kernel.share, plan),
+                    source=kernel.cost_source,
+                )
             )
-    if plan["transforms"]:
+    if plan.transforms:
         rows.append(_transforms(plan))
     return rows
 
 
-def _transforms(plan: Mapping[str, Any]) -> _Row:
+def _transforms(plan: Plan) -> _Row:
     """Return all of them as one, whose source is that of most of their time."""
-    found = [kernel for kernel in plan.get("kernels", ()) if kernel["kind"] == "transform"]
-    cost = sum(float(one["cost_us"]) for one in found or plan["transforms"])
-    sources: Counter[str] = Counter()
-    for one in plan["transforms"]:
-        sources[one.get("cost_source", "estimated")] += one["cost_us"]
-    share = _share(sum(float(one["share"]) for one in found), plan)
-    count = plural(len(plan["transforms"]), "transform")
-    return _Row("layouts", (count, "-", "-", "-"), cost, share, sources.most_common(1)[0][0])
+    found = [kernel for kernel in plan.kernels if kernel.kind == TRANSFORM]
+    sources: dict[str, float] = defaultdict(float)
+    for one in plan.transforms:
+        sources[one.cost_source] += one.cost_us
+    return _Row(
+        name="layouts",
+        cells=(plural(len(plan.transforms), "transform"), "-", "-", "-"),
+        microseconds=sum(one.cost_us for one in found or plan.transforms),
+        share=_share(sum(one.share for one in found), plan),
+        source=max(sources, key=sources.__getitem__),
+    )
 
 
-def _share(share: float | None, plan: Mapping[str, Any]) -> str:
-    if not plan.get("kernels"):
+def _share(share: float | None, plan: Plan) -> str:
+    if not plan.kernels:
         return ""
     return FUSED if share is None else f"{share:.1%}"
 
 
-def _saved(layer: Mapping[str, Any] | None) -> tuple[str, str]:
-    return ("", "") if layer is None else (f"{layer['saved_us']:.1f}", f"{layer['noise']:.1e}")
+def _saved(layer: CalibratedLayer | None) -> tuple[str, str]:
+    return ("", "") if layer is None else (f"{layer.saved_us:.1f}", f"{layer.noise:.1e}")
 
 
-def show_transforms(plan: Mapping[str, Any]) -> None:
+def show_transforms(plan: Plan) -> None:
     """Print the layout transforms, equal ones in one line: a network repeats its blocks."""
-    if not plan["transforms"]:
+    if not plan.transforms:
         echo("No layout transforms.")
         return
     counted = Counter(
-        (
-            t["from"],
-            t["to"],
-            "x".join(map(str, t["shape"])),
-            t["cost_us"],
-            t.get("cost_source", "estimated"),  # an older neocpu measured none
-        )
-        for t in plan["transforms"]
+        (each.source, each.destination, each.shape_text, each.cost_us, each.cost_source)
+        for each in plan.transforms
     )
     print_table(
         ("transform", "to", "shape", "times", "µs", "source"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from neocpu.foundation.console.terminal import print_fields
 from neocpu.foundation.units import duration, plural, size
 
 if TYPE_CHECKING:
+    from neocpu.plan.plan import Plan
     from neocpu.search.tuner import TaskReport, TuneReport
 
 NAMED: Final = 3
@@ -19,25 +20,78 @@ FASTER: Final = 1.2
 """Times as fast from which on bfloat16 is worth a hint."""
 
 
-def tuning_document(tuned: TuneReport) -> dict[str, Any]:
-    """Return what a run measured, and what that changed, for ``--json`` and `show_summary`."""
-    compared = [task for task in tuned.tasks if task.measured and task.before is not None]
-    gains = sorted(compared, key=_gained, reverse=True)
-    return {
-        "seconds": tuned.seconds,
-        "measured": tuned.measured,
-        "reused": tuned.reused,
-        "failed": tuned.failed,
-        "left": tuned.left,
-        "checked": sum(task.checked for task in tuned.tasks),
-        "layers": len(tuned.tasks),
-        "layers_known": sum(task.reused > 0 for task in tuned.tasks),
-        "layers_compared": len(compared),
-        "before_us": sum(task.task.count * (task.before or 0.0) for task in compared) * 1e6,
-        "now_us": sum(task.task.count * _now(task) for task in compared) * 1e6,
-        "gain_left": tuned.gain_left,
-        "gained_most": [_gain_row(task) for task in gains[:NAMED] if _gained(task) > 0],
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGain:
+    """The gain of a layer: its time as chosen before, and now, and how often it is run."""
+
+    workload: str
+    count: int
+    before_us: float
+    now_us: float
+
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        before, now = duration(self.before_us / 1e6), duration(self.now_us / 1e6)
+        return f"{self.workload}{times} {before} to {now}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSummary:
+    """The measurements of a run, and what they changed.
+
+    Attributes
+    ----------
+    seconds : float
+        Time of the run.
+    measured, reused, failed, left : int
+        Number of schemes that were measured, known from records, unusable, and left to estimates.
+    checked : int
+        Number of winners that were compared with the reference.
+    layers, layers_known, layers_compared : int
+        Number of layers, of those that records knew, and of those that were measured beside what
+        was chosen before.
+    before_us, now_us : float
+        Time of the compared layers as chosen before, and now.
+    gain_left : float or None
+        Share of a network's time that is left to gain; None if it was not estimated.
+    gained_most : tuple of LayerGain
+        Layers that gained most.
+    """
+
+    seconds: float
+    measured: int
+    reused: int
+    failed: int
+    left: int
+    checked: int
+    layers: int
+    layers_known: int
+    layers_compared: int
+    before_us: float
+    now_us: float
+    gain_left: float | None
+    gained_most: tuple[LayerGain, ...]
+
+    @classmethod
+    def of(cls, tuned: TuneReport) -> TuningSummary:
+        """Return the summary of a run."""
+        compared = [task for task in tuned.tasks if task.measured and task.before is not None]
+        gains = sorted(compared, key=_gained, reverse=True)
+        return cls(
+            seconds=tuned.seconds,
+            measured=tuned.measured,
+            reused=tuned.reused,
+            failed=tuned.failed,
+            left=tuned.left,
+            checked=sum(task.checked for task in tuned.tasks),
+            layers=len(tuned.tasks),
+            layers_known=sum(task.reused > 0 for task in tuned.tasks),
+            layers_compared=len(compared),
+            before_us=sum(task.task.count * (task.before or 0.0) for task in compared) * 1e6,
+            now_us=sum(task.task.count * _now(task) for task in compared) * 1e6,
+            gain_left=tuned.gain_left,
+            gained_most=tuple(_gain(task) for task in gains[:NAMED] if _gained(task) > 0),
+        )
 
 
 def _now(task: TaskReport) -> float:
@@ -49,63 +103,55 @@ def _gained(task: TaskReport) -> float:
     return task.task.count * ((task.before or 0.0) - _now(task))
 
 
-def _gain_row(task: TaskReport) -> dict[str, Any]:
-    return {
-        "workload": str(task.task.workload),
-        "count": task.task.count,
-        "before_us": (task.before or 0.0) * 1e6,
-        "now_us": _now(task) * 1e6,
-    }
+def _gain(task: TaskReport) -> LayerGain:
+    return LayerGain(
+        workload=str(task.task.workload),
+        count=task.task.count,
+        before_us=(task.before or 0.0) * 1e6,
+        now_us=_now(task) * 1e6,
+    )
 
 
-def show_summary(tuning: Mapping[str, Any], database: str) -> None:
+def show_summary(tuning: TuningSummary, database: str) -> None:
     """Print what was measured and what records knew; and what that changed, where it did."""
-    left = tuning["gain_left"]
+    left = tuning.gain_left
     gain = "not estimated" if left is None else f"about {left:.1%} of a network's time"
     fields = [("measured", _measured(tuning)), ("left to gain", gain)]
-    if tuning["measured"]:
-        most = "; ".join(map(_gain_text, tuning["gained_most"]))
-        kept = f"{plural(tuning['measured'], 'measurement')} kept in {database}"
-        checked = f"{plural(tuning['checked'], 'winner')} checked against the reference"
+    if tuning.measured:
+        most = "; ".join(map(str, tuning.gained_most))
+        kept = f"{plural(tuning.measured, 'measurement')} kept in {database}"
+        checked = f"{plural(tuning.checked, 'winner')} checked against the reference"
         fields[1:1] = [("layers", _changed(tuning)), ("gained most", most or "none gained")]
         fields.append(("kept", f"{kept}; {checked}"))
     print_fields(fields)
 
 
-def _measured(tuning: Mapping[str, Any]) -> str:
+def _measured(tuning: TuningSummary) -> str:
     """Return ``nothing; known from records: 1232 schemes (40 of 40 layers); …``."""
-    measured, took = tuning["measured"], duration(tuning["seconds"])
-    now = f"{plural(measured, 'scheme')} in {took}, {tuning['failed']} failed"
+    now = f"{plural(tuning.measured, 'scheme')} in {duration(tuning.seconds)}"
     return (
-        f"{now if measured else 'nothing'}; known from records: "
-        f"{plural(tuning['reused'], 'scheme')} "
-        f"({tuning['layers_known']} of {plural(tuning['layers'], 'layer')}); "
-        f"{tuning['left']} left to their estimates"
+        f"{f'{now}, {tuning.failed} failed' if tuning.measured else 'nothing'}; "
+        f"known from records: {plural(tuning.reused, 'scheme')} "
+        f"({tuning.layers_known} of {plural(tuning.layers, 'layer')}); "
+        f"{tuning.left} left to their estimates"
     )
 
 
-def _gain_text(row: Mapping[str, Any]) -> str:
-    times = f" ({row['count']} times)" if row["count"] > 1 else ""
-    before, now = (duration(row[key] / 1e6) for key in ("before_us", "now_us"))
-    return f"{row['workload']}{times} {before} to {now}"
-
-
-def _changed(tuning: Mapping[str, Any]) -> str:
-    before, now, compared = (tuning[key] for key in ("before_us", "now_us", "layers_compared"))
-    if not compared or now <= 0:
-        return f"none of {tuning['layers']} was measured"
+def _changed(tuning: TuningSummary) -> str:
+    before, now = tuning.before_us, tuning.now_us
+    if not tuning.layers_compared or now <= 0:
+        return f"none of {tuning.layers} was measured"
     return (
-        f"{compared} of {tuning['layers']} measured: {duration(before / 1e6)} as chosen before, "
-        f"{duration(now / 1e6)} now, {before / now:.2f} times as fast"
+        f"{tuning.layers_compared} of {tuning.layers} measured: {duration(before / 1e6)} as chosen "
+        f"before, {duration(now / 1e6)} now, {before / now:.2f} times as fast"
     )
 
 
-def weights_hint(plan: Mapping[str, Any]) -> str | None:
+def weights_hint(plan: Plan) -> str | None:
     """Return what to do about weights that Winograd's transforms made large; None if nothing."""
-    weights = plan["weights"]
-    given, packed = weights["given_bytes"], weights["packed_bytes"]
-    count = sum("winograd" in str((op.get("scheme") or {}).get("template")) for op in plan["ops"])
-    if weights["limit_bytes"] is not None or not count or packed < LARGE * given:
+    given, packed = plan.weights.given_bytes, plan.weights.packed_bytes
+    count = sum(op.scheme is not None and "winograd" in op.scheme.template for op in plan.ops)
+    if plan.weights.limit_bytes is not None or not count or packed < LARGE * given:
         return None
     return (
         f"weights are {packed / given:.1f} times the model's, for Winograd keeps them transformed "
@@ -114,14 +160,14 @@ def weights_hint(plan: Mapping[str, Any]) -> str | None:
     )
 
 
-def bfloat16_hint(plan: Mapping[str, Any]) -> str | None:
+def bfloat16_hint(plan: Plan) -> str | None:
     """Return what bfloat16 would bring a model in float32; None if little, or if it is refused.
 
     It is refused beside another promise, and where nothing is run to see what outputs err.
     """
-    predicted, saves = plan["predicted_us"], plan.get("bfloat16_saves_us", 0.0)
+    predicted, saves = plan.predicted_us, plan.bfloat16_saves_us
     factor = predicted / (predicted - saves) if saves < predicted else 1.0
-    if factor < FASTER or plan["unchecked"] or plan["accuracy"]["name"] != "default":
+    if factor < FASTER or plan.unchecked or plan.accuracy.name != "default":
         return None
     return (
         f"about {factor:.1f} times as fast with --max-error 1e-2, which lets layers compute in "

@@ -58,4 +58,13 @@ def _choice(row: list[Any]) -> Choice:
     source, dest, seconds, how, scheme, size, day, next_best = row
     read, written = (Format(DataLayout(block), dtype) for block, dtype in (source, dest))
     second = next_best and _choice(next_best)
-    return Choice(read, written, seconds, how, scheme_from_json(scheme), size, day, second)
+    return Choice(
+        in_format=read,
+        out_format=written,
+        seconds=seconds,
+        source=how,
+        scheme=scheme_from_json(scheme),
+        weight_bytes=size,
+        day=day,
+        runner_up=second,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tvm.ir import Var
 
@@ -22,10 +21,8 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import Scheme
 
-MICRO = 1e6
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorReport:
     """What was decided of one operator.
 
@@ -79,60 +76,12 @@ class OperatorReport:
     cost_source: str
     kernel: str | None
     in_network: NetworkTime | None
-    tensors: frozenset[str] = frozenset()
-    reads_integers: bool = False
-    numerics: Numerics | None = None
+    tensors: frozenset[str]
+    reads_integers: bool
+    numerics: Numerics | None
     day: str = ""
     alternatives: tuple[Alternative, ...] = ()
     proof: SumBound | None = None
-
-    def to_json(self, takes: float | None, total: float) -> dict[str, Any]:
-        """JSON form; costs are in microseconds.
-
-        Parameters
-        ----------
-        takes : float or None
-            Seconds of its kernel in a run; None if it has none of its own.
-        total : float
-            Seconds of the run.
-        """
-        numerics = self.numerics
-        bytes_ = {} if self.weight_bytes is None else {"weight_bytes": self.weight_bytes}
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "workload": self.workload,
-            "flops": self.flops,
-            "scheme": None if self.scheme is None else self.scheme.to_json(),
-            **bytes_,
-            "in_layout": self.in_layout,
-            "out_layout": self.out_layout,
-            "precision": self.precision,
-            **({} if numerics is None or numerics.is_uniform else numerics.to_json()),
-            **({} if self.proof is None else {"proof": self.proof.to_json()}),
-            "cost_us": self.seconds * MICRO,
-            "cost_source": self.cost_source,
-            **({"cost_day": self.day} if self.day else {}),
-            "kernel": self.kernel,
-            "predicted_us": None if takes is None else takes * MICRO,
-            "share": None if takes is None else takes / total,
-            "alternatives": [_alternative(one) for one in self.alternatives],
-        }
-
-
-def _alternative(one: Alternative) -> dict[str, Any]:
-    """Return the JSON form; costs are in microseconds, to the nanosecond: there are many."""
-    choice = one.choice
-    return {
-        **({} if choice.scheme is None else {"scheme": choice.scheme.to_json()}),
-        "in_layout": format_text(choice.in_format),
-        "out_layout": format_text(choice.out_format),
-        "cost_us": round(choice.seconds * MICRO, 3),
-        "cost_source": choice.source,
-        "transforms_us": round(one.transforms * MICRO, 3),
-        "weights_us": round(one.weights * MICRO, 3),
-        "more_us": round(one.more * MICRO, 3),
-    }
 
 
 def report_of_op(
@@ -151,25 +100,25 @@ def report_of_op(
         What the model calls tensors, by the names of those variables that have others.
     """
     return OperatorReport(
-        op.name,
-        op.name.rpartition("_")[0],
-        op.describe(choice),
-        op.flops,
-        choice.scheme,
-        choice.weight_bytes,
-        format_text(choice.in_format),
-        format_text(choice.out_format),
-        _precision(choice.in_format.dtype),
-        choice.seconds,
-        choice.source,
-        kernel,
-        op.in_network(choice, costs),
-        _tensors((op.result, *op.absorbed), renamed),
-        DTYPES[choice.in_format.dtype].is_integer,
-        op.numerics(choice),
-        choice.day,
-        alternatives,
-        op.proof(choice),
+        name=op.name,
+        kind=op.name.rpartition("_")[0],
+        workload=op.describe(choice),
+        flops=op.flops,
+        scheme=choice.scheme,
+        weight_bytes=choice.weight_bytes,
+        in_layout=format_text(choice.in_format),
+        out_layout=format_text(choice.out_format),
+        precision=_precision(choice.in_format.dtype),
+        seconds=choice.seconds,
+        cost_source=choice.source,
+        kernel=kernel,
+        in_network=op.in_network(choice, costs),
+        tensors=_tensors((op.result, *op.absorbed), renamed),
+        reads_integers=DTYPES[choice.in_format.dtype].is_integer,
+        numerics=op.numerics(choice),
+        day=choice.day,
+        alternatives=alternatives,
+        proof=op.proof(choice),
     )
 
 
@@ -195,20 +144,20 @@ def report_of_layer(
     """Describe an operator on matrices, of which the search has nothing to choose."""
     numerics, target, threads = op.workload.numerics, costs.plan, costs.threads
     return OperatorReport(
-        op.name,
-        op.name.rpartition("_")[0],
-        str(op.workload),
-        op.workload.flops,
-        op.scheme(target, threads),
-        None,
-        "NC",
-        "NC",
-        op.precision,
-        op.estimate(target, threads),
-        ESTIMATED,
-        kernel,
-        op.in_network(costs),
-        _tensors((op.result, *op.absorbed), renamed),
-        DTYPES[numerics.weights].is_integer,
-        numerics if op.precision is Precision.INT8 else None,
+        name=op.name,
+        kind=op.name.rpartition("_")[0],
+        workload=str(op.workload),
+        flops=op.workload.flops,
+        scheme=op.scheme(target, threads),
+        weight_bytes=None,
+        in_layout="NC",
+        out_layout="NC",
+        precision=op.precision,
+        seconds=op.estimate(target, threads),
+        cost_source=ESTIMATED,
+        kernel=kernel,
+        in_network=op.in_network(costs),
+        tensors=_tensors((op.result, *op.absorbed), renamed),
+        reads_integers=DTYPES[numerics.weights].is_integer,
+        numerics=numerics if op.precision is Precision.INT8 else None,
     )

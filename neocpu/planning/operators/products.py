@@ -208,7 +208,7 @@ def _may_talk(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], k
     return same and heads * keys <= MOST_SCORES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scores:
     """What a softmax reads: a product, scaled, to which biases were added.
 
@@ -284,7 +284,11 @@ def _scores(function: Function, scores: Expr, steps: int = MOST_STEPS) -> _Score
         return None
     if is_op(value, "relax.matmul"):
         factors = _factors(value, function.definitions(), scaled=True)
-        return None if factors is None else _Scores(factors, factors.scale, (), (scores,))
+        return (
+            None
+            if factors is None
+            else _Scores(product=factors, scale=factors.scale, biases=(), through=(scores,))
+        )
     if is_op(value, "relax.reshape"):
         return _followed(_scores(function, value.args[0], steps - 1), scores)
     factor = constant_value(value.args[1]) if is_op(value, "relax.multiply") else None

@@ -160,7 +160,9 @@ def _plan_of(
     # After the operators' come the choices of shared feature maps.
     choices = tuple(options[i] for options, i in zip(offer.choices, picked, strict=False))
     search = replace(plan, choices=picked, lower_bound=plan.cost * (1 - plan.gap))
-    found = LayoutPlan(ways.network, choices, search, OptLevel.GLOBAL, offer=offer)
+    found = LayoutPlan(
+        network=ways.network, choices=choices, search=search, opt=OptLevel.GLOBAL, offer=offer
+    )
     return in_seconds(found, offer.byte_price)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 Run: TypeAlias = Callable[[Mapping[str, AnyArray]], Mapping[str, AnyArray]]
 """Returns outputs by name, of inputs by name, whose rows tell the plan."""
 
-CALL_SECONDS: Final = "call_seconds"
-"""The field of a plan that tells what a call took; of batches in a set that was verified."""
 CALLS: Final = 3
 """Of each plan, where a batch waits for what they tell."""
 
@@ -43,8 +40,8 @@ def seconds_told(plans: Mapping[int, ArtifactHeader]) -> dict[int, float]:
 
     Empty if one of them does not tell, or they are none.
     """
-    told = {rows: each.plan.get(CALL_SECONDS) for rows, each in plans.items()}
-    seconds = {rows: s for rows, s in told.items() if isinstance(s, float) and 0 < s < math.inf}
+    known = {rows: each.call_seconds for rows, each in plans.items()}
+    seconds = {rows: taken for rows, taken in known.items() if taken is not None}
     return seconds if len(seconds) == len(plans) else {}
 
 

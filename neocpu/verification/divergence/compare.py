@@ -20,8 +20,8 @@ from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.model_identity import difference
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
+from neocpu.plan.model_values import ModelValue
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.model_values import ModelValue
 from neocpu.verification.divergence.counted_rows import rows_in_order
 from neocpu.verification.divergence.operators import Operators, made_after
 from neocpu.verification.divergence.reference_tensors import (
@@ -173,9 +173,9 @@ def compare_artifacts(
 
 
 def _identities(header: ArtifactHeader) -> tuple[str, ...]:
-    """Return what the model is known by; nothing of a plan by an older neocpu, or by a stranger."""
-    found = header.plan.get("models")
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+    """Return what the model is known by; nothing of a plan by a stranger."""
+    plan = header.known_plan
+    return () if plan is None else plan.models
 
 
 def _require_same_model(models: Collection[str], name: str, watched: WatchedModel) -> None:
@@ -237,7 +237,13 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
     seen = [value for value in watched.values if value.name not in counted]
     names = {value.name for value in seen}
     outputs = (
-        ModelValue(spec.name, made_after(header, number), 0, spec.dtype, spec.shape)
+        ModelValue(
+            name=spec.name,
+            calls=made_after(header, number),
+            offset=0,
+            dtype=spec.dtype,
+            shape=spec.shape,
+        )
         for spec, number in zip(header.outputs, header.returns, strict=False)
         if spec.name not in names
     )
@@ -300,7 +306,14 @@ def _diverging(
     tensors = tuple(_compared(watched, truth, common, arrays, nodes))
     if not tensors:
         raise _nothing_common(watched, truth)
-    return Divergence(watched.path, truth.name, truth.source, str(source), tensors, truth.count)
+    return Divergence(
+        artifact=watched.path,
+        other=truth.name,
+        source=truth.source,
+        inputs=str(source),
+        tensors=tensors,
+        model_tensors=truth.count,
+    )
 
 
 def _compared(
@@ -325,17 +338,19 @@ def _compared(
         bound += truth.bounds.get(name, 0.0) + UNSETTLED * norm_error(nudged, own)
         own_error = norm_error(own, expected)
         yield ComparedTensor(
-            name,
-            expected.shape,
-            operator.name,
-            operator.kernel,
-            operator.precision,
-            between,
-            norm_error(free, expected),
-            own_error,
-            bound,
-            None if own_error <= bound or own.shape != expected.shape else where_of(own, expected),
-            operators.before(value, seen),
+            name=name,
+            shape=expected.shape,
+            operator=operator.name,
+            kernel=operator.kernel,
+            precision=operator.precision,
+            nodes=between,
+            error=norm_error(free, expected),
+            own_error=own_error,
+            bound=bound,
+            where=None
+            if own_error <= bound or own.shape != expected.shape
+            else where_of(own, expected),
+            before=operators.before(value, seen),
         )
 
 

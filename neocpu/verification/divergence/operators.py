@@ -6,16 +6,17 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from neocpu.plan.model_values import ModelValue
+from neocpu.plan.operators import CONVOLUTION, DENSE
 from neocpu.plan.pages.arena_contents import Contents, owner, place_of, uses_of
 from neocpu.planning.precision import Precision
 from neocpu.quantiser.compile_calibrated import DEFAULT_MAX_ERROR
 from neocpu.runtime.described_calls import operators_in_turn
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.runtime.model_values import ModelValue
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16
 from neocpu.verification.divergence.watched_model import WatchedModel
 
-_WEIGHTED: Final = ("conv2d", "dense")
+_WEIGHTED: Final = (CONVOLUTION, DENSE)
 """Kinds of operators whose weights may be rounded."""
 
 
@@ -35,12 +36,12 @@ class Operators:
     def __init__(self, watched: WatchedModel) -> None:
         plan = watched.header.plan
         self._rounding = 0.0
-        if plan.get("precision") == Precision.BF16:
+        if plan.precision == Precision.BF16:
             self._rounding = BFLOAT16.bound
-        elif plan.get("calibration"):
+        elif plan.calibration is not None:
             self._rounding = DEFAULT_MAX_ERROR
         self._kernels = [kernel for kernel, _ in watched.header.calls]
-        self._operators = list(operators_in_turn(watched.header.plan, self._kernels))
+        self._operators = list(operators_in_turn(plan.ops, self._kernels))
         self._instead = watched.instead
         self._reads = list(_reads(watched.header))
 
@@ -53,20 +54,25 @@ class Operators:
             if call not in seen and call not in found:
                 found.append(call)
                 waiting += self._reads[call]
-        names = (str(self._operators[call].get("name", self._kernels[call])) for call in found)
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(map(self._name, found)))
 
     def of(self, value: ModelValue) -> Operator:
         """Return what makes a tensor; an output that is an input or a constant is copied."""
         if value.calls == 0:
             return Operator("copy", "", Precision.FP32, 0.0)
         last = value.calls - 1
-        call = next((one for one in self._instead[last] if self._operators[one]), last)
-        kernel, operator = self._kernels[call], self._operators[call]
-        precision = str(operator.get("precision", Precision.FP32))
-        rounds = precision != Precision.FP32 or operator.get("kind") in _WEIGHTED or value.scale
+        call = next((one for one in self._instead[last] if self._operators[one] is not None), last)
+        operator = self._operators[call]
+        precision = Precision.FP32 if operator is None else operator.precision
+        is_weighted = operator is not None and operator.kind in _WEIGHTED
+        rounds = precision != Precision.FP32 or is_weighted or value.scale
         rounding = self._rounding if rounds else 0.0
-        return Operator(str(operator.get("name", kernel)), kernel, precision, rounding)
+        return Operator(self._name(call), self._kernels[call], precision, rounding)
+
+    def _name(self, call: int) -> str:
+        """Return the name of the operator that a call is of; the kernel's if the plan has none."""
+        operator = self._operators[call]
+        return self._kernels[call] if operator is None else operator.name
 
 
 def made_after(header: ArtifactHeader, number: int) -> int:

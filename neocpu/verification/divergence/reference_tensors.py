@@ -13,6 +13,7 @@ import onnx
 from neocpu.building.fat_file import MAGIC
 from neocpu.compilation.read_model import load_for_import
 from neocpu.foundation.errors import ArtifactError, UsageError
+from neocpu.foundation.json_codec import JsonFormError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import duration, plural
 from neocpu.frontend import models
@@ -107,12 +108,13 @@ def _processing_of(path: str, header: ArtifactHeader) -> Processing:
     ArtifactError
         If it says nothing that this version understands.
     """
-    given: Any = header.plan.get("processing_options")
-    if given is None and not header.plan.get("processing"):
-        return NO_PROCESSING
     try:
+        plan = header.plan
+        given: Any = plan.processing_options
+        if given is None and not plan.processing:
+            return NO_PROCESSING
         return Processing.parse(**given)
-    except (AttributeError, TypeError, UsageError) as error:
+    except (AttributeError, TypeError, JsonFormError, UsageError) as error:
         raise ArtifactError(
             f"{path} does not say how it prepares pictures ({error}); compile the model again with "
             "this version of neocpu"

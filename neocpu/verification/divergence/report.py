@@ -15,7 +15,7 @@ MOST_NAMED: Final = 4
 """Of operators before a wrong one, that its line names."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTensor:
     """A tensor that both sides have.
 
@@ -95,7 +95,7 @@ class ComparedTensor:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Divergence:
     """How an artifact's tensors differ from a model's, or from another artifact's.
 

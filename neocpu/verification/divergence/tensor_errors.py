@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from neocpu.foundation.bfloat16 import NAME as BFLOAT16
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.runtime.model_values import ModelValue
+from neocpu.foundation.json_codec import value_to_json
+from neocpu.plan.model_values import ModelValue
 from neocpu.schedules.vocabulary import accuracy
 from neocpu.verification.reference.tolerance import UNDERFLOW
 
@@ -112,10 +113,6 @@ class Part:
     end: int
     share: float
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON form."""
-        return {"first": self.first, "end": self.end, "share": self.share}
-
 
 @dataclass(frozen=True, slots=True)
 class Where:
@@ -136,7 +133,7 @@ class Where:
     def to_json(self) -> dict[str, Any]:
         """JSON form."""
         return {
-            "axes": [[part.to_json() for part in axis] for axis in self.axes],
+            "axes": value_to_json(self.axes),
             "elements": [{"up_to": 10.0**power, "count": count} for power, count in self.elements],
         }
 

@@ -20,13 +20,13 @@ from neocpu.foundation.bfloat16 import array_dtype, from_bits, round_to_bits
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.tensor_spec import TensorSpec
+from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.guarding.guarded_workspaces import Workspaces
 from neocpu.runtime.guarding.kernel_calls import Call, Interception
 from neocpu.runtime.guarding.kernel_calls import Value as Argument
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.inputs import check_named
-from neocpu.runtime.model_values import ModelValue, values_of
 from neocpu.runtime.session import open_session
 from neocpu.runtime.signatures import SignatureSet
 from neocpu.runtime.thread_pool import ThreadPool
@@ -253,8 +253,8 @@ def _instead(header: ArtifactHeader) -> list[tuple[int, ...]]:
 
 def _seen_values(path: str, header: ArtifactHeader) -> list[ModelValue]:
     try:
-        values = values_of(header.plan, len(header.calls), header.arena_bytes)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        values = values_in_order(header.plan.values, len(header.calls), header.arena_bytes)
+    except ValueError as error:
         raise ArtifactError(
             f"{path} does not say where the model's tensors are ({error!r}); compile the model "
             "again with this version of neocpu"

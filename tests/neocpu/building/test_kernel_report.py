@@ -41,7 +41,7 @@ def test_what_calls_take_that_data_may_make_needless(network):
     )
     calls = tuple((name, ()) for name in "abbbc")
     # The second and third call may be left out, the fourth is made five times in any case.
-    repeats = (Repeat(1, 3, 1, unless=0), Repeat(3, 4, 5))
+    repeats = (Repeat(first=1, end=3, limit=1, unless=0), Repeat(first=3, end=4, limit=5))
     program = Program((), calls, (), repeats)
     work = dict.fromkeys("abc", (nest,))
     reports = {each.name: each for each in kernel_reports(program, work, {}, network, 0, {})}
@@ -74,9 +74,9 @@ def test_a_kernel_that_lacks_something_takes_what_its_loops_take(network):
     report, _ = lacking(network, "relu_0", "relu")
     whole = CALLS * work_seconds((NEST,), network.warm, network.threads)
     assert report.seconds == pytest.approx(whole)
-    (found,) = report.to_json(1.0)["lacks"]
-    assert found.items() >= {"kind": "gather", "detail": "neighbours lie apart"}.items()
-    assert 0.3 * whole < found["cost_us"] / 1e6 < whole
+    (found,) = report.lacks
+    assert (found.shortcoming.kind, found.shortcoming.detail) == ("gather", "neighbours lie apart")
+    assert 0.3 * whole < found.seconds < whole
 
 
 def test_register_tiles_lack_nothing_but_optimisation(network):

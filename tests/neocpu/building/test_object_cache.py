@@ -166,7 +166,7 @@ def test_what_does_not_compile_is_not_kept(folder, monkeypatch):
 def test_schemes_and_estimates_are_kept_and_choose_the_same(monkeypatch):
     def choices():
         with neocpu.compile(model("a", 40), threads=2, verify=False) as compiled:
-            return compiled.plan["ops"]
+            return compiled.plan.ops
 
     cold = choices()
     real = registry.schemes

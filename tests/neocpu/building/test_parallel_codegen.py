@@ -354,9 +354,9 @@ def test_the_artifact_says_how_long_each_phase_took_and_what_verification_found(
         compiled.export(tmp_path / "chain.so")
     header = checked_header(tmp_path / "chain.so")
     assert header == compiled.header
-    phases = {phase["name"]: phase["seconds"] for phase in header.plan["passes"]}
+    phases = {phase.name: phase.seconds for phase in header.plan.passes}
     assert phases == compiled.seconds
     assert {"import", "build", "link", "verify"} <= set(phases)
     check = compiled.verification
-    assert header.plan["verification"]["max_abs_error"] == check.max_abs_error > 0
-    assert header.plan["verification"]["max_rel_error"] == check.max_rel_error
+    assert header.plan.verification.max_abs_error == check.max_abs_error > 0
+    assert header.plan.verification.max_rel_error == check.max_rel_error

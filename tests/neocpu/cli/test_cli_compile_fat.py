@@ -205,7 +205,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def convolutions(fat: Path) -> dict[str, set[str]]:
     """Return what the convolutions of each part compute in."""
     return {
-        each.name: {op["precision"] for op in each.header.plan["ops"] if op["kind"] == "conv2d"}
+        each.name: {op.precision for op in each.header.plan.ops if op.kind == "conv2d"}
         for each in ArtifactFile(fat).variants
     }
 
@@ -214,7 +214,7 @@ def test_each_cpu_has_numbers_of_its_own(cli: Cli, mixed: Path) -> None:
     found = convolutions(mixed)
     assert found["host"] == found[BASE] == {"fp32"}
     assert found["cascadelake"] == {"int8"}
-    asked = [each.header.plan["precision"] for each in ArtifactFile(mixed).variants]
+    asked = [each.header.plan.precision for each in ArtifactFile(mixed).variants]
     assert asked == ["fp32", "fp32", "int8", "int8"]
     inspected = {line.split()[0]: line for line in cli("inspect", mixed).out.splitlines() if line}
     assert "int8: 5 int8 convolutions" in inspected["cascadelake"]

@@ -10,22 +10,26 @@ import pytest
 from command_line import Cli
 
 from neocpu.building.link import write_artifact
+from neocpu.plan.plan import Plan
 from neocpu.runtime.artifact import read_header
 
 OP = {
     "name": "conv2d_0",
     "kind": "conv2d",
     "workload": "1x3x16x16 -> 8, 3x3",
+    "flops": 100,
     "scheme": {"template": "conv2d_direct", "ic_bn": 3, "oc_bn": 8, "unroll_ker": True},
     "in_layout": "NCHW[3]c",
     "out_layout": "NCHW[8]c",
     "cost_us": 12.34,
     "cost_source": "measured",
+    "kernel": "conv2d_0",
 }
 TRANSFORM = {
     "from": "NCHW",
     "to": "NCHW[3]c",
     "shape": [1, 3, 16, 16],
+    "kernel": None,
     "cost_us": 1.5,
     "cost_source": "measured",
 }
@@ -34,6 +38,7 @@ PLAN: dict[str, Any] = {
     "threads": 2,
     "opt": "global",
     "accuracy": {"name": "strict", "bound": 5e-6},
+    "admission": "without Winograd and Strassen",
     "predicted_us": 25.0,
     "weights": {"given_bytes": 47 * 10**6, "packed_bytes": 1034 * 10**5, "limit_bytes": 12 * 10**7},
     "activation_bytes": 6_100_000,
@@ -50,14 +55,19 @@ PLAN: dict[str, Any] = {
     "ops": [OP, {**OP, "name": "relu_1", "kind": "relu", "scheme": None}],
     "transforms": [TRANSFORM, TRANSFORM],
     "passes": [],
-    "verification": {"max_abs_error": 1.5e-5, "max_rel_error": 2.5e-6, "norm_error": 1.2e-6},
+    "verification": {
+        "kept": True,
+        "max_abs_error": 1.5e-5,
+        "max_rel_error": 2.5e-6,
+        "norm_error": 1.2e-6,
+    },
 }
 
 
 @pytest.fixture
 def explained(linear: Any) -> Path:
     """An artifact with a known plan, for a machine this one is not."""
-    header = replace(linear.header, plan=PLAN, isa_features=("avx99",))
+    header = replace(linear.header, stored_plan=PLAN, isa_features=("avx99",))
     write_artifact(linear.built, linear.weights, header, "net.so")
     return Path("net.so")
 
@@ -97,7 +107,7 @@ def test_columns_are_aligned(cli: Cli, explained: Path) -> None:
 def test_whose_records_the_costs_are_of(cli: Cli, linear: Any) -> None:
     sources = ["estimated", "measured on znver4 with 2 threads", "measured", "measured and folded"]
     ops = [{**OP, "cost_source": source} for source in [*sources, *sources[:2]]]
-    header = replace(linear.header, plan={**PLAN, "ops": [*ops, {**OP, "kind": "relu"}]})
+    header = replace(linear.header, stored_plan={**PLAN, "ops": [*ops, {**OP, "kind": "relu"}]})
     write_artifact(linear.built, linear.weights, header, "net.so")
     text = cli("explain", "net.so").out
     costs = "1 measured, 1 measured and folded, 2 measured on znver4 with 2 threads, 2 estimated"
@@ -108,12 +118,14 @@ def test_whose_records_the_costs_are_of(cli: Cli, linear: Any) -> None:
 
 
 def test_json_is_the_plan(cli: Cli, explained: Path) -> None:
-    assert json.loads(cli("explain", explained, "--json").out) == PLAN
+    found = json.loads(cli("explain", explained, "--json").out)
+    assert found == Plan.from_json(PLAN).to_json()
+    assert Plan.from_json(found) == Plan.from_json(PLAN)
 
 
 def test_of_what_compile_wrote(cli: Cli, artifact: Path) -> None:
     plan = json.loads(cli("explain", artifact, "--json").out)
-    assert plan == read_header(artifact).plan
+    assert plan == read_header(artifact).stored_plan
     assert {"target", "threads", "opt", "search", "ops", "transforms", "passes"} <= set(plan)
     text = cli("explain", artifact)
     assert text.code == 0
@@ -122,7 +134,7 @@ def test_of_what_compile_wrote(cli: Cli, artifact: Path) -> None:
 
 def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
     rules = {"applied": {"fold-scale": 3, "merge-slices": 1}, "disabled": ["drop-slice"]}
-    header = replace(linear.header, plan={**PLAN, "rules": rules})
+    header = replace(linear.header, stored_plan={**PLAN, "rules": rules})
     write_artifact(linear.built, linear.weights, header, "net.so")
     lines = [" ".join(line.split()) for line in cli("explain", "net.so").out.splitlines()]
     assert "rules fold-scale 3, merge-slices 1" in lines
@@ -131,7 +143,7 @@ def test_rules_and_how_often_they_were_applied(cli: Cli, linear: Any) -> None:
 
 def test_operators_in_integers_are_told_apart(cli: Cli, linear: Any) -> None:
     ops = [{**OP, "precision": "int8"}, {**OP, "name": "relu_1", "precision": "fp32"}]
-    header = replace(linear.header, plan={**PLAN, "ops": ops})
+    header = replace(linear.header, stored_plan={**PLAN, "ops": ops})
     write_artifact(linear.built, linear.weights, header, "net.so")
     lines = [" ".join(line.split()) for line in cli("explain", "net.so").out.splitlines()]
     assert any(line.startswith("op computes in workload") for line in lines)
@@ -152,7 +164,7 @@ def test_shares_of_a_run(cli: Cli, linear: Any) -> None:
     ]
     plan = {**PLAN, "ops": [conv, {**relu, "share": None}], "kernels": kernels}
     plan["predicted_us"] = 100.0
-    write_artifact(linear.built, linear.weights, replace(linear.header, plan=plan), "net.so")
+    write_artifact(linear.built, linear.weights, replace(linear.header, stored_plan=plan), "net.so")
     for order in ((), ("--sort",)):
         rows = [
             " ".join(line.split()) for line in cli("explain", "net.so", *order).out.splitlines()

@@ -9,6 +9,7 @@ import browser
 import pytest
 from command_line import Cli
 from page_sections import parts_in
+from small_plans import small_plan
 
 import neocpu
 from neocpu.bench.limits import roofline
@@ -75,13 +76,13 @@ def test_errors(
     outcome = cli("explain", pair[0], "missing.so")
     assert outcome.code == 8
     assert "missing.so" in outcome.error
-    broken = replace(linear.header, plan={"ops": [5]})
+    broken = replace(linear.header, stored_plan={"ops": [5]})
     write_artifact(linear.built, linear.weights, broken, "broken.so")
     outcome = cli("explain", pair[0], "broken.so")
     assert outcome.code == 8
     assert "broken.so has a plan that cannot be shown" in outcome.error
-    other = {"ops": [], "transforms": [], "weights": {"packed_bytes": 1}}
-    write_artifact(linear.built, linear.weights, replace(linear.header, plan=other), "other.so")
+    other = linear.header.with_plan(small_plan())
+    write_artifact(linear.built, linear.weights, other, "other.so")
     outcome = cli("explain", pair[0], "other.so", "--html", "page.html")
     assert outcome.code == 2
     assert "other.so (linear) are not compiled from one model" in outcome.error

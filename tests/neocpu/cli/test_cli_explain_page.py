@@ -29,13 +29,14 @@ VIEWS = (
     *("list", "tiles"),
 )
 COSTS = {"scheme": None, "precision": "fp32", "cost_us": 5.0, "cost_source": "estimated"}
-OP = {"workload": "4x64 +relu", "in_layout": "NC", "out_layout": "NC", **COSTS}
+OP = {"workload": "4x64 +relu", "flops": 0, "in_layout": "NC", "out_layout": "NC", **COSTS}
 MOVE = {"from": "NC", "to": "NC2n", "shape": [4], "kernel": "move", "cost_us": 1.0}
 PLAN: dict[str, Any] = {
     "target": "llvm",
     "threads": 2,
     "opt": "global",
     "accuracy": {"name": "strict", "bound": 5e-6},
+    "admission": "without Winograd and Strassen",
     "predicted_us": 14.0,
     "weights": {"given_bytes": 1000, "packed_bytes": 1000, "limit_bytes": None},
     "activation_bytes": 300,
@@ -47,9 +48,11 @@ PLAN: dict[str, Any] = {
     "transforms": [MOVE],
     "kernels": [
         {"kernel": name, "kind": "other", "calls": 1, "cost_us": 4.0, "share": 0.3}
+        | {"cost_source": "estimated"}
         for name in ("a", "b", "c", "move")
     ],
     "passes": [],
+    "verification": None,
 }
 
 
@@ -79,11 +82,11 @@ def header(linear: Any) -> Any:
     calls = (("a", (0, 1, a)), ("move", (a, moved)), ("b", (moved, b)), ("c", (moved, b, c)))
     return replace(
         linear.header,
-        plan=PLAN,
+        stored_plan=PLAN,
         activations=tuple(places),
         arena_bytes=192,
         calls=calls,
-        repeats=(Repeat(2, 4, 3),),
+        repeats=(Repeat(first=2, end=4, limit=3),),
         returns=(c,),
     )
 
@@ -124,7 +127,7 @@ def test_every_figure_is_that_of_json(cli: Cli, artifact: Path) -> None:
     assert "wrote page.html" in outcome.err
     plan = json.loads(cli("explain", artifact, "--json", "--html", "page.html").out)
     data = data_in(Path("page.html"))
-    assert data["plan"] == plan == read_header(artifact).plan
+    assert data["plan"] == plan == read_header(artifact).stored_plan
     for node in data["nodes"]:
         if node["op"] is not None:
             assert node["predicted_us"] == pytest.approx(plan["ops"][node["op"]]["predicted_us"])
@@ -255,7 +258,7 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
         {"kernels": [{"kernel": "a", "calls": 0, "cost_us": 1.0}]},
         {"predicted_us": 10**400},
     ):
-        broken = replace(linear.header, plan={**PLAN, **wrong})
+        broken = replace(linear.header, stored_plan={**PLAN, **wrong})
         write_artifact(linear.built, linear.weights, broken, "broken.so")
         outcome = cli("explain", "broken.so", "--html", "page.html")
         assert outcome.code == 8
@@ -268,7 +271,7 @@ def test_errors(cli: Cli, artifact: Path, linear: Any) -> None:
     assert Path("t.json").read_bytes() == recorded
     outcome = cli("explain", artifact, "--html", "missing/page.html")
     assert "--html" in outcome.error
-    elsewhere = replace(linear.header, plan=PLAN, isa_features=("avx99",))
+    elsewhere = replace(linear.header, stored_plan=PLAN, isa_features=("avx99",))
     write_artifact(linear.built, linear.weights, elsewhere, "elsewhere.so")
     assert cli("explain", "elsewhere.so", "--html", "page.html", "--profile").error
     assert not Path("page.html").exists()

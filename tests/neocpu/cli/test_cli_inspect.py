@@ -145,7 +145,7 @@ def test_plan_that_says_nothing_of_schemes(cli: Cli, linear: Any) -> None:
     plans = ({}, {"ops": 3}, {"ops": [3, {"scheme": 4}]}, {"ops": None}, {"call_seconds": "few"})
     for number, plan in enumerate(plans):
         write_artifact(
-            linear.built, linear.weights, replace(linear.header, plan=plan), f"{number}.so"
+            linear.built, linear.weights, replace(linear.header, stored_plan=plan), f"{number}.so"
         )
         assert "schemes none" in words(cli("inspect", f"{number}.so").out)
         outcome = cli("explain", f"{number}.so")

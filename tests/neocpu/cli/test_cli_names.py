@@ -12,11 +12,14 @@ import pytest
 from command_line import Cli, conv_model
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from small_plans import small_operator, small_plan, small_transform
 
 from neocpu.building.link import write_artifact
 from neocpu.foundation.console.progress_line import PlainProgress, show_progress
 from neocpu.foundation.console.terminal import PlainFormatter, Terminal, print_table
 from neocpu.foundation.progress import Progress
+from neocpu.plan.operators import PlannedScheme
+from neocpu.plan.outcome import Promise
 
 NASTY = "a\x1b[2J\x1b]0;t\x07\x9b31m\u202eb\u2069\r\nneocpu: error: forged\x7f\u2028[red]c[/]\\"
 
@@ -41,29 +44,23 @@ def assert_plain(text: str) -> None:
 def renamed(toy: Any, name: str, path: Path) -> Path:
     """Write a compiled model again under hostile names, as anybody may who can hash."""
     header = toy.header
-    plan = {
-        "target": name,
-        "threads": 2,
-        "opt": name,
-        "accuracy": {"name": name, "bound": 1e-4},
-        "search": {
-            **{"solver": name, "variables": 1, "seconds": 0.1, "verdict": name},
-            **{"cost_us": 1.0, "lower_bound_us": 1.0, "gap": 0.0},
-        },
-        "predicted_us": 1.0,
-        "weights": {"given_bytes": 1, "packed_bytes": 1, "limit_bytes": None},
-        "activation_bytes": 1,
-        "ops": [
-            {
-                **{"kind": "conv2d", "name": name, "workload": name, "cost_us": 1.0},
-                **{"in_layout": name, "out_layout": name, "cost_source": name},
-                "scheme": {"template": name, name: 3},
-            }
-        ],
-        "transforms": [
-            {"from": name, "to": name, "shape": [1], "cost_us": 1.0, "cost_source": name}
-        ],
-    }
+    operator = small_operator(
+        name,
+        kind="conv2d",
+        workload=name,
+        scheme=PlannedScheme(template=name, parameters={name: 3}),
+        in_layout=name,
+        out_layout=name,
+        cost_source=name,
+    )
+    plan = small_plan(
+        target=name,
+        opt=name,
+        accuracy=Promise(name=name, bound=1e-4),
+        search=replace(small_plan().search, solver=name, verdict=name),
+        ops=(operator,),
+        transforms=(small_transform(source=name, destination=name, cost_source=name),),
+    )
     hostile = replace(
         header,
         name=name,
@@ -71,7 +68,7 @@ def renamed(toy: Any, name: str, path: Path) -> Path:
         target=name,
         inputs=tuple(replace(spec, name=f"{name}{spec.name}") for spec in header.inputs),
         outputs=tuple(replace(spec, name=f"{name}{spec.name}") for spec in header.outputs),
-        plan=plan,
+        stored_plan=plan.to_json(),
     )
     write_artifact(toy.built, toy.weights, hostile, path)
     return path

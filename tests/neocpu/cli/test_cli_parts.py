@@ -1,10 +1,12 @@
 """The small parts of the command line: values of options, units, progress."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import click
 import pytest
+from small_plans import small_operator, small_plan, verified
 from waiting import wait_until
 
 from neocpu.cli.options import Duration, Names, Shape
@@ -17,6 +19,13 @@ from neocpu.foundation.console.progress_line import (
 from neocpu.foundation.console.terminal import print_table
 from neocpu.foundation.progress import Progress
 from neocpu.foundation.units import duration, parse_size, plural, size
+from neocpu.plan.outcome import (
+    BrokenPromise,
+    CalibratedLayer,
+    Calibration,
+    Promise,
+    WeightSizes,
+)
 from neocpu.plan.text.plan_text import error_text, missed_text, scheme_text
 from neocpu.plan.text.tuning_summary import weights_hint
 from neocpu.runtime.header_text import kept_bound
@@ -132,17 +141,28 @@ def test_live_progress_takes_brackets_for_what_they_are(
 
 
 def test_errors_name_rows_that_moved_or_have_no_partner():
-    found = {"max_abs_error": 1e-5, "max_rel_error": 2e-6, "norm_error": 1e-6}
-    errors = "1e-06 norm-wise, 1e-05 absolute, 2e-06 of the largest value"
-    same = f"{errors}, against the reference"
-    none = {**found, "moved_rows": 0, "unmatched_rows": 0}
-    some = {**found, "moved_rows": 2, "unmatched_rows": 1}
-    assert error_text({"verification": none}) == same
-    integers = {"verification": none, "calibration": {"layers": ["conv2d_0"]}}
-    assert error_text(integers) == f"{same} on the model in integers"
-    assert error_text({"verification": some}) == (
-        f"{same}; 2 rows in another place; 1 row only on one side"
+    same = (
+        "1e-06 norm-wise (within the 0.0001 promised), 1e-05 absolute, 2e-06 of the largest "
+        "value, against the reference"
     )
+    none = small_plan(verification=verified(1e-6))
+    some = small_plan(verification=verified(1e-6, moved_rows=2, unmatched_rows=1))
+    assert error_text(none) == same
+    layers = (CalibratedLayer(name="conv2d_0", saved_us=1.0, noise=0.0),)
+    calibration = Calibration(
+        layers=layers,
+        max_error=None,
+        min_agreement=None,
+        error=0.0,
+        agreement=None,
+        samples=1,
+        integers_us=None,
+        float32_us=None,
+    )
+    integers = replace(none, calibration=calibration)
+    assert error_text(integers) == f"{same} on the model in integers"
+    assert error_text(integers, integers=False) == same
+    assert error_text(some) == f"{same}; 2 rows in another place; 1 row only on one side"
 
 
 @pytest.mark.parametrize(
@@ -173,38 +193,34 @@ def test_errors_name_rows_that_moved_or_have_no_partner():
 def test_errors_say_which_bound_they_kept(
     accuracy: Accuracy, errors: tuple[float | None, float | None], kept: str
 ) -> None:
-    found = dict(zip(("norm_error", "float32_error"), errors, strict=True))
-    text = error_text(
-        {
-            "accuracy": {"name": accuracy.name, "bound": accuracy.bound},
-            "verification": {**found, "max_abs_error": 1.0, "max_rel_error": 1.0},
-        }
+    norm_error, float32_error = errors
+    plan = small_plan(
+        accuracy=Promise(name=accuracy.name, bound=accuracy.bound),
+        verification=verified(norm_error, float32_error=float32_error),
     )
-    assert text.startswith(kept)
+    assert error_text(plan).startswith(kept)
 
 
 def test_the_factor_in_words_is_that_of_verdicts() -> None:
-    kept = kept_bound({"name": "default", "bound": 1e-4}, {"norm_error": 1.0})
+    kept = kept_bound(Promise(name="default", bound=1e-4), verified(1.0))
     assert f"within {FLOAT32_FACTOR:g} times" in kept
 
 
 def test_what_was_not_checked_says_why():
-    assert error_text({"verification": None, "unchecked": "--no-verify"}) == (
-        "not checked: --no-verify"
-    )
-    assert error_text({"verification": None}) == "not checked"  # by an older neocpu
+    assert error_text(small_plan(unchecked="--no-verify")) == "not checked: --no-verify"
+    assert error_text(small_plan()) == "not checked"
 
 
 def test_plans_that_broke_their_promise_are_listed_with_their_errors():
-    missed = [
-        {"admission": "with Winograd", "norm_error": 4e-4, "float32_error": 1e-6},
-        {"admission": "with less", "norm_error": None, "float32_error": 1e-6},
-    ]
-    assert missed_text({"missed": missed, "admission": "without"}) == (
+    missed = tuple(
+        BrokenPromise(admission=admission, verification=verified(error, float32_error=1e-6))
+        for admission, error in (("with Winograd", 4e-4), ("with less", None))
+    )
+    assert missed_text(small_plan(missed=missed, admission="without")) == (
         "0.0004 with Winograd (numpy in float32 1e-06), infinite with less "
         "(numpy in float32 1e-06); compiled again without"
     )
-    assert missed_text({"missed": []}) == missed_text({}) == ""
+    assert missed_text(small_plan()) == ""
 
 
 def test_a_narrow_terminal_cuts_no_cell_short(
@@ -218,15 +234,11 @@ def test_a_narrow_terminal_cuts_no_cell_short(
 
 
 class TestWeightsHint:
-    PLAN = {  # noqa: RUF012
-        "weights": {"given_bytes": 20_000_000, "packed_bytes": 61_000_000, "limit_bytes": None},
-        "ops": [
-            {"scheme": {"template": "conv2d_winograd"}},
-            {"scheme": {"template": "conv2d_direct"}},
-            {"scheme": None},
-            {},
-        ],
-    }
+    WEIGHTS = WeightSizes(given_bytes=20_000_000, packed_bytes=61_000_000, limit_bytes=None)
+    PLAN = small_plan(
+        weights=WEIGHTS,
+        ops=tuple(map(small_operator, "abc", ("conv2d_winograd", "conv2d_direct", ""))),
+    )
 
     def test_where_winograd_tripled_them(self) -> None:
         text = weights_hint(self.PLAN)
@@ -238,14 +250,14 @@ class TestWeightsHint:
     @pytest.mark.parametrize(
         "change",
         [
-            {"ops": [{"scheme": {"template": "conv2d_direct"}}]},
-            {"weights": {**PLAN["weights"], "limit_bytes": 70_000_000}},
-            {"weights": {**PLAN["weights"], "packed_bytes": 39_000_000}},
+            {"ops": (small_operator("a", "conv2d_direct"),)},
+            {"weights": replace(WEIGHTS, limit_bytes=70_000_000)},
+            {"weights": replace(WEIGHTS, packed_bytes=39_000_000)},
         ],
         ids=["no Winograd", "a limit", "small"],
     )
     def test_not_elsewhere(self, change: Any) -> None:
-        assert weights_hint({**self.PLAN, **change}) is None
+        assert weights_hint(replace(self.PLAN, **change)) is None
 
 
 def test_live_progress_has_lines_below(

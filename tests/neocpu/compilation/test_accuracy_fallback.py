@@ -155,14 +155,14 @@ def noisy(weights, relative):
 
 
 def tiles(plan):
-    return {op["scheme"].get("tile", 0) for op in plan["ops"] if op["scheme"]}
+    return {op.scheme.parameters.get("tile", 0) for op in plan.ops if op.scheme}
 
 
 def test_a_plan_that_keeps_its_promise_is_compiled_once(winograd_first, builds, caplog):
     with neocpu.compile(network(), threads=1) as compiled:
         plan = compiled.plan
     assert max(tiles(plan)) > 4
-    assert (plan["missed"], plan["admission"], len(builds)) == ([], EVERY_TILE.name, 1)
+    assert (plan.missed, plan.admission, len(builds)) == ((), EVERY_TILE.name, 1)
     assert not caplog.messages
 
 
@@ -182,18 +182,18 @@ def test_rounding_descends_step_by_step(
         compiled.export(tmp_path / "net.so")
         plan, found = compiled.plan, compiled.verification
     assert found.norm_error < 1e-6
-    assert plan["admission"] == expected.name
+    assert plan.admission == expected.name
     assert len(builds) == 1 + large + small
-    assert [each["admission"] for each in plan["missed"]] == [EVERY_TILE.name, SMALL_TILES.name][
+    assert [each.admission for each in plan.missed] == [EVERY_TILE.name, SMALL_TILES.name][
         : len(builds) - 1
     ]
-    assert all(1e-4 < each["norm_error"] < 1e-3 for each in plan["missed"])
-    assert all(0 < each["float32_error"] < 1e-6 for each in plan["missed"])
+    assert all(1e-4 < each.verification.norm_error < 1e-3 for each in plan.missed)
+    assert all(0 < each.verification.float32_error < 1e-6 for each in plan.missed)
     (line,) = caplog.messages
     assert "more than the 0.0001 promised: compiled again " + expected.name in line
     assert max(tiles(plan)) <= (4 if expected is SMALL_TILES else 0)
     with neocpu.load(tmp_path / "net.so") as module:
-        assert module.metadata.plan["missed"] == plan["missed"]
+        assert module.metadata.plan.missed == plan.missed
 
 
 def test_a_wrong_template_is_left_out_and_reported(
@@ -204,7 +204,7 @@ def test_a_wrong_template_is_left_out_and_reported(
     with neocpu.compile(tmp_path / "mine.onnx", threads=1) as compiled:
         assert compiled.header.name == "mine"
         assert compiled.verification.norm_error < 1e-6
-        assert compiled.plan["admission"] == SHORT_SUMS.name
+        assert compiled.plan.admission == SHORT_SUMS.name
     (line,) = caplog.messages
     assert "please report this model" in line
     assert len(builds) == 2
@@ -222,7 +222,7 @@ def test_one_wrong_element_is_a_wrong_template(monkeypatch, caplog, winograd_fir
     monkeypatch.setattr(descent, "_outputs", outputs)
     with neocpu.compile(network(), threads=1) as compiled:
         assert compiled.verification.ok
-        assert compiled.plan["missed"][0]["norm_error"] < DEFAULT.bound
+        assert compiled.plan.missed[0].verification.norm_error < DEFAULT.bound
     assert len(builds) == 2
     assert "please report this model" in caplog.text
 
@@ -248,7 +248,7 @@ def test_failed_attempts_leave_nothing_behind(monkeypatch, tmp_path, winograd_fi
     damage(monkeypatch, conv2d_winograd, lambda weights, scheme: noisy(weights, 4e-4))
     with neocpu.compile(network(), threads=1, batch=2) as compiled:
         assert compiled.header.inputs[0].shape[0] == 2
-        assert compiled.plan["missed"]
+        assert compiled.plan.missed
         assert list(tmp_path.iterdir()) == [compiled.path.parent]
     assert not list(tmp_path.iterdir())
 
@@ -281,12 +281,12 @@ def test_what_float32_cannot_compute_is_written_with_a_warning(
 ):
     with neocpu.compile(cancelling_file, threads=1) as compiled:
         plan = compiled.plan
-    found = plan["verification"]
-    assert not found["kept"]
-    assert DEFAULT.bound < found["norm_error"] < 4 * found["float32_error"]
+    found = plan.verification
+    assert not found.kept
+    assert DEFAULT.bound < found.norm_error < 4 * found.float32_error
     (line,) = caplog.messages
-    assert f"{found['norm_error']:.2g}" in line
-    assert f"numpy in float32 errs by {found['float32_error']:.2g}" in line
+    assert f"{found.norm_error:.2g}" in line
+    assert f"numpy in float32 errs by {found.float32_error:.2g}" in line
 
     assert main(["compile", cancelling_file, "-o", "c.so"]) == 0
     outcome = capsys.readouterr()
@@ -307,7 +307,7 @@ def test_a_stricter_plan_that_is_worse_does_not_undo_an_accepted_one(
         module(*(np.zeros(spec.shape, spec.dtype) for spec in module.inputs))
     assert not verdicts
     assert max(tiles(plan)) > 4
-    assert [one["norm_error"] for one in plan["missed"]] == [9e-4]
+    assert [one.verification.norm_error for one in plan.missed] == [9e-4]
     assert "now by 0.0003" in caplog.messages[0]
 
 

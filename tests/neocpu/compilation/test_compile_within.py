@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from small_plans import small_plan
 
 import neocpu
 from neocpu.compilation import compile_within
@@ -15,6 +17,7 @@ from neocpu.compilation.compile_within import limited
 from neocpu.compilation.read_model import read_network
 from neocpu.foundation.errors import AccuracyError, UsageError
 from neocpu.foundation.progress import silent
+from neocpu.plan.outcome import Promise
 from neocpu.plan.text.tuning_summary import bfloat16_hint
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.target import host_target, parse_target
@@ -25,7 +28,7 @@ ZNVER4 = parse_target("llvm -mcpu=znver4")
 
 def compiled(limit, **how):
     with neocpu.compile(network(), max_error=limit, threads=2, **how) as made:
-        precisions = {op["name"]: op["precision"] for op in made.plan["ops"]}
+        precisions = {op.name: op.precision for op in made.plan.ops}
         return made.plan, precisions, made.verification.norm_error
 
 
@@ -33,7 +36,7 @@ def test_takes_bfloat16_where_the_limit_allows_it():
     plan, precisions, error = compiled(0.1)
     assert "bf16" in precisions.values()
     assert 1e-4 < error <= 0.1
-    assert plan["accuracy"] == {"name": "bfloat16", "bound": 2.0**-8, "limit": 0.1}
+    assert plan.accuracy == Promise(name="bfloat16", bound=2.0**-8, limit=0.1)
 
 
 def test_leaves_layers_in_float32_where_all_err_too_much(caplog):
@@ -53,13 +56,13 @@ class Made:
 
     def __init__(self, layers):
         self.verification = SimpleNamespace(norm_error=0.01 * math.sqrt(layers))
-        self.report = report(1.0)
+        self.decided = decided(1.0)
 
     def close(self):
         pass
 
 
-def report(seconds):
+def decided(seconds):
     """Return a plan of eight layers, of which the later ones take longer, and of a copy."""
     ops = [
         SimpleNamespace(name=f"conv_{i}", precision="bf16", flops=9, seconds=i * seconds)
@@ -83,7 +86,7 @@ def test_those_layers_go_back_first_that_save_least(monkeypatch, limit, tried):
         yield Made(0 if in_float else 8 if narrow is None else len(narrow))
 
     monkeypatch.setattr(compile_within, "compile_each", made)
-    monkeypatch.setattr(compile_within, "plan_only", lambda *_: report(3.0))
+    monkeypatch.setattr(compile_within, "plan_only", lambda *_: decided(3.0))
     options = limited(CompileOptions.parse(), limit)
     compile_within.compile_within("x", host_target(), options, silent)
     assert [None if names is None else len(names) for names in found] == tried
@@ -96,7 +99,7 @@ def test_is_in_float32_where_the_limit_allows_nothing_else(caplog):
         plan, precisions, error = compiled(1e-5)
     assert set(precisions.values()) == {"fp32"}
     assert error < 1e-5
-    assert plan["accuracy"]["name"] == "default"
+    assert plan.accuracy.name == "default"
     assert "bfloat16 errs more than --max-error 1e-05: compiled in float32" in caplog.text
 
 
@@ -108,7 +111,7 @@ def test_is_refused_where_float32_errs_more():
 def test_a_quantised_model_stays_what_it_is():
     model = quantised(network())
     with neocpu.compile(model, max_error=1e-2, threads=2, verify=False) as made:
-        assert "bf16" not in {op["precision"] for op in made.plan["ops"]}
+        assert "bf16" not in {op.precision for op in made.plan.ops}
 
 
 @pytest.mark.parametrize(
@@ -156,28 +159,20 @@ def test_small_leaves_no_choice():
 
 
 class TestHint:
-    PLAN = {  # noqa: RUF012
-        "predicted_us": 9000.0,
-        "bfloat16_saves_us": 3000.0,
-        "unchecked": None,
-        "accuracy": {"name": "default"},
-    }
+    PLAN = small_plan(predicted_us=9000.0, bfloat16_saves_us=3000.0)
 
     def test_where_bfloat16_is_much_faster(self):
         assert bfloat16_hint(self.PLAN).startswith("about 1.5 times as fast with --max-error 1e-2")
 
     @pytest.mark.parametrize("saves", [0.0, 1400.0, 9000.0])
     def test_not_where_it_is_not(self, saves):
-        assert bfloat16_hint({**self.PLAN, "bfloat16_saves_us": saves}) is None
+        assert bfloat16_hint(replace(self.PLAN, bfloat16_saves_us=saves)) is None
 
     @pytest.mark.parametrize(
-        "change", [{"unchecked": "--no-verify"}, {"accuracy": {"name": "strict"}}]
+        "change", [{"unchecked": "--no-verify"}, {"accuracy": Promise(name="strict", bound=5e-6)}]
     )
     def test_not_where_it_is_refused(self, change):
-        assert bfloat16_hint({**self.PLAN, **change}) is None
-
-    def test_not_of_older_artifacts(self):
-        assert bfloat16_hint({"predicted_us": 9000.0}) is None
+        assert bfloat16_hint(replace(self.PLAN, **change)) is None
 
 
 def test_a_plan_in_float32_knows_what_bfloat16_would_save():
@@ -185,6 +180,6 @@ def test_a_plan_in_float32_knows_what_bfloat16_would_save():
     for precision in ("auto", "fp32"):
         how = {"precision": precision, "target": ZNVER4, "verify": False, "threads": 2}
         with neocpu.compile("resnet18", **how) as made:
-            saves[precision] = made.plan["bfloat16_saves_us"] / made.plan["predicted_us"]
+            saves[precision] = made.plan.bfloat16_saves_us / made.plan.predicted_us
     assert saves["auto"] > 0.2
     assert saves["fp32"] == 0, "who asks for float32 wants no hint"

@@ -48,7 +48,7 @@ def test_a_goal_is_remembered():
     with neocpu.compile(tiny(), goal="throughput", threads=2) as compiled:
         header = compiled.header
         assert (header.threads, header.streams) == (1, 2)
-        assert [compiled.plan[key] for key in ("goal", "threads", "streams")] == [
+        assert [getattr(compiled.plan, key) for key in ("goal", "threads", "streams")] == [
             "throughput",
             1,
             2,
@@ -57,7 +57,7 @@ def test_a_goal_is_remembered():
         with neocpu.load(compiled.path, streams="auto") as module:
             assert module.threads == 1
     with neocpu.compile(tiny(), threads=2) as compiled:
-        assert (compiled.header.streams, compiled.plan["goal"]) == (None, "latency")
+        assert (compiled.header.streams, compiled.plan.goal) == (None, "latency")
         assert "streams" not in compiled.header.to_json()
 
 
@@ -177,7 +177,7 @@ def test_a_plan_that_is_not_proven_is_warned_of(monkeypatch, caplog):
     with caplog.at_level("WARNING", "neocpu"):
         compiled = neocpu.compile(tiny(), threads=1, search_seconds=0.5)
     with compiled:
-        verdict = compiled.plan["search"]["verdict"]
+        verdict = compiled.plan.search.verdict
     assert verdict == (
         "not proven optimal: at most 25 % above the best plan; raise --search-seconds"
     )
@@ -187,7 +187,7 @@ def test_a_plan_that_is_not_proven_is_warned_of(monkeypatch, caplog):
 @pytest.mark.parametrize("solver", ["exact", "dp", "pbqp"])
 def test_every_solver_compiles(solver):
     with neocpu.compile(tiny(), threads=1, solver=solver) as compiled:
-        assert compiled.plan["search"]["solver"] == solver
+        assert compiled.plan.search.solver == solver
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_the_callers_model_stays_as_it_was():
 def test_results_stay_when_their_memory_is_used_again():
     x = np.random.default_rng(0).standard_normal((1, 3, 5, 5)).astype("float32")
     with neocpu.compile(tiny(), threads=1, verify=False) as compiled:
-        assert compiled.header.arena_bytes == x.nbytes == compiled.plan["activation_bytes"]
+        assert compiled.header.arena_bytes == x.nbytes == compiled.plan.activation_bytes
         with compiled.module() as module:
             first = module(x)
             again = module(-x)

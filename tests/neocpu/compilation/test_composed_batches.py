@@ -10,7 +10,6 @@ import pytest
 import neocpu
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.runtime.composed.batch_plans import CALL_SECONDS
 from neocpu.runtime.composed.composed_batches import ComposedBatches
 from neocpu.runtime.composed.composition import TABLE
 from neocpu.runtime.header import SET_FORMAT, ArtifactHeader
@@ -21,12 +20,20 @@ def _header(signatures, functions=("a",) * 4, mixed=None, took=()):
     """What an artifact says whose plans compute ``functions`` of a row."""
     each = [
         ArtifactHeader(
-            *("net", "1", "2", "3", "llvm", "x86_64", (), 1),
-            *(one.inputs, one.outputs),
+            name="net",
+            neocpu_version="1",
+            tvm_version="2",
+            ffi_version="3",
+            target="llvm",
+            machine="x86_64",
+            isa_features=(),
+            threads=1,
+            inputs=one.inputs,
+            outputs=one.outputs,
             row_counts=(None,) * len(one.outputs),
             row_function=function,
             rows_mixed=mixed,
-            plan={} if seconds is None else {CALL_SECONDS: seconds},
+            stored_plan={} if seconds is None else {"call_seconds": seconds},
         )
         for one, function, seconds in zip_longest(
             signatures.all, functions[: len(signatures.all)], took

@@ -162,7 +162,7 @@ def test_every_kind_of_workload_may_borrow(store: Store):
 
 def test_a_plan_prefers_what_was_fast_elsewhere(store: Store):
     fill(store, "znver4", 1)
-    costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))
+    costs = CostModel(target=HERE, threads=2, measured=partial(measured_schemes, store, HERE, 2))
     choices = costs.conv_choices(WORKLOAD)
     schemes = [choice.scheme for choice in choices]
     assert SCHEMES[5] not in schemes  # it failed there
@@ -239,7 +239,7 @@ def test_schemes_that_become_no_kernel_are_left_out(
     broken = [DirectScheme(16, 16, reg_n=1 + n, unroll_ker=False, out_bn=24) for n in range(count)]
     assert all(registry.can_compute(WORKLOAD, scheme, HERE) for scheme in broken)
     store.append([record(key, scheme, 1e-9) for scheme in broken])
-    costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))
+    costs = CostModel(target=HERE, threads=2, measured=partial(measured_schemes, store, HERE, 2))
     choices = costs.conv_choices(WORKLOAD)
     assert {choice.scheme for choice in choices}.isdisjoint(broken)
     assert "record skipped: no kernel can be made of" in caplog.text
@@ -259,7 +259,7 @@ def test_schemes_that_no_template_computes_are_left_out(
     found = measured_schemes(store, HERE, 2, WORKLOAD)
     assert found.seconds.keys() == {*SECONDS, SCHEMES[5]}
     assert f"1 record skipped: the schemes cannot compute {WORKLOAD}" in caplog.text
-    costs = CostModel(HERE, 2, partial(measured_schemes, store, HERE, 2))
+    costs = CostModel(target=HERE, threads=2, measured=partial(measured_schemes, store, HERE, 2))
     assert all(choice.scheme != scheme for choice in costs.conv_choices(WORKLOAD))
 
 
@@ -298,7 +298,7 @@ def test_a_network_without_biases_has_the_schemes_of_one_with() -> None:
     plans = []
     for model in (build("resnet50"), plain):
         with neocpu.compile(model, target=HERE, threads=2, verify=False) as compiled:
-            plans.append([op for op in compiled.plan["ops"] if op["kind"] == "conv2d"])
-    assert not any("bias_add" in op["workload"] for op in plans[1])
-    assert all(op["cost_source"].startswith("borrowed") for op in plans[1])
-    assert [op["scheme"] for op in plans[0]] == [op["scheme"] for op in plans[1]]
+            plans.append([op for op in compiled.plan.ops if op.kind == "conv2d"])
+    assert not any("bias_add" in op.workload for op in plans[1])
+    assert all(op.cost_source.startswith("borrowed") for op in plans[1])
+    assert [op.scheme for op in plans[0]] == [op.scheme for op in plans[1]]

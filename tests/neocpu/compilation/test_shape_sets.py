@@ -15,7 +15,6 @@ from neocpu.building.weight_packing import PackingKernels
 from neocpu.foundation.errors import ArtifactError, UsageError
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.runtime.artifact import ArtifactFile, read_header
-from neocpu.runtime.composed.batch_plans import CALL_SECONDS
 from neocpu.runtime.header import FORMAT, SET_FORMAT
 from tests.neocpu.compilation.conftest import SHAPES, Network, network
 from tests.neocpu.runtime.forgery import forge_header
@@ -80,7 +79,7 @@ def test_weights_and_kernels_are_there_once(sized: Network):
     assert every.weight_bytes < 2 * one.weight_bytes
     called = [{kernel for kernel, _ in each.calls} for each in every.header.each]
     for each, kernels in zip(every.header.each, called, strict=True):
-        told = {op["kernel"] for op in each.plan["ops"] if op["kernel"]}
+        told = {op.kernel for op in each.plan.ops if op.kernel}
         assert told <= kernels
 
 
@@ -92,7 +91,7 @@ def test_headers_know_their_set(sized: Network):
     assert type(header).from_json(json.loads(header.encode())) == header
     assert "x[3,3,9,7]" in str(header)
     # What batches take is told, for sets to be composed by.
-    timed = [each.inputs[0].shape for each in header.each if CALL_SECONDS in each.plan]
+    timed = [each.inputs[0].shape for each in header.each if each.call_seconds is not None]
     assert timed == [(1, 3, 9, 7), (3, 3, 9, 7)]
     with pytest.raises(UsageError, match=r"compiled for x\[1,3,9,7\]; x\[3,3,9,7\]"):
         header.of({"x": (5, 3, 9, 7)})
@@ -158,7 +157,7 @@ def test_a_set_may_have_too_much_to_tell_or_to_hold(tmp_path, monkeypatch):
 
         def told() -> list[list[object]]:
             header = write_shape_set([member], tmp_path / "told.so", PackingKernels.compile)
-            return [op["alternatives"] for op in header.plan["ops"]]
+            return [op.alternatives for op in header.plan.ops]
 
         assert any(told())
         monkeypatch.setattr(shape_set, "MAX_HEADER", len(part.header.encode()) - 100)

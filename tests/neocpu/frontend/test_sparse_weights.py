@@ -58,7 +58,7 @@ def test_sparse_weights_compile(place):
     ordinary.graph.initializer.append(numpy_helper.from_array(DENSE, "w"))
     for each in (model(sparse(), place), ordinary):
         with neocpu.compile(each, threads=1) as compiled, compiled.module() as module:
-            assert compiled.plan["verification"]["oracle_reason"] == ""
+            assert compiled.plan.verification.oracle_reason == ""
             outputs.append(module.run({"x": x})["y"])
     np.testing.assert_array_equal(*outputs)
 

@@ -271,7 +271,7 @@ def test_the_example(tmp_path, monkeypatch, no_cache):
         neocpu.compile("pixel_norm.onnx", threads=1)
     registry.register_named(["neocpu_pixel_norm"])
     with neocpu.compile("pixel_norm.onnx", threads=1) as compiled:
-        assert compiled.plan["verification"]["oracle_reason"] == ""
+        assert compiled.plan.verification.oracle_reason == ""
     command = f"{sys.executable} -m pip install --no-index --no-deps --no-build-isolation --quiet"
     where = tmp_path / "installed"
     subprocess.run([*command.split(), "--target", where, source], check=True, cwd=tmp_path)

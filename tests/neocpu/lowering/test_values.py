@@ -14,9 +14,9 @@ from neocpu.graph.reordering.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFF
 from neocpu.ir.model_names import RENAMED, channel_orders
 from neocpu.ir.uses import bindings
 from neocpu.lowering.values.held_values import HeldPlace, HeldValue, of_the_model
+from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.planning.quantised.grids import Grid
 from neocpu.runtime.header_parts import Placement
-from neocpu.runtime.model_values import ModelValue, values_of
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
@@ -98,11 +98,11 @@ def test_values_survive_json(value, stored):
     assert told is not None
     assert math.prod(told.stored_shape) == math.prod(stored)
     assert ModelValue.from_json(told.to_json()) == told
-    assert values_of({"values": [told.to_json()]}, 3, told.end) == (told,)
+    assert values_in_order([told], 3, told.end) == (told,)
     assert value.at(HeldPlace(3, Placement(128, dtype, (*stored, 2)))) is None
     for calls, arena in ((2, told.end), (3, told.end - 1)):
         with pytest.raises(ValueError, match="beyond the arena"):
-            values_of({"values": [told.to_json()]}, calls, arena)
+            values_in_order([told], calls, arena)
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_values_survive_json(value, stored):
 )
 def test_broken_json_of_values_is_refused(wrong):
     with pytest.raises((TypeError, ValueError, KeyError, AttributeError)):
-        values_of({"values": [wrong]}, 9, 1 << 20)
+        ModelValue.from_json(wrong)

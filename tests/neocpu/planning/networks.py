@@ -105,7 +105,12 @@ def run(built: Built, *arguments: np.ndarray) -> list[np.ndarray]:
 
 def cost_model(threads: int = 2, **options: Any) -> CostModel:
     """Estimates only."""
-    return CostModel(HOST, threads, options.pop("measured", lambda workload: Measured()), **options)
+    return CostModel(
+        target=HOST,
+        threads=threads,
+        measured=options.pop("measured", lambda workload: Measured()),
+        **options,
+    )
 
 
 def residual(net: Net, x: Any) -> Any:

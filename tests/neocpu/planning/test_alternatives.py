@@ -89,7 +89,7 @@ def test_a_choice_knows_when_it_was_measured():
 def test_what_less_would_cost():
     network = extract(build(residual, IMAGE))
     costs = cost_model()
-    options = PlanOptions(OptLevel.GLOBAL, "auto", SearchLimits())
+    options = PlanOptions(opt=OptLevel.GLOBAL, solver="auto", limits=SearchLimits())
     plan = options.plan(network, costs)
     levels = options.levels(network, costs)
     assert [*levels] == ["nchw", "conv-layout", "uniform"]

@@ -14,12 +14,13 @@ from neocpu.frontend.importer import import_relax
 from neocpu.frontend.load import load_model
 from neocpu.graph.simplify import simplify
 from neocpu.lowering.apply_plan import apply_plan
-from neocpu.plan.reports.plan_report import report_of
+from neocpu.plan.reports.decisions import operator_reports
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.extract import extract
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph, wanted
 from neocpu.planning.operators.layout_op import LayoutOp, Read
+from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
 from neocpu.search.solver.plan import solve
 from neocpu.search.solver.solver_limits import SearchLimits
@@ -59,16 +60,22 @@ def random_network(rng, size):
         variables.append(Named(f"v{index}"))
         ops.append(LayoutOp(f"op_{index}", variables[-1], SHAPE, "float32", reads, frozenset()))
     kept = {op.result: op.shape for op in ops if rng.random() < 0.2}
-    return Network(tuple(ops), (), kept)
+    return Network(ops=tuple(ops), dense=(), nchw_reads=kept)
 
 
 def random_choices(rng):
     """As a convolution's: some pairs of layouts; or as a join's: one layout; or a single one."""
     if rng.random() < 0.3:
-        return [Choice(layout, layout, float(rng.random())) for layout in BLOCKS]
+        return [
+            Choice(in_format=layout, out_format=layout, seconds=float(rng.random()))
+            for layout in BLOCKS
+        ]
     pairs = list(itertools.product(BLOCKS, BLOCKS))
     picked = rng.choice(len(pairs), int(rng.integers(1, 4)), replace=False)
-    return [Choice(*pairs[i], float(rng.random())) for i in picked]
+    return [
+        Choice(in_format=pairs[i][0], out_format=pairs[i][1], seconds=float(rng.random()))
+        for i in picked
+    ]
 
 
 def emitted(network, chosen, costs, via_nchw=False):
@@ -126,7 +133,10 @@ def test_a_graph_without_shared_feature_maps_has_a_node_per_operator():
 def test_a_hub_offers_what_readers_may_want_and_what_must_exist():
     network = extract(build(residual, IMAGE))
     eight, sixteen = float32(8), float32(16)
-    both = [Choice(PLAIN, eight, 0.0), Choice(eight, sixteen, 0.0)]
+    both = [
+        Choice(in_format=PLAIN, out_format=eight, seconds=0.0),
+        Choice(in_format=eight, out_format=sixteen, seconds=0.0),
+    ]
     graph = build_graph(network, [both, both], cost_model())
     # conv2d_1 reads conv2d_0's result twice: once as input, once to add it to its own output.
     assert [node.name for node in graph.nodes] == ["conv2d_0", "conv2d_1"]
@@ -153,9 +163,10 @@ def assert_costs_what_is_emitted(mod, opt):
     kernels = sum(choice.seconds for choice in plan.choices)
     transforms = sum(transform.cost.seconds for transform in rewritten.transforms)
     assert plan.search.cost == pytest.approx(kernels + transforms, rel=1e-9)
-    report = report_of(plan, rewritten, HOST, 2, {}).to_json()
-    listed = sum(part["cost_us"] for part in (*report["ops"], *report["transforms"]))
-    assert report["predicted_us"] == pytest.approx(listed, rel=1e-9)
+    reports = operator_reports(plan, rewritten, NetworkCosts.of(HOST, 2, 0.0))
+    layers = sum(report.seconds for report in reports if report.kind == "dense")
+    listed = sum(report.seconds for report in reports) + transforms
+    assert plan.search.cost + layers == pytest.approx(listed, rel=1e-9)
 
 
 @pytest.mark.parametrize("opt", OptLevel)
@@ -185,7 +196,13 @@ def test_a_chain_split_by_a_transform_is_charged_for_memory_again():
 
     network = extract(build(chain, IMAGE))
     costs, blocked = cost_model(), float32(16)
-    options = [(Choice(PLAIN, PLAIN, 0.0), Choice(blocked, blocked, 0.0)) for _ in network.ops]
+    options = [
+        (
+            Choice(in_format=PLAIN, out_format=PLAIN, seconds=0.0),
+            Choice(in_format=blocked, out_format=blocked, seconds=0.0),
+        )
+        for _ in network.ops
+    ]
     graph = build_graph(network, options, costs)
     between, behind = graph.cost((1, 0)), graph.cost((1, 1))
     split, plain = (
@@ -206,8 +223,11 @@ def test_a_join_may_take_either_inputs_layout_or_neither(join, prefer):
 
     network = extract(build(body, IMAGE))
     assert len(network.ops) == 3
-    inputs = [[Choice(layout, layout, 0.0)] for layout in BLOCKS[:2]]
-    own = [Choice(layout, layout, 0.0 if layout == prefer else 10.0) for layout in BLOCKS]
+    inputs = [[Choice(in_format=layout, out_format=layout, seconds=0.0)] for layout in BLOCKS[:2]]
+    own = [
+        Choice(in_format=layout, out_format=layout, seconds=0.0 if layout == prefer else 10.0)
+        for layout in BLOCKS
+    ]
     plan = solve(build_graph(network, [*inputs, own], MadeUpCosts()))
     assert own[plan.choices[2]].out_format == prefer
 
@@ -217,6 +237,14 @@ def test_a_residual_may_be_transformed_to_the_sum_or_the_sum_to_it(own):
     """The add is in the second convolution's epilogue, in whichever layout that writes."""
     network = extract(build(NETWORKS["projection"][0], IMAGE))
     assert network.ops[1].reads[1].in_output_layout
-    choices = [Choice(PLAIN, to, 0.0 if to == own else 10.0) for to in BLOCKS]
-    plan = solve(build_graph(network, [[Choice(PLAIN, BLOCKS[2], 0.0)], choices], MadeUpCosts()))
+    choices = [
+        Choice(in_format=PLAIN, out_format=to, seconds=0.0 if to == own else 10.0) for to in BLOCKS
+    ]
+    plan = solve(
+        build_graph(
+            network,
+            [[Choice(in_format=PLAIN, out_format=BLOCKS[2], seconds=0.0)], choices],
+            MadeUpCosts(),
+        )
+    )
     assert choices[plan.choices[1]].out_format == own

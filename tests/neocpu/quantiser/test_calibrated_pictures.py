@@ -32,8 +32,8 @@ def test_what_is_calibrated_is_the_model_and_what_runs_takes_pictures():
         (spec,) = compiled.header.inputs
         assert (spec.dtype, spec.shape) == ("uint8", (1, 24, 32, 3))
         assert [spec.name for spec in compiled.header.outputs] == ["y", "y.scores"]
-        assert compiled.plan["calibration"]["layers"]
-        assert compiled.plan["verification"]["kept"]
+        assert compiled.plan.calibration.layers
+        assert compiled.plan.verification.kept
         with compiled.module() as module:
             found = module.run({"x": np.zeros(spec.shape, np.uint8)})
     assert found["y"].shape == (1, 5)

@@ -62,8 +62,8 @@ def test_the_model_is_near_its_own_in_every_engine(tmp_path):
                 module(x),
             ):
                 assert decibels(wanted, found) > 20
-    convolutions = [op for op in compiled.plan["ops"] if op["kind"] == "conv2d"]
-    assert all(op["precision"] == "int8" for op in convolutions)
+    convolutions = [op for op in compiled.plan.ops if op.kind == "conv2d"]
+    assert all(op.precision == "int8" for op in convolutions)
 
 
 def test_openvino_reads_it(tmp_path):
@@ -371,10 +371,10 @@ def test_a_detector_keeps_its_limits_too():
     with neocpu.compile_calibrated(
         detector(), small_data(), precision="int8", small=True, max_error=0.2, threads=2
     ) as compiled:
-        found = compiled.plan["calibration"]
-    assert 0 < found["error"] < 0.2
-    assert [layer["layer"] for layer in found["layers"]] == ["Conv_c", "Conv_d"]
-    assert all(layer["noise"] > 0 for layer in found["layers"])
+        found = compiled.plan.calibration
+    assert 0 < found.error < 0.2
+    assert [layer.name for layer in found.layers] == ["Conv_c", "Conv_d"]
+    assert all(layer.noise > 0 for layer in found.layers)
 
 
 def test_a_detector_of_rows_alone_is_compared_by_what_they_are_taken_of():

@@ -10,6 +10,7 @@ import pytest
 from forgery import checked_header, forge, forge_header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from small_plans import small_operator, small_plan
 
 from neocpu.building.elf import read_elf
 from neocpu.building.link import write_artifact
@@ -54,7 +55,7 @@ def test_header_comes_back_as_written(linear, two_way):
         assert checked_header(toy.path) == toy.header
         assert ArtifactHeader.from_json(json.loads(toy.header.encode())) == toy.header
     assert [w.shape for w in linear.header.weights] == [(64, 33), (33,)]
-    assert linear.header.plan == {"ops": [{"name": "matmul", "µs": 1.5}]}
+    assert linear.header.plan == small_plan(ops=(small_operator("dense_0", workload="µ"),))
 
 
 def test_missing_file(tmp_path):

@@ -19,7 +19,7 @@ APART = [["add", ZERO, ZERO, A], ["add", ZERO, ZERO, B], ["add", SLICE, A, SLICE
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("launches", [[], [[0, 2]], [[1, 2]]])
 def test_in_a_loop_and_within_it(looped, threads, launches):
-    path = looped.changed(APART, [Repeat(0, 3, ROWS)], SLICES, launches=launches)
+    path = looped.changed(APART, [Repeat(first=0, end=3, limit=ROWS)], SLICES, launches=launches)
     x = np.random.default_rng(0).standard_normal((ROWS, 16), np.float32)
     with load(path, threads) as module:
         for _ in range(20):
@@ -55,6 +55,6 @@ def test_what_cannot_be_is_refused(looped, launches, blamed):
     ],
 )
 def test_calls_that_disturb_each_other_are_refused(looped, calls):
-    path = looped.changed(calls, [Repeat(0, 2, ROWS)], SLICES, launches=[[0, 2]])
+    path = looped.changed(calls, [Repeat(first=0, end=2, limit=ROWS)], SLICES, launches=[[0, 2]])
     with pytest.raises(ArtifactError, match="writes what one beside it has"):
         load(path)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from small_plans import small_plan, verified
 
 import neocpu
 from neocpu.compilation.compiled_module import CompiledModule
@@ -25,7 +26,7 @@ def hostile(header):
         inputs=specs,
         outputs=specs,
         weights=(Placement(0, "float32", (1000,)),) * 900,
-        plan={"ops": [{"name": "op" * 50}] * 5000, "accuracy": [], "verification": 3},
+        stored_plan={"ops": [{"name": "op" * 50}] * 5000, "accuracy": [], "verification": 3},
     )
 
 
@@ -41,11 +42,8 @@ def test_a_header_is_a_screen(linear, change):
 
 
 def test_what_it_says(linear):
-    plan = {
-        "accuracy": {"name": "default", "bound": 1e-4},
-        "verification": {"norm_error": 1.234e-7},
-    }
-    text = str(replace(linear.header, plan=plan, isa_features=("avx2",)))
+    plan = small_plan(verification=verified(1.234e-7))
+    text = str(replace(linear.header, isa_features=("avx2",)).with_plan(plan))
     for words in (
         "linear\n",
         "input         x: float32[4, 64]",
@@ -58,11 +56,11 @@ def test_what_it_says(linear):
         "versions      neocpu ",
     ):
         assert words in text
-    above = {"norm_error": 0.0065, "float32_error": 0.0021}
+    above = small_plan(verification=verified(0.0065, float32_error=0.0021))
     assert (
         "at most 0.0001 norm-wise, 0.0065 found: above the 0.0001 promised, within 4 times the "
-    ) in str(replace(linear.header, plan={**plan, "verification": above}))
-    assert "not checked" in str(replace(linear.header, plan={**plan, "verification": None}))
+    ) in str(linear.header.with_plan(above))
+    assert "not checked" in str(linear.header.with_plan(small_plan()))
 
 
 def test_modules(linear):

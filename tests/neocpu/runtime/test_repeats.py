@@ -10,6 +10,7 @@ from forgery import forge_header
 
 from neocpu.building.link import write_artifact
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
+from neocpu.foundation.json_codec import fields_to_json
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header_parts import Placement, Repeat, Slice
@@ -33,7 +34,9 @@ class Looped:
         header = {
             **read_header(self.path).to_json(),
             "calls": [list(call) for call in calls],
-            "repeats": [each if isinstance(each, dict) else each.to_json() for each in repeats],
+            "repeats": [
+                each if isinstance(each, dict) else fields_to_json(each) for each in repeats
+            ],
             "slices": [each if isinstance(each, list) else each.to_json() for each in slices],
             **fields,
         }
@@ -81,7 +84,11 @@ def looped(tmp_path_factory):
         "activations": [place.to_json() for place in places],
         "arena_bytes": 512 * len(places),
         "returns": [OUT],
-        **{"calls": CALLS, "repeats": [LOOP.to_json()], "slices": [s.to_json() for s in SLICES]},
+        **{
+            "calls": CALLS,
+            "repeats": [fields_to_json(LOOP)],
+            "slices": [s.to_json() for s in SLICES],
+        },
     }
     forge_header(folder / "weighted.so", written, header)
     return Looped(written, folder)
@@ -101,7 +108,7 @@ CALLS = [
     ["add", B, ZERO, SLICE + 1],
 ]
 """Cumulative sums of the rows of x."""
-LOOP = Repeat(1, 4, ROWS)
+LOOP = Repeat(first=1, end=4, limit=ROWS)
 ROW = ("float32", (WIDTH,))
 SLICES = [Slice(0, X, False, *ROW), Slice(0, OUT, False, *ROW)]
 
@@ -122,7 +129,7 @@ def test_backward(looped, into):
 def test_as_often_as_a_tensor_says(looped, count):
     clear = ["add", ZERO, ZERO, SLICE + 2]
     calls = [clear, *CALLS]
-    repeats = [Repeat(0, 1, ROWS), Repeat(2, 5, ROWS, count=COUNT)]
+    repeats = [Repeat(first=0, end=1, limit=ROWS), Repeat(first=2, end=5, limit=ROWS, count=COUNT)]
     slices = [Slice(1, X, False, *ROW), Slice(1, OUT, False, *ROW), Slice(0, OUT, False, *ROW)]
     x, out = looped.run(calls, repeats, slices, count=count)
     expected = np.cumsum(x, axis=0)
@@ -132,7 +139,7 @@ def test_as_often_as_a_tensor_says(looped, count):
 
 def test_more_often_than_the_limit(looped):
     with pytest.raises(NeoCPUError, match="would repeat calls 1 to 3 6 times, of at most 5"):
-        looped.run(CALLS, [Repeat(1, 4, ROWS, count=COUNT)], SLICES, count=ROWS + 1)
+        looped.run(CALLS, [Repeat(first=1, end=4, limit=ROWS, count=COUNT)], SLICES, count=ROWS + 1)
 
 
 @pytest.mark.parametrize("last", range(ROWS))
@@ -140,7 +147,10 @@ def test_while(looped, last):
     """The index is compared with the count: as often as that, and once more."""
     clear = ["add", ZERO, ZERO, SLICE + 2]
     calls = [clear, *CALLS, ["less", INDEX, COUNT, AGAIN]]
-    repeats = [Repeat(0, 1, ROWS), Repeat(2, 6, ROWS, condition=AGAIN, index=INDEX)]
+    repeats = [
+        Repeat(first=0, end=1, limit=ROWS),
+        Repeat(first=2, end=6, limit=ROWS, condition=AGAIN, index=INDEX),
+    ]
     slices = [Slice(1, X, False, *ROW), Slice(1, OUT, False, *ROW), Slice(0, OUT, False, *ROW)]
     x, out = looped.run(calls, repeats, slices, count=last)
     expected = np.cumsum(x, axis=0)
@@ -157,7 +167,11 @@ def test_branches(looped, flag):
         ["add", A, SLICE, B],
         ["add", B, SLICE, SLICE + 1],
     ]
-    repeats = [Repeat(0, 4, ROWS), Repeat(1, 2, 1, count=FLAG), Repeat(2, 4, 1, unless=FLAG)]
+    repeats = [
+        Repeat(first=0, end=4, limit=ROWS),
+        Repeat(first=1, end=2, limit=1, count=FLAG),
+        Repeat(first=2, end=4, limit=1, unless=FLAG),
+    ]
     x, out = looped.run(calls, repeats, SLICES, flag=flag)
     np.testing.assert_allclose(out, x * (2 if flag else 3), rtol=1e-6)
 
@@ -166,32 +180,38 @@ def test_loops_in_loops(looped):
     """Each row is added to itself as often as there are rows; and both may begin at one call."""
     calls = [["add", SLICE, A, B], ["add", B, ZERO, A], ["add", A, ZERO, SLICE + 1]]
     calls = [["add", ZERO, ZERO, A], *calls]
-    repeats = [Repeat(0, 4, ROWS), Repeat(1, 3, 4), Repeat(1, 3, 2)]
+    repeats = [
+        Repeat(first=0, end=4, limit=ROWS),
+        Repeat(first=1, end=3, limit=4),
+        Repeat(first=1, end=3, limit=2),
+    ]
     x, out = looped.run(calls, repeats, SLICES)
     np.testing.assert_allclose(out, 8 * x, rtol=1e-5)
-    x, out = looped.run(calls[1:], [Repeat(0, 3, ROWS), Repeat(0, 2, 1)], SLICES)
+    x, out = looped.run(
+        calls[1:], [Repeat(first=0, end=3, limit=ROWS), Repeat(first=0, end=2, limit=1)], SLICES
+    )
     assert np.isfinite(out).all()
 
 
 @pytest.mark.parametrize(
     ("repeats", "slices", "blamed"),
     [
-        ([Repeat(1, 1, 2)], [], "repeats"),
-        ([Repeat(1, 5, 2)], [], "repeats"),
-        ([Repeat(2, 4, 2), Repeat(1, 2, 2)], [], "repeats"),
-        ([Repeat(0, 3, 2), Repeat(1, 4, 2)], [], "repeats"),
-        ([Repeat(0, 3, 2), Repeat(0, 4, 2)], [], "repeats"),
+        ([Repeat(first=1, end=1, limit=2)], [], "repeats"),
+        ([Repeat(first=1, end=5, limit=2)], [], "repeats"),
+        ([Repeat(first=2, end=4, limit=2), Repeat(first=1, end=2, limit=2)], [], "repeats"),
+        ([Repeat(first=0, end=3, limit=2), Repeat(first=1, end=4, limit=2)], [], "repeats"),
+        ([Repeat(first=0, end=3, limit=2), Repeat(first=0, end=4, limit=2)], [], "repeats"),
         ([{"first": 0, "end": 1}], [], "repeats"),
-        ([Repeat(1, 4, ROWS, count=X)], SLICES, "repeats"),
-        ([Repeat(1, 4, ROWS, unless=COUNT)], SLICES, "repeats"),
-        ([Repeat(1, 4, ROWS, condition=COUNT)], SLICES, "repeats"),
-        ([Repeat(1, 4, ROWS, index=COUNT)], SLICES, "repeats"),
-        ([Repeat(1, 4, ROWS, index=AGAIN)], SLICES, "repeats"),
-        ([Repeat(1, 4, ROWS, count=SLICE)], SLICES, "repeats"),
-        ([Repeat(1, 4, ROWS, count=99)], SLICES, "repeats"),
-        ([Repeat(1, 4, ROWS + 1)], SLICES, "slices"),
-        ([Repeat(1, 3, ROWS)], SLICES, "slices"),
-        ([Repeat(2, 4, ROWS)], SLICES, "slices"),
+        ([Repeat(first=1, end=4, limit=ROWS, count=X)], SLICES, "repeats"),
+        ([Repeat(first=1, end=4, limit=ROWS, unless=COUNT)], SLICES, "repeats"),
+        ([Repeat(first=1, end=4, limit=ROWS, condition=COUNT)], SLICES, "repeats"),
+        ([Repeat(first=1, end=4, limit=ROWS, index=COUNT)], SLICES, "repeats"),
+        ([Repeat(first=1, end=4, limit=ROWS, index=AGAIN)], SLICES, "repeats"),
+        ([Repeat(first=1, end=4, limit=ROWS, count=SLICE)], SLICES, "repeats"),
+        ([Repeat(first=1, end=4, limit=ROWS, count=99)], SLICES, "repeats"),
+        ([Repeat(first=1, end=4, limit=ROWS + 1)], SLICES, "slices"),
+        ([Repeat(first=1, end=3, limit=ROWS)], SLICES, "slices"),
+        ([Repeat(first=2, end=4, limit=ROWS)], SLICES, "slices"),
         ([LOOP], [SLICES[0], Slice(1, OUT, False, *ROW)], "slices"),
         ([LOOP], [SLICES[0], Slice(0, SLICE, False, *ROW)], "slices"),
         ([LOOP], [SLICES[0], Slice(0, OUT, False, "float32", (15,))], "slices"),

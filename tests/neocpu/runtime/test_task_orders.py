@@ -116,6 +116,6 @@ def blocks():
 def test_algorithms(algorithm, threads, orderly, tmp_path):
     options = {"threads": threads, "algorithms": [algorithm], "verify": False}
     compiled = neocpu.compile(blocks(), **options)
-    schemes = [each.scheme for each in compiled.report.ops]
+    schemes = [each.scheme for each in compiled.decided.ops]
     assert f"conv2d_{algorithm}" in {scheme.template for scheme in schemes if scheme is not None}
     assert_same_in_any_order(compiled, tmp_path / "model.so", orderly)

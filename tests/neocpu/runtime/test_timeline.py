@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from small_plans import small_operator
 
 from neocpu import load
 from neocpu.foundation.errors import UsageError
@@ -106,7 +107,7 @@ def test_calls_have_their_operators_and_bytes(small):
     with load(small.path, 1) as module:
         calls = describe_calls(module.metadata)
     header = small.header
-    names = [op["name"] for op in header.plan["ops"] if op["kernel"] == calls[0].kernel]
+    names = [op.name for op in header.plan.ops if op.kernel == calls[0].kernel]
     assert calls[0].name == names[0]
     assert sum(call.weights for call in calls) >= 4 * (8 * 3 * 3 * 3 + 5 * 8)
     image = 4 * 3 * 8 * 8
@@ -114,20 +115,22 @@ def test_calls_have_their_operators_and_bytes(small):
 
 
 def test_equal_operators_share_a_kernel():
-    plan = {"ops": [{"name": name, "kernel": "k"} for name in ("a", "b")] + [7, {"kernel": []}]}
-    named = operators_in_turn(plan, ("k", "other", "k", "k"))
-    assert [operator.get("name") for operator in named] == ["a", None, "b", "b"]
-    assert list(operators_in_turn({"ops": 1}, ("k",))) == [{}]
+    operators = [small_operator(name, kernel="k") for name in ("a", "b")]
+    named = operators_in_turn(operators, ("k", "other", "k", "k"))
+    assert [operator and operator.name for operator in named] == ["a", None, "b", "b"]
+    assert list(operators_in_turn((), ("k",))) == [None]
 
 
 def test_a_viewer_gets_rows_of_threads_in_microseconds(tmp_path):
     call = DescribedCall('conv "1"', "conv2d_0", 40, 80)
     start = 10**15
     events = (
-        TraceEvent(start, start + 9_000, 0, -1, -1, -1, 0),
-        TraceEvent(start + 1_000, start + 7_500, 0, 0, -1, -1, 0),
-        TraceEvent(start + 1_500, start + 7_000, 0, 0, 0, 0, 0),
-        TraceEvent(start + 2_001, start + 7_001, 0, 0, 0, 1, 1),
+        TraceEvent(begin=start, end=start + 9_000, run=0, call=-1, loop=-1, task=-1, thread=0),
+        TraceEvent(
+            begin=start + 1_000, end=start + 7_500, run=0, call=0, loop=-1, task=-1, thread=0
+        ),
+        TraceEvent(begin=start + 1_500, end=start + 7_000, run=0, call=0, loop=0, task=0, thread=0),
+        TraceEvent(begin=start + 2_001, end=start + 7_001, run=0, call=0, loop=0, task=1, thread=1),
     )
     path = tmp_path / "t.json"
     Timeline("net", (call,), events).write(path)

@@ -9,6 +9,7 @@ import neocpu
 from neocpu.compilation.network_tuning import search_space
 from neocpu.foundation.errors import AccuracyError
 from neocpu.frontend.models.network_builder import NetworkBuilder
+from neocpu.plan.outcome import Promise
 from neocpu.planning.costs import CostModel
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan_layouts
@@ -237,16 +238,20 @@ def measured(workload):
 
 
 def test_records_do_not_bring_back_what_strict_excludes():
-    strict = CostModel(HOST, 1, measured, admission=SHORT_SUMS).conv_choices(LONG)
+    strict = CostModel(
+        target=HOST, threads=1, measured=measured, admission=SHORT_SUMS
+    ).conv_choices(LONG)
     assert {type(choice.scheme) for choice in strict} == {DirectScheme}
     assert any(choice.scheme.sum_chunks for choice in strict)
-    default = CostModel(HOST, 1, measured).conv_choices(LONG)
+    default = CostModel(target=HOST, threads=1, measured=measured).conv_choices(LONG)
     assert isinstance(default[0].scheme, WinogradScheme)
 
 
 def test_what_is_asked_for_gives_way_to_accuracy():
     only = frozenset({WinogradScheme.template})
-    choices = CostModel(HOST, 1, measured, only, SHORT_SUMS).conv_choices(LONG)
+    choices = CostModel(
+        target=HOST, threads=1, measured=measured, templates=only, admission=SHORT_SUMS
+    ).conv_choices(LONG)
     assert not any(isinstance(choice.scheme, WinogradScheme) for choice in choices)
 
 
@@ -268,7 +273,7 @@ def test_strict_plans_hold_no_excluded_scheme(opt):
     from neocpu.compilation.read_model import read_network
 
     found = read_network(network())
-    costs = CostModel(HOST, 1, measured, admission=SHORT_SUMS)
+    costs = CostModel(target=HOST, threads=1, measured=measured, admission=SHORT_SUMS)
     plan = plan_layouts(found, costs, opt)
     schemes = [choice.scheme for choice in plan.choices if choice.scheme is not None]
     assert len(schemes) == 2
@@ -287,4 +292,4 @@ def test_the_artifact_says_its_level(level, tmp_path):
         assert 0 < compiled.verification.norm_error < level.bound
     with neocpu.load(tmp_path / "net.so") as module:
         plan = module.metadata.plan
-    assert plan["accuracy"] == {"name": level.name, "bound": level.bound}
+    assert plan.accuracy == Promise(name=level.name, bound=level.bound)

@@ -119,7 +119,7 @@ def planned(net, precision, **options):
     """Return the templates of a plan for a CPU with tiles."""
     settings = {"threads": 2, "verify": False, "target": str(TILED), "precision": precision}
     with neocpu.compile(net, **settings, **options) as compiled:
-        return {op["scheme"]["template"] for op in compiled.plan["ops"] if op["scheme"]}
+        return {op.scheme.template for op in compiled.plan.ops if op.scheme}
 
 
 def test_plans_take_them():

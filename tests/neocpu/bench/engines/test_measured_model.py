@@ -92,8 +92,8 @@ def test_all_engines_compute_in_bfloat16(tmp_path):
     onnx.save(network(), tmp_path / "net.onnx")
     subject = subject_of(tmp_path / "net.onnx", tmp_path, "bf16")
     own, in_float, *peers = subject.contenders(("onnxruntime", "openvino", "ncnn"))
-    assert read_header(own.path).plan["precision"] == "bf16"
-    assert read_header(in_float.path).plan["precision"] == "fp32"
+    assert read_header(own.path).plan.precision == "bf16"
+    assert read_header(in_float.path).plan.precision == "fp32"
     assert [one.label for one in peers] == ["onnxruntime", "openvino", "ncnn"]
     assert [one.engine for one in peers] == ["onnxruntime-bf16", "openvino-bf16", "ncnn-bf16"]
     assert {one.path for one in peers} == {tmp_path / "net.onnx"}

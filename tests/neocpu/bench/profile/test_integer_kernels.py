@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from small_plans import small_operator, small_plan
 
 from neocpu.bench.limits.dot_peak import DotSequence
 from neocpu.bench.limits.roofline import Limits
@@ -10,6 +11,8 @@ from neocpu.bench.profile import integer_kernels as module
 from neocpu.bench.profile.integer_kernels import average_share, integer_kernels, total_share
 from neocpu.bench.profile.operator_times import Operator, ProfileReport, operators_of
 from neocpu.bench.profile.profile_tables import kernel_table
+from neocpu.foundation.json_codec import fields_from_json
+from neocpu.plan.operators import PlannedNumerics, PlannedScheme
 from neocpu.schedules.vocabulary.numerics import Numerics
 
 PAIRS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8", int16_sums=4)
@@ -59,17 +62,16 @@ def test_the_table_has_the_average(kernels):
 
 
 def test_a_plan_says_what_multiplies():
-    op = {"name": "conv2d_0", "kind": "conv2d", "kernel": "k", "workload": "w", "flops": 8}
-    plans = [
-        ({"scheme": {"template": "conv2d_dot", "int16_groups": 2}, **PAIRS.to_json()}, (PAIRS, 2)),
-        ({"scheme": {"template": "conv2d_dot", "int16_groups": 0}, **WIDE.to_json()}, (WIDE, 1)),
-    ]
-    for fields, wanted in plans:
-        (found,) = operators_of({"ops": [{**op, **fields}]}, [("k", 1e-3, 1e-3, 1, 1)])
-        assert found.sequence == DotSequence(*wanted)
-    plain = {"ops": [{**op, "scheme": {"template": "conv2d_direct"}}]}
-    (found,) = operators_of(plain, [("k", 1e-3, 1e-3, 1, 1)])
-    assert found.sequence is None
-    tiles = {"ops": [{**op, "scheme": {"template": "conv2d_matrix"}, **WIDE.to_json()}]}
-    (found,) = operators_of(tiles, [("k", 1e-3, 1e-3, 1, 1)])  # whose peak is not that of vectors
-    assert found.sequence is None
+    assert sequence("conv2d_dot", PAIRS, int16_groups=2) == DotSequence(PAIRS, 2)
+    assert sequence("conv2d_dot", WIDE, int16_groups=0) == DotSequence(WIDE, 1)
+    assert sequence("conv2d_direct", None) is None
+    assert sequence("conv2d_matrix", WIDE) is None  # its peak is not that of vectors
+
+
+def sequence(template, numerics, **parameters):
+    """Return what multiplies in a convolution."""
+    stored = numerics and fields_from_json(PlannedNumerics, numerics.to_json()["numerics"])
+    scheme = PlannedScheme(template=template, parameters=parameters)
+    op = small_operator("conv2d_0", kernel="k", scheme=scheme, numerics=stored)
+    (found,) = operators_of(small_plan(ops=(op,)), [("k", 1e-3, 1e-3, 1, 1)])
+    return found.sequence

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from small_plans import small_operator, small_plan, small_transform
 
 import neocpu
 from neocpu.bench.limits.roofline import Limits
@@ -23,35 +24,16 @@ from neocpu.runtime.timeline import Timeline, TraceEvent
 
 LIMITS = Limits(threads=2, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)
 
-PLAN = {
-    "ops": [
-        {
-            "name": f"conv2d_{number}",
-            "kind": "conv2d",
-            "kernel": "conv2d_0",
-            "workload": "1x8x8x8 -> 8, 1x1",
-            "flops": 8192,
-            "scheme": {"template": "conv2d_winograd"},
-        }
-        for number in range(2)
-    ]
-    + [
-        {
-            "name": name,
-            "kind": kind,
-            "kernel": name,
-            "workload": "1x8x8x8",
-            "flops": 0,
-            "scheme": None,
-        }
-        for name, kind in (
-            ("global_pool_0", "global_pool"),
-            ("gather_0", "gather"),
-            ("relu_0", "relu"),
-        )
-    ],
-    "transforms": [{"shape": [1, 8, 8, 8], "kernel": "transform_NCHW_to_NCHW8c"}],
-}
+PLAN = small_plan(
+    ops=(
+        *(
+            small_operator(f"conv2d_{number}", "conv2d_winograd", kernel="conv2d_0", flops=8192)
+            for number in range(2)
+        ),
+        *map(small_operator, ("global_pool_0", "gather_0", "relu_0")),
+    ),
+    transforms=(small_transform(),),
+)
 
 
 def _operator(name="op", kind="pool", seconds=1e-3, flops=0, weights=0, others=0):
@@ -84,7 +66,7 @@ def test_calls_are_found_in_the_plan():
 
 
 def test_a_plan_that_says_nothing_costs_only_names():
-    (found,) = operators_of({}, [("conv2d_0", 1e-6, 1e-6, 1, 2)])
+    (found,) = operators_of(small_plan(), [("conv2d_0", 1e-6, 1e-6, 1, 2)])
     assert (found.name, found.kind) == ("conv2d_0", "other")
 
 
@@ -220,7 +202,7 @@ def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
     report = measure_profile(path, plan, replace(LIMITS, threads=1), rounds=2)
     assert report.seconds > 0
     assert report.instrumented > 0
-    wanted = {op["kernel"] for op in plan["ops"]} | {t["kernel"] for t in plan["transforms"]}
+    wanted = {op.kernel for op in plan.ops} | {each.kernel for each in plan.transforms}
     kernels = {one.kernel for one in report.operators}
     assert wanted - {None} <= kernels
     kinds = {one.kind.partition(",")[0] for one in report.operators}
@@ -231,7 +213,7 @@ def test_every_kernel_of_the_plan_is_timed_in_the_running_network(compiled):
     assert dense.weights >= 4 * (16 * 10 + 10)
     assert dense.others == 4 * (16 + 10)
     predicted = sum(row.predicted for row in report.kernels)
-    assert predicted == pytest.approx(plan["predicted_us"] / 1e6)
+    assert predicted == pytest.approx(plan.predicted_us / 1e6)
     json.dumps(report.to_json())
 
 
@@ -241,10 +223,28 @@ def test_a_run_is_its_calls_and_what_lies_between_them():
     for run, (first, second, rest) in enumerate(((5, 3, 2), (7, 4, 1), (6, 3, 3))):
         start = 1000 * run
         events += [
-            TraceEvent(start, start + first + second + rest, run, -1, -1, -1, 0),
-            TraceEvent(start, start + first, run, 0, -1, -1, 0),
-            TraceEvent(start, start + first - 1, run, 0, 0, 0, 0),
-            TraceEvent(start + first, start + first + second, run, 1, -1, -1, 0),
+            TraceEvent(
+                begin=start,
+                end=start + first + second + rest,
+                run=run,
+                call=-1,
+                loop=-1,
+                task=-1,
+                thread=0,
+            ),
+            TraceEvent(begin=start, end=start + first, run=run, call=0, loop=-1, task=-1, thread=0),
+            TraceEvent(
+                begin=start, end=start + first - 1, run=run, call=0, loop=0, task=0, thread=0
+            ),
+            TraceEvent(
+                begin=start + first,
+                end=start + first + second,
+                run=run,
+                call=1,
+                loop=-1,
+                task=-1,
+                thread=0,
+            ),
         ]
     found = call_times.times_of(Timeline("net", calls, tuple(events)))
     (name, *seconds, weights, others), other = found["calls"]

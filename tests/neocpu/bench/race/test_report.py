@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from small_plans import small_plan
 from synthetic import model, result, roofline, scaling, suite
 
 from neocpu.bench.race.report import Planned, SuiteReport
@@ -78,8 +79,7 @@ def test_a_bug_is_named_by_its_type():
     assert ModelFailure("net", ZeroDivisionError("by\nzero")).reason == "ZeroDivisionError: by zero"
 
 
-def test_the_plan_of_an_older_artifact_is_unknown():
-    assert Planned.of({}) is None
-    search = {"gap": 0.5, "seconds": 2.0}
-    planned = Planned.of({"predicted_us": 1500.0, "search": search})
-    assert planned == Planned(0.0015, 0.5, 2.0)
+def test_a_plan_is_told_in_seconds():
+    plan = small_plan(predicted_us=1500.0)
+    plan = replace(plan, search=replace(plan.search, gap=0.5, seconds=2.0))
+    assert Planned.of(plan) == Planned(0.0015, 0.5, 2.0)

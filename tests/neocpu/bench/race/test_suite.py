@@ -28,7 +28,7 @@ def fake(monkeypatch):
         asked.folders.append(folder)
         if model in asked.broken:
             raise asked.broken[model]
-        header = SimpleNamespace(inputs=(), target="llvm", plan={}, row_groups=())
+        header = SimpleNamespace(inputs=(), target="llvm", known_plan=None, row_groups=())
         return SimpleNamespace(
             name=model,
             header=header,

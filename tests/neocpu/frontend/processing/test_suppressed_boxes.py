@@ -77,7 +77,7 @@ def test_boxes_are_of_the_picture(is_v8):
     boxes, scores, classes = suppressed(made, is_v8)
     assert 20 < len(boxes) < 150
     with neocpu.compile(detector(made), processing=asked) as compiled:
-        (_, note) = compiled.plan["processing"]
+        (_, note) = compiled.plan.processing
         assert f"189 boxes of {CLASSES} classes" in note
         with compiled.module() as module:
             found = module.run({"images": np.zeros((1, 48, 64, 3), np.uint8)})

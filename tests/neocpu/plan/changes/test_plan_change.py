@@ -5,33 +5,47 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from small_plans import small_plan
 
 from neocpu.foundation.errors import UsageError
 from neocpu.plan.changes.matching import bare, pair_up
 from neocpu.plan.changes.plan_change import Side, changed, compare_plans
 from neocpu.plan.changes.steps import Step, steps_of
+from neocpu.plan.operators import PlannedScheme
 from neocpu.plan.result_pages.plan_change_page import plan_change_sections
 
-DIRECT = {"template": "conv2d_direct", "ic_bn": 16, "oc_bn": 16, "unroll_ker": True}
-WINOGRAD = {"template": "conv2d_winograd", "ic_bn": 16, "tile": 4}
+DIRECT = PlannedScheme(
+    template="conv2d_direct", parameters={"ic_bn": 16, "oc_bn": 16, "unroll_ker": True}
+)
+WINOGRAD = PlannedScheme(template="conv2d_winograd", parameters={"ic_bn": 16, "tile": 4})
+OTHER_TILE = {"ic_bn": 16, "oc_bn": 32, "unroll_ker": False}
+RUNTIME_STEP = Step(name="runtime", kind="runtime", predicted_us=2.0)
 
 
 def conv(name: str, us: float, *values: str, **more: Any) -> Step:
     workload = more.pop("workload", "1x64x56x56 -> 64, 3x3 +bias_add +relu")
     settings = {"scheme": DIRECT, "layouts": ("NCHW16c", "NCHW16c"), "precision": "fp32", **more}
     shapes = tuple((value, (64, 56, 56)) for value in values)
-    return Step(name, "conv2d", workload, predicted_us=us, values=shapes, **settings)
+    return Step(
+        name=name, kind="conv2d", workload=workload, predicted_us=us, values=shapes, **settings
+    )
 
 
 def move(us: float, times: int = 1, to: str = "NCHW32c") -> Step:
     layouts = ("NCHW16c", to)
-    return Step(" → ".join(layouts), "transform", "1x64", None, layouts, "", us, times=times)
+    return Step(
+        name=" → ".join(layouts),
+        kind="transform",
+        workload="1x64",
+        layouts=layouts,
+        predicted_us=us,
+        times=times,
+    )
 
 
 def side(*steps: Step, label: str = "a.so") -> Side:
-    plan = {"weights": {"packed_bytes": 8}}
     header: Any = SimpleNamespace(
-        name="net", target="llvm", threads=2, plan=plan, calls=(), arena_bytes=4
+        name="net", target="llvm", threads=2, plan=small_plan(), calls=(), arena_bytes=4
     )
     return Side(label, header, steps)
 
@@ -96,20 +110,20 @@ def test_why_and_what_it_bought() -> None:
         conv("integers", 30, "d"),
         conv("fused", 5, "e"),
         conv("known", 5, "f", source="estimated"),
-        Step("fused_add", "other", "", None, (), "", 3.0),
+        Step(name="fused_add", kind="other", predicted_us=3.0),
         move(4, times=3),
-        Step("runtime", "runtime", "", None, (), "", 2.0),
+        RUNTIME_STEP,
     )
     after = side(
         conv("same", 10, "s"),
-        conv("scheme", 8, "a", scheme={**DIRECT, "oc_bn": 32, "unroll_ker": False}),
+        conv("scheme", 8, "a", scheme=replace(DIRECT, parameters=OTHER_TILE)),
         conv("algorithm", 12, "b", scheme=WINOGRAD),
         conv("layout", 6, "c", layouts=("NCHW16c", "NCHW32c")),
         conv("integers", 10, "d", precision="int8", scheme=WINOGRAD),
         conv("fused", 6, "e", workload="1x64x56x56 -> 64, 3x3 +bias_add +add +relu"),
         conv("known", 4, "f", source="measured"),
         move(1, times=1),
-        Step("runtime", "runtime", "", None, (), "", 2.0),
+        RUNTIME_STEP,
         label="b.so",
     )
     found = compare_plans(before, after)
@@ -135,7 +149,7 @@ def test_why_and_what_it_bought() -> None:
     assert document["before"]["convolutions_in"] == {"fp32": 7}
     assert document["after"]["convolutions_in"] == {"fp32": 6, "int8": 1}
     assert document["after"]["transforms"] == 1
-    assert document["steps"][1]["before"]["scheme"] == DIRECT
+    assert document["steps"][1]["before"]["scheme"] == DIRECT.to_json()
 
 
 def test_measured_times_count_where_there_are_any() -> None:
@@ -165,12 +179,12 @@ def test_different_models() -> None:
 def test_steps_of_an_artifact_add_up(small: Any) -> None:
     header = small.header
     steps = steps_of(header)
-    assert sum(step.us for step in steps) == pytest.approx(header.plan["predicted_us"])
+    assert sum(step.us for step in steps) == pytest.approx(header.plan.predicted_us)
     assert {name for step in steps for name, _ in step.values} >= {"r1", "y"}
     assert steps[-1].kind == "runtime"
     # A plan of an older version has no kernels.
-    older = {key: value for key, value in header.plan.items() if key != "kernels"}
-    steps = steps_of(replace(header, plan=older))
+    older = replace(header.plan, kernels=())
+    steps = steps_of(header.with_plan(older))
     assert sum(step.us for step in steps) == pytest.approx(
-        sum(op["cost_us"] for op in older["ops"]) + sum(t["cost_us"] for t in older["transforms"])
+        sum(op.cost_us for op in older.ops) + sum(each.cost_us for each in older.transforms)
     )

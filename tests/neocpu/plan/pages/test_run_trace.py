@@ -29,7 +29,15 @@ def run_of(number, start, *, first=0):
         (140, 900, first + 1, 0, 1, 1),
     ]
     return [
-        TraceEvent(start + begin, start + end, number, call, loop, task, thread)
+        TraceEvent(
+            begin=start + begin,
+            end=start + end,
+            run=number,
+            call=call,
+            loop=loop,
+            task=task,
+            thread=thread,
+        )
         for begin, end, call, loop, task, thread in times
     ]
 

@@ -37,7 +37,17 @@ def curve(title: str, *, log: bool = False) -> Chart:
         Line("mean", values),
     )
     names = ("a", "b", "c", "d")
-    return Chart(title, "tried", "time", "us", (1, 2, 3, 4), lines, names, log_x=log, log_y=log)
+    return Chart(
+        title=title,
+        across="tried",
+        up="time",
+        unit="us",
+        along=(1, 2, 3, 4),
+        lines=lines,
+        names=names,
+        log_x=log,
+        log_y=log,
+    )
 
 
 COLUMNS = (
@@ -53,7 +63,7 @@ ROWS = (
 PARTS: tuple[Part, ...] = (
     Tiles((Tile(1234.5, "us", "a run"), Tile(None, "times", "as fast"), Tile(5e6, "bytes", "big"))),
     Facts((("target", HOSTILE),)),
-    Table(COLUMNS, ROWS, "Layers", sort=1),
+    Table(columns=COLUMNS, rows=ROWS, title="Layers", sort=1),
     Bars("Shares", "share", (("one", 0.25), ("other", 1.0))),
     curve("Curve", log=True),
     *chosen([curve("first"), curve("second")], "layer"),
@@ -86,7 +96,7 @@ def test_it_loads_nothing_and_is_small(page: Path) -> None:
 def test_what_json_cannot_spell_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     rows = (("a", math.inf, "", math.nan),)
-    path.write_text(result_page("t", [Section("A", "A", (Table(COLUMNS, rows),))]))
+    path.write_text(result_page("t", [Section("A", "A", (Table(columns=COLUMNS, rows=rows),))]))
     assert parts_in(path, "table")[0]["rows"] == [["a", None, "", None]]
 
 

@@ -76,7 +76,7 @@ def test_what_one_refuses_the_other_refuses(run, linear, tmp_path, name):
 def test_what_one_reads_the_other_reads(run, linear, tmp_path, name):
     text = edited(linear.header.encode(), RIGHT[name])
     path = forge_header(linear.path, tmp_path / "a.so", text)
-    assert replace(read_header(path), plan={}) == replace(linear.header, plan={})
+    assert replace(read_header(path), stored_plan={}) == replace(linear.header, stored_plan={})
     done = run(path, "--threads", 1)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("linear\n")

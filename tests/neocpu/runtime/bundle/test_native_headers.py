@@ -27,7 +27,7 @@ def test_what_is_read_is_there(sanitized, linear):
         arena_bytes=74,
         calls=(("one", (0, 1, 3)), ("two", ())),
         returns=(4, 4, 4, 5, 5),
-        plan={"ops": [{"µs": [1.5, -2, None]}], "deep": [[[{"a": {}}]]]},
+        stored_plan={"ops": [{"µs": [1.5, -2, None]}], "deep": [[[{"a": {}}]]]},
     )
     size = header.weights[-1].end + -header.weights[-1].end % 128
     right = header.to_json()

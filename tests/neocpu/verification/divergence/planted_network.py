@@ -14,10 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.building.elf import read_elf
 from neocpu.building.weights_digest import WeightsDigest
+from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.runtime.artifact import read_header
 from neocpu.runtime.header import DIGEST_SECTION, WEIGHTS_SECTION, ArtifactHeader
 from neocpu.runtime.header_parts import Placement
-from neocpu.runtime.model_values import ModelValue, values_of
 
 LIMIT, SLOPE, EPSILON = 1.37, 0.0137, 0.0123
 """Numbers that the code of kernels holds, and nothing else does."""
@@ -127,7 +127,9 @@ class Planter:
     def __init__(self, path: Path) -> None:
         self.header: ArtifactHeader = read_header(path)
         self._data = bytearray(path.read_bytes())
-        values = values_of(self.header.plan, len(self.header.calls), self.header.arena_bytes)
+        values = values_in_order(
+            self.header.plan.values, len(self.header.calls), self.header.arena_bytes
+        )
         self.values: dict[str, ModelValue] = {value.name: value for value in values}
 
     def call(self, tensor: str) -> int:

@@ -13,11 +13,12 @@ import pytest
 from onnx import TensorProto, helper
 from page_sections import parts_in
 from planted_network import Planter, network
+from small_plans import small_plan
 
 from neocpu.cli.main import main
+from neocpu.plan.model_values import ModelValue
 from neocpu.plan.text.divergence_text import show_divergence
 from neocpu.runtime.header_parts import Placement
-from neocpu.runtime.model_values import ModelValue
 from neocpu.runtime.module import load
 from neocpu.verification.divergence import compare, reference_tensors
 from neocpu.verification.divergence.compare import ComparisonInputs, compare_with_model
@@ -207,7 +208,7 @@ def test_an_artifact_that_does_not_name_its_model_is_compared(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     planter = Planter(folder / "net.so")
-    planter.tell({"models": 3})
+    planter.tell({"models": []})
     planter.write(folder / "nameless.so")
     for other in ("net.onnx", "net.so"):
         assert compared(capfd, folder, other, "nameless.so")[0] == 0
@@ -264,10 +265,10 @@ def test_a_watched_run_computes_the_same(folder: Path) -> None:
 def test_rows_that_count_by_mistake() -> None:
     right, fewer = np.ones((3, 2), np.float32), np.ones((2, 2), np.float32)
     header = SimpleNamespace(
-        plan={}, calls=(), inputs=(), weights=(), activations=(), returns=(), outputs=()
+        plan=small_plan(), calls=(), inputs=(), weights=(), activations=(), returns=(), outputs=()
     )
     instead: list[tuple[int, ...]] = []
-    value = ModelValue("rows", 0, 0, "float32", (3, 2))
+    value = ModelValue(name="rows", calls=0, offset=0, dtype="float32", shape=(3, 2))
     watched = SimpleNamespace(header=header, values=[value], path="wrong.so", instead=instead)
     runs = [{"rows": fewer}] * 3
     truth = compare._Truth("net.onnx", "reference", {"rows": right}, 1)
@@ -350,12 +351,29 @@ def test_of_many_tensors_those_are_listed_that_tell_something(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def tensor(number: int, error: float, own: float) -> ComparedTensor:
-        return ComparedTensor(f"t{number}", (2,), "op", "op", "fp32", (), error, own, 1e-5)
+        return ComparedTensor(
+            name=f"t{number}",
+            shape=(2,),
+            operator="op",
+            kernel="op",
+            precision="fp32",
+            nodes=(),
+            error=error,
+            own_error=own,
+            bound=1e-5,
+        )
 
     errors = [1e-7 * 1.1 ** (number // 40) for number in range(200)]
     tensors = [tensor(*each, 2e-6) for each in enumerate(errors)]
     tensors[50] = tensor(50, 1.1e-7, 2e-5)
-    found = Divergence("a.so", "m", "numpy", "random", tuple(tensors), 300)
+    found = Divergence(
+        artifact="a.so",
+        other="m",
+        source="numpy",
+        inputs="random",
+        tensors=tuple(tensors),
+        model_tensors=300,
+    )
     for every, listed in ((False, [0, 50, 160, 199]), (True, [*range(200)])):
         show_divergence(found, every=every)
         out = capfd.readouterr().out
@@ -411,16 +429,28 @@ def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
     places = [Placement(offset, "float32", (4,)) for offset in (0, 16, 16, 0, 32, 16)]
     calls = (("a", (0, 1)), ("b", (1, 2)), ("c", (3, 4)), ("d", (3, 5)), ("e", (4, 5, 6)))
     header = SimpleNamespace(
-        plan={}, inputs=[0], weights=[], calls=calls, activations=(*places, places[0])
+        plan=small_plan(), inputs=[0], weights=[], calls=calls, activations=(*places, places[0])
     )
     watched = SimpleNamespace(header=header, instead=[(call,) for call in range(5)])
     operators = Operators(watched)
-    last = ModelValue("y", 5, 0, "float32", (4,))
+    last = ModelValue(name="y", calls=5, offset=0, dtype="float32", shape=(4,))
     # Tensor 3 is another name for what lies where 2 does.
     assert operators.before(last, {4}) == ("c", "d", "b", "a")
     assert operators.before(last, {4, 1}) == ("c", "d")
     assert operators.before(last, {4, 2, 3}) == ()
-    wrong = ComparedTensor("y", (4,), "e", "e", "fp32", (), 1.0, 1.0, 0.1, None, ("c", "d"))
+    wrong = ComparedTensor(
+        name="y",
+        shape=(4,),
+        operator="e",
+        kernel="e",
+        precision="fp32",
+        nodes=(),
+        error=1.0,
+        own_error=1.0,
+        bound=0.1,
+        where=None,
+        before=("c", "d"),
+    )
     assert str(wrong).startswith("operator e, or c or d before it, makes 'y' wrong: ")
     assert wrong.to_json()["before"] == ["c", "d"]
     assert "e, or a or b or c or d or 3 others before" in str(replace(wrong, before=(*"abcdfgh",)))
@@ -429,9 +459,11 @@ def test_what_is_not_seen_before_an_operator_is_named_too() -> None:
 def test_what_a_kernel_of_two_results_makes_is_read_of_it() -> None:
     places = tuple(Placement(offset, "float32", (4,)) for offset in (0, 16, 32, 48))
     calls = (("a", (0, 1)), ("two", (1, 2, 3)), ("last", (2, 4)))
-    header = SimpleNamespace(plan={}, inputs=[0], weights=[], calls=calls, activations=places)
+    header = SimpleNamespace(
+        plan=small_plan(), inputs=[0], weights=[], calls=calls, activations=places
+    )
     watched = SimpleNamespace(header=header, instead=[(call,) for call in range(3)])
-    last = ModelValue("y", 3, 0, "float32", (4,))
+    last = ModelValue(name="y", calls=3, offset=0, dtype="float32", shape=(4,))
     assert Operators(watched).before(last, {2}) == ("two", "a")
 
 

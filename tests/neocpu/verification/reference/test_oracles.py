@@ -105,7 +105,7 @@ def test_the_compilation_says_with_what_it_compared(monkeypatch, tmp_path):
     from neocpu.runtime.artifact import read_header
 
     plan = read_header(path).plan
-    assert plan["verification"]["oracle"] == oracles.SINGLE
+    assert plan.verification.oracle == oracles.SINGLE
     text = error_text(plan)
     assert text.endswith("against numpy in float32 (numpy in float64: no float64)")
     assert runner.run_reference(MODEL, FEEDS)["y"].dtype == np.float32

@@ -1,40 +1,39 @@
-"""Where an artifact holds tensors of its model: what a plan says of them, for who compares them."""
+"""The model's tensors in an artifact's arena: their places, types and layouts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from neocpu.foundation.dtypes import DTYPES, bytes_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelValue:
     """A tensor of the model that is in the arena at some point of a run.
 
     Attributes
     ----------
     name : str
-        As the model calls it.
+        Name of the tensor in the model.
     calls : int
-        It is there once so many of the program's calls were made, those that are left out counted.
+        Number of the program's calls after which it is there; calls that are left out count.
     offset : int
-        Where in the arena it begins, in bytes.
+        First byte of its place in the arena.
     dtype : str
-        Of its elements as they are stored.
+        Type of its elements as they are stored.
     shape : tuple of int
-        As the model has it; of feature maps in blocks, NCHW.
+        Shape in the model; NCHW of feature maps in blocks.
     block : int
-        How many channels of a pixel lie side by side, as in NCHW[16]c; 1 of what lies as the model
-        has it.
+        Number of channels that lie side by side, as in NCHW[16]c; 1 if it lies as in the model.
     error_factor : float
-        What its kernel errs at most, as a multiple of direct summation in float32.
+        Largest error of its kernel, as a multiple of direct summation in float32.
     scale, zero : float, int
-        What stored integers stand for: ``(stored - zero) * scale``. A scale of 0 means themselves.
+        Meaning of stored integers, ``(stored - zero) * scale``. A scale of 0 means themselves.
     order : tuple of int
-        The model's channel that each place has; empty where they are in order.
+        The model's channel at each place; empty where channels are in order.
     """
 
     name: str
@@ -75,15 +74,15 @@ class ModelValue:
         Raises
         ------
         TypeError, ValueError, KeyError
-            If it is none.
+            The data are no tensor.
         """
         name, calls, offset, dtype, shape, *more = data
         value = cls(
-            str(name),
-            _natural(calls),
-            _natural(offset),
-            str(dtype),
-            tuple(map(_natural, shape)),
+            name=str(name),
+            calls=_natural(calls),
+            offset=_natural(offset),
+            dtype=str(dtype),
+            shape=tuple(map(_natural, shape)),
             **_known(*more),
         )
         channels = (*value.shape[1:2], *range(len(value.order)))  # how many, and their numbers
@@ -93,26 +92,28 @@ class ModelValue:
         return value
 
 
-def values_of(plan: Mapping[str, Any], calls: int, arena_bytes: int) -> tuple[ModelValue, ...]:
-    """Return the tensors that a plan says are in the arena, in the order in which they are made.
+def values_in_order(
+    values: Iterable[ModelValue], calls: int, arena_bytes: int
+) -> tuple[ModelValue, ...]:
+    """Return the tensors of a plan in the order in which they are made.
 
     Parameters
     ----------
-    plan : mapping
-        Of a header, which anybody may have written.
+    values : iterable of ModelValue
+        Tensors of a stored plan, which anybody may have written.
     calls, arena_bytes : int
-        How many calls the program has, and the arena.
+        Number of the program's calls, and bytes of the arena.
 
     Raises
     ------
-    TypeError, ValueError, KeyError
-        If it says something else, or that one lies elsewhere.
+    ValueError
+        A tensor lies beyond the arena, or is made after the last call.
     """
-    values = sorted(map(ModelValue.from_json, plan["values"]), key=lambda value: value.calls)
-    for value in values:
+    ordered = tuple(sorted(values, key=lambda value: value.calls))
+    for value in ordered:
         if value.end > arena_bytes or value.calls > calls:
             raise ValueError(f"tensor '{value.name}' lies beyond the arena")
-    return tuple(values)
+    return ordered
 
 
 def _natural(number: Any) -> int:

@@ -1,0 +1,202 @@
+"""Parts of a plan about the whole model: its search, its accuracy, its weights, its calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from neocpu.foundation.json_codec import OMIT_DEFAULT, fields_from_json, fields_to_json, json_name
+
+BFLOAT16: Final = "bfloat16"
+"""Name of the promise that holds of each operator, not of outputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSearch:
+    """The search for the plan.
+
+    Attributes
+    ----------
+    solver : str
+        Method that found the plan.
+    cost_us, lower_bound_us : float
+        Cost of the plan, and a bound that no plan is below, in microseconds.
+    gap : float
+        Relative distance of the cost from the bound.
+    verdict : str
+        Quality of the plan in words.
+    seconds : float
+        Time of the search.
+    variables : int
+        Operators with more than one choice.
+    levels_us : mapping of str to float
+        Costs of the plans of lower levels of optimisation, as far as searched.
+    """
+
+    solver: str
+    cost_us: float
+    lower_bound_us: float
+    gap: float
+    verdict: str
+    seconds: float
+    variables: int
+    levels_us: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A promise of how exact outputs are.
+
+    Attributes
+    ----------
+    name : str
+        Word of ``--accuracy``, or `BFLOAT16`.
+    bound : float
+        Largest norm-wise error.
+    limit : float or None
+        Largest error of outputs that the user allows besides.
+    """
+
+    name: str
+    bound: float
+    limit: float | None = field(default=None, metadata=OMIT_DEFAULT)
+
+    @property
+    def of_each_operator(self) -> bool:
+        """Whether the bound holds of each operator, not of outputs."""
+        return self.name == BFLOAT16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """A comparison of the artifact's outputs with the model's.
+
+    Attributes
+    ----------
+    kept : bool
+        Whether the outputs are as exact as promised.
+    max_abs_error, max_rel_error, norm_error : float or None
+        Largest errors: absolute, relative to the largest value, and norm-wise; None if infinite.
+    float32_error : float or None
+        Norm-wise error of numpy in float32; None where nobody had to know, or if infinite.
+    moved_rows, unmatched_rows : int
+        Counted rows in another place, and rows that only one side has.
+    oracle : str
+        Source of the truth.
+    oracle_reason : str
+        Reason why that is not the reference; empty if it is.
+    """
+
+    kept: bool
+    max_abs_error: float | None
+    max_rel_error: float | None
+    norm_error: float | None
+    float32_error: float | None = None
+    moved_rows: int = 0
+    unmatched_rows: int = 0
+    oracle: str = ""
+    oracle_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenPromise:
+    """A plan that was given up because its outputs did not keep the promise.
+
+    Attributes
+    ----------
+    admission : str
+        Kernels that it could choose, in words.
+    verification : Verification
+        Errors of its outputs; JSON has them in the same object.
+    """
+
+    admission: str
+    verification: Verification
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"admission": self.admission, **fields_to_json(self.verification)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> BrokenPromise:
+        """Read the JSON form."""
+        verification = fields_from_json(Verification, data)
+        return cls(admission=str(data["admission"]), verification=verification)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSizes:
+    """Bytes of the weights as the model has them, as they are packed, and the limit of these."""
+
+    given_bytes: int
+    packed_bytes: int
+    limit_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedLayer:
+    """A layer that calibration data put into integers.
+
+    Attributes
+    ----------
+    name : str
+        Name of its node in the model; JSON calls it ``layer``.
+    saved_us : float
+        Microseconds that it takes less than in float32, as far as costs are known.
+    noise : float
+        Noise that it adds to the outputs, as a share of their power; 0 if unknown.
+    """
+
+    name: str = field(metadata=json_name("layer"))
+    saved_us: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The decisions that calibration data led to.
+
+    Attributes
+    ----------
+    layers : tuple of CalibratedLayer
+        Layers in integers; none where all stay in float32.
+    max_error, min_agreement : float or None
+        Limits that were set.
+    error : float
+        Norm-wise distance of outputs from float32, on data that no range was taken from.
+    agreement : float or None
+        Share of rows whose largest score is the same; None of models without rows of scores.
+    samples : int
+        Number of samples that these were measured on.
+    integers_us, float32_us : float or None
+        Microseconds of a run, where the compiling host timed both.
+    excess : str or None
+        Limit that the faster layers missed, where that left none.
+    """
+
+    layers: tuple[CalibratedLayer, ...]
+    max_error: float | None
+    min_agreement: float | None
+    error: float
+    agreement: float | None
+    samples: int
+    integers_us: float | None
+    float32_us: float | None
+    excess: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedRules:
+    """Rules for graphs: how often each was applied, and which were disabled."""
+
+    applied: Mapping[str, int] = field(default_factory=dict)
+    disabled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTime:
+    """A phase of the compilation, and the seconds it took."""
+
+    name: str
+    seconds: float

@@ -1,0 +1,164 @@
+"""The plan of a compiled model, in the form in which its artifact stores it.
+
+The compiler writes it once it knows it, and nothing that the compiler computes is read from it:
+runtime, reports, pages and tools read it of files that anybody may have written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from neocpu.foundation.json_codec import (
+    OMIT_DEFAULT,
+    JsonFormError,
+    fields_from_json,
+    fields_to_json,
+)
+from neocpu.plan.kernels import LayoutTransform, PlannedKernel
+from neocpu.plan.model_values import ModelValue
+from neocpu.plan.operators import CONVOLUTION, PlannedOperator
+from neocpu.plan.outcome import (
+    AppliedRules,
+    BrokenPromise,
+    Calibration,
+    PhaseTime,
+    PlanSearch,
+    Promise,
+    Verification,
+    WeightSizes,
+)
+
+VERSION: Final = 1
+"""Version of the JSON form, raised when older readers could not read a newer plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The decisions about a model and their outcome; costs are in microseconds.
+
+    Attributes
+    ----------
+    version : int
+        Version of the JSON form, which leaves out the first one.
+    target : str
+        CPU that the model is compiled for.
+    goal : str
+        ``latency`` or ``throughput``.
+    threads : int
+        Threads of a call.
+    streams : int or None
+        Calls at once; None where one call's time counts.
+    opt : str
+        Level of optimisation.
+    precision : str
+        Numbers that operators were allowed to compute in.
+    accuracy : Promise
+        Promise that the schemes were chosen for.
+    admission : str
+        Kernels that the plan could choose, in words.
+    predicted_us : float
+        Predicted time of a run.
+    bfloat16_saves_us : float
+        Time that bfloat16 would save, as estimated; 0 if it is allowed, or if nobody looked.
+    skippable_us : float
+        Part of the predicted time that data may make needless.
+    search : PlanSearch
+        Account of the search.
+    ops : tuple of PlannedOperator
+        Operators that the plan has choices for.
+    transforms : tuple of LayoutTransform
+        Layout transforms between them.
+    kernels : tuple of PlannedKernel
+        Kernels that a run calls, and an entry for all that it does between them.
+    values : tuple of ModelValue
+        The model's tensors that are in the arena at some point of a run.
+    weights : WeightSizes
+        Bytes of the weights.
+    calibration : Calibration or None
+        Decisions of calibration data, of a model that was compiled with such.
+    processing : tuple of str
+        Notes on what is done before and after the model.
+    processing_options : mapping or None
+        Arguments of `neocpu.frontend.processing.processing.Processing.parse` that ask for that.
+    models : tuple of str
+        Identities of the model, and of the models that it was made of.
+    rules : AppliedRules
+        Rules for graphs.
+    activation_bytes : int
+        Bytes of the arena.
+    passes : tuple of PhaseTime
+        Phases of the compilation, in order.
+    verification : Verification or None
+        Comparison of outputs with the model's; None if there was none.
+    unchecked : str or None
+        Reason why there was none.
+    missed : tuple of BrokenPromise
+        Plans that did not keep the promise, in the order in which they were tried.
+    call_seconds : float or None
+        Seconds of a call where the model was compiled, of batches in a set that was verified.
+    launches : tuple of tuple of str
+        Names of operators that are launched together. No artifact stores them: its header has
+        the calls.
+    """
+
+    version: int = field(default=VERSION, metadata=OMIT_DEFAULT)
+    target: str
+    goal: str = "latency"
+    threads: int
+    streams: int | None = None
+    opt: str
+    precision: str = "fp32"
+    accuracy: Promise
+    admission: str = ""
+    predicted_us: float
+    bfloat16_saves_us: float = 0.0
+    skippable_us: float = 0.0
+    search: PlanSearch
+    ops: tuple[PlannedOperator, ...]
+    transforms: tuple[LayoutTransform, ...]
+    kernels: tuple[PlannedKernel, ...] = ()
+    values: tuple[ModelValue, ...] = ()
+    weights: WeightSizes
+    calibration: Calibration | None = None
+    processing: tuple[str, ...] = ()
+    processing_options: Mapping[str, Any] | None = None
+    models: tuple[str, ...] = ()
+    rules: AppliedRules = field(default_factory=AppliedRules)
+    activation_bytes: int
+    passes: tuple[PhaseTime, ...] = ()
+    verification: Verification | None = None
+    unchecked: str | None = None
+    missed: tuple[BrokenPromise, ...] = ()
+    call_seconds: float | None = field(default=None, metadata=OMIT_DEFAULT)
+    launches: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMIT_DEFAULT)
+
+    @property
+    def convolutions(self) -> tuple[PlannedOperator, ...]:
+        """The operators that are convolutions."""
+        return tuple(op for op in self.ops if op.kind == CONVOLUTION)
+
+    @property
+    def computes_in(self) -> dict[str, int]:
+        """Number of convolutions by the numbers that they compute in, the most frequent first."""
+        return dict(Counter(op.precision for op in self.convolutions).most_common())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return fields_to_json(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Plan:
+        """Read the JSON form.
+
+        Raises
+        ------
+        JsonFormError
+            The data are no plan, or one of a later version.
+        """
+        version = data.get("version", VERSION) if isinstance(data, dict) else VERSION
+        if version != VERSION:
+            raise JsonFormError(f"expected {VERSION}, got {version!r}", "version")
+        return fields_from_json(cls, data)
