@@ -93,7 +93,7 @@ docs: $(VENV)/.test ## write docs/cli.md and docs/passes.md
 	$(BIN)/python -m tests.neocpu.cli.help_page
 	$(BIN)/python -m tests.neocpu.graph.rules.rules_page
 
-pages: $(VENV)/.test ## write docs/pages and docs/page.png, the pages that documents link to: minutes on a quiet machine
+pages: $(VENV)/.test ## write docs/pages (of which one is kept) and docs/page.png: minutes on a quiet machine
 	$(BIN)/python -m tests.pages
 
 bench: $(VENV)/.bench ## measure the paper's fifteen networks beside the other engines; writes docs/benchmarks.md

@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 import pytest
 from _pytest.mark import ParameterSet
 
-from neocpu.bench.engines.engines import PEERS, install_hint, installed
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.instruction_sets import host_features
 from neocpu.foundation.linker import find_linker
+from neocpu.foundation.peers import PEERS, install_hint, installed
 from tests import rotation
 
 T = TypeVar("T")

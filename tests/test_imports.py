@@ -38,8 +38,16 @@ ORDER = (
             *("plan.reports", "plan.pages", "plan.changes", "plan.result_pages"),
             *("compilation.compiled_module", "pipeline", "compilation", "quantiser"),
             *("compilation.compile_fat", "verification.divergence", "onnx_backend"),
-            *(f"bench.{room}" for room in ("results", "engines", "limits", "startup", "race")),
-            *("bench", "plan.text", "verification.reduction", "cli", "__main__"),
+            *(f"bench.{room}" for room in ("results", "engines", "limits")),
+            *(
+                "plan.profiling",
+                "bench.race",
+                "bench",
+                "plan.text",
+                "verification.reduction",
+                "cli",
+                "__main__",
+            ),
         )
     ),
 )
@@ -119,7 +127,7 @@ def test_nor_any_of_types_alone():
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("neocpu.building.link", "neocpu.bench.results.machine"),
+        ("neocpu.building.link", "neocpu.bench.results.table"),
         ("neocpu.frontend.load", "neocpu.compilation.network_tuning"),
         ("neocpu.foundation.tensor_spec", "neocpu.planning.optimisation_levels"),
         ("neocpu.frontend.models.resnet", "neocpu.compilation.compiler"),

@@ -35,7 +35,7 @@ class InputColumn:
         Raises
         ------
         UsageError
-            If there is none, or it is no array.
+            The column is missing, or is no array.
         """
         if self.column in batch:
             column = batch[self.column]
@@ -59,14 +59,14 @@ class InputColumn:
         first : int
             The number of the first of them in its batch.
         count : int
-            How many the model takes.
+            The number of rows that the model takes.
         errors : dict of int to str
             Gets what is wrong with pictures, by their numbers among these rows.
 
         Raises
         ------
         UsageError
-            If a row is not of the input's dtype and shape, or there is no Pillow for a picture.
+            A row is not of the input's dtype and shape, or there is no Pillow for a picture.
         """
         if self.spec.picture is None:
             rows = column if column.dtype != object else np.stack([*map(self._array, column)])

@@ -23,7 +23,7 @@ from neocpu.runtime.unpicklable import Unpicklable
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """What one call computed: outputs by name, and what is wrong with its rows."""
+    """The result of one call: outputs by name, and the mistakes in its rows."""
 
     outputs: Mapping[str, Column]
     errors: Sequence[str]
@@ -49,14 +49,15 @@ class Predictor(Unpicklable):
     path : path
         The artifact, on each machine that has workers.
     columns : mapping of str to str, optional
-        For inputs whose column has another name, that name. The columns that are read do not go
+        The names of columns that are not the names of their inputs. The columns that are read do
+        not go
         on, all others do.
     outputs : mapping of str to str, optional
         The outputs to return, and the columns they become; by default all, by their own names.
     streams : int or "auto"
-        How many calls a worker makes at once: give it as many CPUs, ``num_cpus=``.
+        The number of calls that a worker makes at once: give it as many CPUs, ``num_cpus=``.
     threads : int
-        Of each call.
+        The threads of each call.
     errors : str, optional
         A column for what is wrong with a row's pictures, empty where nothing is. Without it a file
         that cannot be decoded ends the job; with it that row's outputs are those of a black
@@ -65,9 +66,9 @@ class Predictor(Unpicklable):
     Raises
     ------
     ArtifactError, TargetError
-        As `neocpu.load`.
+        See `neocpu.load`.
     UsageError
-        As `neocpu.load`, if a name is unknown, or the model does not compute row by row: one of
+        See `neocpu.load`; or a name is unknown, or the model does not compute row by row: one of
         batches for which that was not proven when it was compiled, too.
     """
 
@@ -112,13 +113,13 @@ class Predictor(Unpicklable):
         Returns
         -------
         dict of str to array
-            Of each output a row each: one element or array; where the number of rows of an output
+            One element or array of each output for each row; where the number of rows of an output
             is only known after a run, as of a detector's boxes, an array of arrays.
 
         Raises
         ------
         UsageError
-            If a column is missing, longer than another that is read, has other elements than the
+            A column is missing, longer than another that is read, has other elements than the
             input takes, or would be replaced; or a picture cannot be decoded and there is no column
             for errors.
         """
@@ -178,7 +179,7 @@ def _plans(signatures: Sequence[Signature]) -> Mapping[int, int]:
     Raises
     ------
     UsageError
-        If its inputs and outputs have no axis of rows in common.
+        Inputs and outputs have no axis of rows in common.
     """
     first = signatures[0]
     plans = SignatureSet(signatures).batch_plans([spec.shape for spec in first.inputs])
@@ -194,7 +195,7 @@ def _check_apart(path: str | os.PathLike[str], plans: Sequence[ArtifactHeader]) 
     Raises
     ------
     UsageError
-        If that was looked for when they were compiled, and not proven.
+        The compiler looked for a proof of that, and found none.
     """
     known = any(each.row_function or each.rows_mixed for each in plans)
     if known and (reason := mixing(plans)) is not None:
@@ -215,7 +216,7 @@ def _rows_in_a_call(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
     Raises
     ------
     UsageError
-        If its inputs and outputs have no axis of rows in common.
+        Inputs and outputs have no axis of rows in common.
     """
     extents = {spec.shape[0] if spec.shape else 0 for spec in inputs}
     if len(extents) != 1 or extents == {0}:

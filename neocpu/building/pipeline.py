@@ -21,7 +21,7 @@ from neocpu.building.parallel_codegen import CodeGeneration, OneAtATime, assembl
 from neocpu.building.program import Program, program_of
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.files import replacing
-from neocpu.foundation.machines import MACHINES
+from neocpu.foundation.machine.machines import MACHINES
 from neocpu.ir.expressions import is_op
 from neocpu.ir.uses import bindings
 from neocpu.lowering.hoist_loops import hoist_loops

@@ -14,14 +14,8 @@ VIEWS: Final = {
     "race": "Latency of models, beside other engines. What is measured if no view is named.",
     "profile": "Every operator's time inside the running network, and how near its limit it comes.",
     "scaling": "Latency over threads: measured here, and predicted of machines with many cores.",
-    "accuracy": "Norm-wise errors against float64, and what verification refuses.",
-    "startup": "What a process does until its first output, and the pages that processes share.",
-    "callers": "Many threads calling one module.",
     "throughput": "Images a second and memory of calls made at once, beside other engines.",
     "served": "A server under load, beside direct calls.",
-    "tuning": "The strategies of neocpu tune against each other.",
-    "solvers": "The solvers of the layout search against each other.",
-    "instructions": "What convolutions execute on an ARM CPU, counted in an emulator.",
 }
 
 EPILOG: Final = """\b
@@ -29,7 +23,7 @@ Examples:
   neocpu bench resnet50 --vs onnxruntime,openvino,ncnn
   neocpu bench --suite paper --vs onnxruntime,openvino --roofline -o bench.md
   neocpu bench profile resnet50
-  neocpu bench startup resnet50.so --model resnet50 --vs onnxruntime
+  neocpu bench resnet50.so --model resnet50 --vs onnxruntime --cold-start
   neocpu bench served resnet50.so -o serving.md"""
 
 

@@ -160,10 +160,10 @@ def command(
 
     delay = DELAY if max_delay is None else check_delay(max_delay, "--max-delay")
     limits = Limits(
-        instances,
-        threads,
-        queue,
-        max_request_bytes,
+        instances=instances,
+        threads=threads,
+        queue=queue,
+        max_request_bytes=max_request_bytes,
         max_bytes_in_flight=max_bytes_in_flight,
         batching=Batching(max_batch, delay) if max_batch else None,
         model_control=model_control,

@@ -35,9 +35,9 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
         Raises
         ------
         UsageError
-            If the device is no CPU.
+            The device is no CPU.
         ModelError
-            If the model cannot be read.
+            The model cannot be read.
         """
         if not cls.supports_device(device):
             raise UsageError(f"neocpu runs on 'CPU', not on '{device}'")
@@ -60,7 +60,7 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
         Raises
         ------
         UsageError
-            If the node takes another number of inputs.
+            The node takes another number of inputs.
         NeoCPUError
             Whatever `neocpu.compile` raises of the node.
         """

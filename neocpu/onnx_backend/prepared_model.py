@@ -1,4 +1,4 @@
-"""A model that is compiled for whatever its inputs turn out to be."""
+"""A model that is compiled for the shapes of the inputs that it is given."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import onnx
 from onnx.backend.base import BackendRep
 
@@ -13,8 +14,6 @@ from neocpu.compilation.compiler import compile as compile_model
 from neocpu.foundation.errors import NeoCPUError, UsageError
 from neocpu.frontend.shapes.static_shapes import real_inputs
 from neocpu.frontend.shapes.structural_inputs import structural_inputs
-from neocpu.onnx_backend.narrow_numbers import as_bits, from_bits, hold_as_bits
-from neocpu.onnx_backend.sequences import give_tensors, has_lists, put_together, take_apart
 from neocpu.onnx_backend.specialise import AnyArray, empty_outputs, specialise, take_outputs
 from neocpu.runtime.module import Module, load
 
@@ -29,19 +28,19 @@ class _Plan:
     Attributes
     ----------
     module : Module or None
-        None if all outputs are empty.
+        The compiled model; None if all outputs are empty.
     empty : mapping of str to array
         The outputs without elements, which no module has.
     filled : tuple of str
-        The outputs that it has.
-    parts : mapping
-        What of these each of the model's outputs is put together of.
+        The outputs of the module.
+    outputs : tuple of str
+        All outputs, in graph order.
     """
 
     module: Module | None
     empty: Mapping[str, AnyArray]
     filled: tuple[str, ...]
-    parts: Mapping[str, Any]
+    outputs: tuple[str, ...]
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
@@ -56,15 +55,14 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
     ----------
     model : onnx.ModelProto
     options : mapping
-        What `neocpu.compile` is given besides.
+        The options for `neocpu.compile`.
     """
 
     def __init__(self, model: onnx.ModelProto, options: Mapping[str, Any]) -> None:
-        held = hold_as_bits(model)
-        self._model, self._narrow, self._options = held.model, held.outputs, dict(options)
+        self._model, self._options = model, dict(options)
         self._inputs = [value.name for value in real_inputs(model.graph)]
         self._fixes = False
-        self._structural: dict[tuple[str, ...], frozenset[str]] = {}
+        self._structural: frozenset[str] | None = None
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -73,20 +71,19 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         Parameters
         ----------
         inputs : list or tuple of arrays, or an array
-            In graph order, each of the shape and element type that the model declares. A sequence
-            is a list of arrays, and an optional value may be None.
+            The inputs in graph order, each of the shape and element type that the model declares.
 
         Returns
         -------
-        tuple
-            In graph order: arrays, and of outputs that are sequences or none lists and None.
+        tuple of array
+            The outputs in graph order.
 
         Raises
         ------
         UsageError
-            If the number of inputs, or the shape or element type of one, is not the model's.
+            The number of inputs, or the shape or element type of one, is not the model's.
         NeoCPUError
-            Whatever `neocpu.compile` raises of the model.
+            `neocpu.compile` refuses the model.
         """
         if kwargs:
             raise UsageError(f"run takes no option '{next(iter(kwargs))}'; give it to prepare")
@@ -96,54 +93,53 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             raise UsageError(
                 f"the model takes {len(self._inputs)} inputs ({names}), got {len(given)}"
             )
-        model, arrays = take_apart(self._model, given)
-        arrays = {name: as_bits(array) for name, array in arrays.items()}
-        plan, constants = self._plan_for(model, arrays)
+        arrays = dict(zip(self._inputs, map(_array, self._inputs, given), strict=True))
+        plan, constants = self._plan_for(arrays)
         found = dict(plan.empty)
         if plan.module is not None:
             taken = [array for name, array in arrays.items() if name not in constants]
             outputs = plan.module(taken)
             several = outputs if isinstance(outputs, tuple) else (outputs,)
             found |= zip(plan.filled, several, strict=True)
-        found = {name: from_bits(array, self._narrow.get(name)) for name, array in found.items()}
-        return tuple(put_together(plan.parts, found))
+        return tuple(found[name] for name in plan.outputs)
 
-    def _plan_for(
-        self, model: onnx.ModelProto, arrays: Mapping[str, AnyArray]
-    ) -> tuple[_Plan, frozenset[str]]:
-        """Return a model compiled for such inputs, and which of them it took as constants."""
+    def _plan_for(self, arrays: Mapping[str, AnyArray]) -> tuple[_Plan, frozenset[str]]:
+        """Return a model compiled for such inputs, and the inputs that it took as constants."""
         empty = frozenset(name for name, array in arrays.items() if array.size == 0)
         if not self._fixes:
             try:
-                return self._plan(model, arrays, empty), empty
+                return self._plan(arrays, empty), empty
             except NeoCPUError:
-                if self._deciding(model, arrays) <= empty:
+                if self._deciding() <= empty:
                     raise
-        constants = self._deciding(model, arrays) | empty
-        plan = self._plan(model, arrays, constants)
+        constants = self._deciding() | empty
+        plan = self._plan(arrays, constants)
         self._fixes = True
         return plan, constants
 
-    def _deciding(self, model: onnx.ModelProto, arrays: Mapping[str, AnyArray]) -> frozenset[str]:
-        """Return the inputs that decide shapes: of other names, if sequences have other lengths."""
-        names = tuple(arrays)
-        if names not in self._structural:
-            self._structural[names] = structural_inputs(model)
-        return self._structural[names]
+    def _deciding(self) -> frozenset[str]:
+        """Return the inputs that decide shapes."""
+        if self._structural is None:
+            self._structural = structural_inputs(self._model)
+        return self._structural
 
-    def _plan(
-        self, model: onnx.ModelProto, arrays: Mapping[str, AnyArray], constants: frozenset[str]
-    ) -> _Plan:
+    def _plan(self, arrays: Mapping[str, AnyArray], constants: frozenset[str]) -> _Plan:
         key = tuple(
             (name, array.shape, array.tobytes() if name in constants else b"")
             for name, array in arrays.items()
         )
         if key not in self._plans:
-            plan = _make(model, arrays, constants, self._options)
+            plan = _make(self._model, arrays, constants, self._options)
             while len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan
         return self._plans[key]
+
+
+def _array(name: str, value: Any) -> AnyArray:
+    if value is None or isinstance(value, list | tuple):
+        raise UsageError(f"input '{name}' must be an array, got {type(value).__name__}")
+    return np.asarray(value)
 
 
 def _make(
@@ -153,13 +149,11 @@ def _make(
     options: Mapping[str, Any],
 ) -> _Plan:
     special = specialise(model, arrays, constants)
-    parts: Mapping[str, Any] = {value.name: value.name for value in special.graph.output}
-    if has_lists(special):
-        special, parts = give_tensors(special)
+    outputs = tuple(value.name for value in special.graph.output)
     empty = empty_outputs(special)
     take_outputs(special, empty)
     filled = tuple(value.name for value in special.graph.output)
     if not filled:
-        return _Plan(None, empty, filled, parts)
+        return _Plan(None, empty, filled, outputs)
     with compile_model(special, **options) as compiled:
-        return _Plan(load(compiled.path, options.get("threads")), empty, filled, parts)
+        return _Plan(load(compiled.path, options.get("threads")), empty, filled, outputs)

@@ -33,7 +33,7 @@ def create_app(server: InferenceServer) -> FastAPI:
     Raises
     ------
     NeoCPUError
-        At start-up, as `InferenceServer.start`.
+        See `InferenceServer.start`; raised at start-up.
     """
 
     @asynccontextmanager
@@ -141,7 +141,7 @@ async def _document(request: Request, such_as: str) -> dict[str, Any]:
     Raises
     ------
     RequestError
-        If it is something else.
+        The body is something else.
     """
     length = number_of_bytes(dict(reversed(request.headers.raw)), "Content-Length")
     chunks = body_of(request.receive)

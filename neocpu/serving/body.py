@@ -41,15 +41,16 @@ async def read_body(
     Parameters
     ----------
     chunks : async iterator of bytes
-        As the socket delivers them.
+        The chunks that the socket delivers.
     length : int or None
-        What the request says in Content-Length; None if the body is chunked.
+        The value of Content-Length; None if the body is chunked.
     limit : int
         Most bytes a body may have.
     seconds : float
         Most time it may take to arrive.
     json_bytes : int or None
-        Where the JSON ends and binary tensor data begin. Those get an aligned place, so that the
+        The place where the JSON ends and binary tensor data begin. Those get an aligned place, so
+        that the
         module reads the first tensor where it lies.
     hold : callable, optional
         Told how many bytes are about to be kept in all; may refuse by raising.
@@ -59,7 +60,7 @@ async def read_body(
     Raises
     ------
     RequestError
-        If the body is too large, too slow, or ends early.
+        The body is too large, too slow, or ends early.
     """
     if length is not None and length > limit:
         raise _too_large(limit)

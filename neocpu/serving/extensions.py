@@ -1,4 +1,4 @@
-"""What the server offers an application beyond ASGI, by the names in a scope's ``extensions``."""
+"""The server's offers to an application beyond ASGI, by their names in a scope's ``extensions``."""
 
 from __future__ import annotations
 

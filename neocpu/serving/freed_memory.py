@@ -1,4 +1,4 @@
-"""What the C library does with memory that is freed."""
+"""The C library's use of memory that is freed."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class BoundedProtocol(asyncio.BufferedProtocol):
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc]
-    """What uvicorn makes of one connection, within bounds.
+    """uvicorn's protocol of one connection, within bounds.
 
     uvicorn by itself waits for the rest of a request for ever, and for a client to read its answer,
     and keeps a head of any size, all trailers, and any number of requests.

@@ -29,12 +29,12 @@ _BACKLOG: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How serving ended.
+    """The end of serving.
 
     Attributes
     ----------
     signal : int
-        Which one asked for it.
+        The number of the signal that asked for it.
     unanswered : int
         Requests that were accepted and cut off, because the time for draining was over.
     """
@@ -49,7 +49,7 @@ def bind(host: str, port: int) -> socket.socket:
     Raises
     ------
     UsageError
-        If the address cannot be had.
+        The address cannot be had.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)

@@ -48,7 +48,7 @@ class InFlight:
         Raises
         ------
         OverloadedError
-            If there is no room.
+            There is no room.
         """
         share = Share(self)
         share.hold_answer(answer)
@@ -60,7 +60,7 @@ class InFlight:
         Raises
         ------
         OverloadedError
-            If others leave none.
+            Other requests leave no room.
         """
         held = self.requests + self.answers
         if more > 0 and held > own and held + more > self.limit:
@@ -72,7 +72,7 @@ class InFlight:
 
 
 class Share(Closing):
-    """What one request holds, until it is closed. A context manager, too."""
+    """The bytes that one request holds until it is closed. A context manager, too."""
 
     __slots__ = ("_all", "_answer", "_request")
 
@@ -87,7 +87,7 @@ class Share(Closing):
         Raises
         ------
         OverloadedError
-            If there is no room.
+            There is no room.
         """
         self._all.check(size - self._request, self._request + self._answer)
         self._all.requests += size - self._request
@@ -99,7 +99,7 @@ class Share(Closing):
         Raises
         ------
         OverloadedError
-            If there is no room.
+            There is no room.
         """
         self._all.check(size - self._answer, self._request + self._answer)
         self._all.answers += size - self._answer

@@ -30,7 +30,7 @@ class InferRoute:
     Raises
     ------
     RequestError
-        Before it has sent anything, whatever a request is refused for.
+        The request is refused; nothing has been sent yet.
     """
 
     def __init__(self, server: InferenceServer) -> None:
@@ -44,12 +44,12 @@ class InferRoute:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise EncodingError("compressed requests are not supported: send it as it is")
         call = InferCall(
-            path["name"],
-            path.get("version"),
-            number_of_bytes(headers, "Content-Length"),
-            number_of_bytes(headers, JSON_LENGTH),
-            headers.get(b"content-type", b"").lower().startswith(b"image/"),
-            offered.get(REST),
+            model=path["name"],
+            version=path.get("version"),
+            length=number_of_bytes(headers, "Content-Length"),
+            json_bytes=number_of_bytes(headers, JSON_LENGTH),
+            is_picture=headers.get(b"content-type", b"").lower().startswith(b"image/"),
+            rest=offered.get(REST),
         )
         lost = offered.get(GONE)
         gone = partial(_gone, receive) if lost is None else partial(asyncio.shield, lost)
@@ -82,7 +82,7 @@ async def body_of(receive: Receive) -> AsyncIterator[bytes]:
     Raises
     ------
     AbandonedError
-        If the client goes away before its end.
+        The client goes away before the end.
     """
     more = True
     while more:
@@ -100,7 +100,7 @@ def number_of_bytes(headers: Mapping[bytes, bytes], name: str) -> int | None:
     Raises
     ------
     RequestError
-        If it is no number.
+        The value is no number.
     """
     text = headers.get(name.lower().encode())
     if text is None:

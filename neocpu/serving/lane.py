@@ -1,4 +1,4 @@
-"""Where calls of models run: one at a time on each lane."""
+"""The threads that run calls of models, one at a time each."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ OpenModel: TypeAlias = Callable[[ModelEntry], ServedModel]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """What became of a file that changed.
+    """The outcome of loading a file that changed.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class LoadedModels:
         Raises
         ------
         NeoCPUError
-            As `neocpu.load`, of the first that cannot be loaded.
+            See `neocpu.load`; the error is that of the first model that cannot be loaded.
         """
         for entry in self.entries:
             self._loaded[entry.name][entry.version] = self._open(entry)
@@ -94,9 +94,9 @@ class LoadedModels:
         Raises
         ------
         UnknownModelError
-            If there is none of this name or version.
+            There is none of this name or version.
         UnavailableError
-            If it is unloaded.
+            The model is unloaded.
         """
         known = self._versions(name)
         if version is not None and version not in known:
@@ -116,7 +116,7 @@ class LoadedModels:
         Raises
         ------
         UnknownModelError, UnavailableError
-            As `find`.
+            See `find`.
         """
         model = self.find(name, version)
         versions = [version] if version else sorted(self._loaded[name], key=int)
@@ -142,9 +142,9 @@ class LoadedModels:
         Raises
         ------
         UnknownModelError
-            If there is none of this name.
+            There is none of this name.
         LoadError
-            If a file cannot be loaded; what was loaded of it before goes on serving.
+            A file cannot be loaded; what was loaded of it before goes on serving.
         """
         self._versions(name)
         async with self._changing:
@@ -162,7 +162,7 @@ class LoadedModels:
         Raises
         ------
         UnknownModelError
-            If there is none of this name.
+            There is none of this name.
         """
         self._versions(name)
         async with self._changing:
@@ -195,7 +195,7 @@ class LoadedModels:
         Raises
         ------
         UnknownModelError
-            If there is none of this name.
+            There is none of this name.
         """
         if name not in self._loaded:
             hint = did_you_mean(name[:128], self._loaded)

@@ -1,4 +1,4 @@
-"""What the protocol tells of the server and of a model."""
+"""The protocol's description of the server and of a model."""
 
 from __future__ import annotations
 

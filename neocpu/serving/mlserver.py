@@ -54,7 +54,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         Raises
         ------
         NeoCPUError
-            As `neocpu.load`, or if the settings are wrong.
+            See `neocpu.load`; or the settings are wrong.
         """
         uri = await get_model_uri(self.settings)
         entry = ModelEntry(self.name, Path(uri), self.version or FIRST_VERSION)
@@ -72,7 +72,7 @@ class NeoCPURuntime(MLModel):  # type: ignore[misc]
         Raises
         ------
         MLServerError
-            With the HTTP status of what was wrong with it.
+            The request is refused; the error has the HTTP status.
         """
         model = self._model
         if model is None:

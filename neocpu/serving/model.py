@@ -49,14 +49,14 @@ class ServedModel:
     ready : bool
         Whether it is warmed up and open.
     signatures : tuple of Signature
-        What a request takes and returns, one of them; ``bounded`` where it may have any number of
+        The signatures, of which a request has one; ``bounded`` where it may have any number of
         rows.
     request_values : int
-        How many values the JSON of a request has at most.
+        The most values that the JSON of a request has.
     request_bytes : int
-        How many bytes a request has at most, if it is not padded.
+        The most bytes that a request has, if it is not padded.
     answer_bytes : int
-        About how many bytes an answer has at least.
+        The least bytes of an answer, roughly.
     rows_together : int
         Rows of requests that are computed together, at most: 1 if each is computed by itself.
     """
@@ -76,14 +76,14 @@ class ServedModel:
         lanes : sequence of Lane
             Shared with other models.
         queue : int
-            How many requests may wait besides those that run, one on each lane or a batch.
+            The most requests that wait, besides those that run: one on each lane, or a batch.
         batching : Batching, optional
             Compute requests together, if the model has plans for more than one row.
 
         Raises
         ------
         NeoCPUError
-            As `neocpu.load`, or if the rows of a batch are not apart.
+            See `neocpu.load`; or the rows of a batch depend on each other.
         """
         self.entry = entry
         self.ready = False
@@ -131,7 +131,7 @@ class ServedModel:
         Raises
         ------
         RequestError
-            If all places are taken, or the model is closed or cannot run; and as the answer.
+            All places are taken, or the model is closed or cannot run; the answer may raise it too.
         """
         code = 500
         try:
@@ -164,16 +164,16 @@ class ServedModel:
         Parameters
         ----------
         signature : int
-            Which of `signatures` the inputs are of.
+            The number of the inputs' signature among `signatures`.
         inputs : mapping of str to array
-            As `Module.run` takes them.
+            The inputs as `Module.run` takes them.
         gone : callable, optional
             Return what ends when the client goes away; it is not computed for then.
 
         Raises
         ------
         AbandonedError
-            If it ended first.
+            The client went away first.
         """
         if (batcher := self._batchers[signature]) is not None:
             answer = batcher.submit(inputs, asyncio.get_running_loop().call_later)

@@ -28,7 +28,7 @@ def picture_input(specs: Sequence[TensorSpec]) -> TensorSpec:
     Raises
     ------
     RequestError
-        If there are others, or it takes no pictures.
+        The request has other inputs, or the model takes no pictures.
     """
     if len(specs) == 1 and specs[0].picture is not None:
         return specs[0]
@@ -58,7 +58,7 @@ def picture_elements(spec: TensorSpec, data: memoryview) -> list[memoryview]:
     Raises
     ------
     RequestError
-        If lengths and data do not agree, or there are more than the batch has.
+        Lengths and data do not agree, or there are more than the batch has.
     """
     found: list[memoryview] = []
     offset = 0
@@ -86,7 +86,7 @@ def decode_pictures(spec: TensorSpec, encoded: Sequence[bytes | memoryview]) -> 
     Raises
     ------
     RequestError
-        If there are too few, one cannot be decoded or is too large, or Pillow is missing.
+        There are too few pictures, one cannot be decoded or is too large, or Pillow is missing.
     """
     if len(encoded) != spec.shape[0]:
         raise RequestError(

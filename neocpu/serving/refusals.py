@@ -1,4 +1,4 @@
-"""What a request can be refused for, each with the HTTP status that says so."""
+"""The reasons to refuse a request, each with its HTTP status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LoadError(RequestError):
 
 
 class ForbiddenError(RequestError):
-    """What clients may not do here."""
+    """The client asks for something that is not allowed here."""
 
     status = 403
 
@@ -72,7 +72,7 @@ class AbandonedError(RequestError):
 
 
 class OverloadedError(RequestError):
-    """As many requests wait as may."""
+    """The queue of requests is full."""
 
     status = 429
 

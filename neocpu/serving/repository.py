@@ -1,4 +1,4 @@
-"""Which models a server has: names, versions and the files they are in."""
+"""The models of a server: names, versions and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModelEntry:
     Attributes
     ----------
     name : str
-        What it is called in addresses: letters, digits, ``.``, ``_`` and ``-``.
+        The name in addresses: letters, digits, ``.``, ``_`` and ``-``.
     path : Path
         The artifact.
     version : str
@@ -69,7 +69,7 @@ def entries(paths: Sequence[Path], names: Sequence[str]) -> tuple[ModelEntry, ..
     Raises
     ------
     UsageError
-        If there are names, but not one for each file, or a name cannot be one.
+        The names are not one for each file, or a name is not allowed.
     """
     if names and len(names) != len(paths):
         raise UsageError(
@@ -88,7 +88,7 @@ def unique(models: Iterable[ModelEntry]) -> tuple[ModelEntry, ...]:
     Raises
     ------
     UsageError
-        If there are none, two have the same name and version, or names differ in case alone.
+        There are none, two have the same name and version, or names differ in case alone.
     """
     found: dict[tuple[str, str], ModelEntry] = {}
     spelling: dict[str, str] = {}

@@ -53,11 +53,11 @@ class InferRequest:
     id : str or None
         The client's own, returned with the response.
     inputs : dict of str to array
-        Of the model's dtypes and shapes; views of the body where that was binary.
+        Arrays of the model's dtypes and shapes; views of the body where that was binary.
     outputs : tuple of RequestedOutput
-        In the order of the response.
+        The outputs in the order of the response.
     signature : int
-        Which of the model's signatures it is of.
+        The number of its signature among the model's.
     """
 
     id: str | None
@@ -81,12 +81,13 @@ def parse_request(
     body : memoryview
         The whole body. It must stay unchanged as long as the arrays are in use.
     json_bytes : int or None
-        Where the JSON ends; None if it is all there is.
+        The place where the JSON ends; None if it is all there is.
     signatures : sequence of Signature
-        Of the model. Where inputs are ``bounded``, a request has as many rows of all of them as it
+        The model's signatures. Where inputs are ``bounded``, a request has as many rows of all of
+        them as it
         likes, but for that bound.
     values : int
-        What `values_at_most` says of these.
+        The value of `values_at_most` for these.
 
     Raises
     ------
@@ -110,7 +111,7 @@ def parse_picture(body: memoryview, signatures: Sequence[Signature]) -> InferReq
     Raises
     ------
     RequestError
-        If it cannot be decoded, or the model takes something else.
+        The request cannot be decoded, or the model takes something else.
     """
     specs = [picture_input(each.inputs) for each in signatures]
     single = (number for number, spec in enumerate(specs) if spec.bounded or spec.shape[0] == 1)
@@ -136,7 +137,7 @@ def parse_document(
     Raises
     ------
     RequestError
-        As `parse_request`.
+        See `parse_request`.
     """
     number = _signature(document.get("inputs"), signatures)
     inputs, outputs = signatures[number].inputs, signatures[number].outputs
@@ -217,7 +218,7 @@ def _signature(entries: object, signatures: Sequence[Signature]) -> int:
     Raises
     ------
     RequestError
-        If none has.
+        No signature has these inputs.
     """
     if len(signatures) == 1 or not isinstance(entries, list):
         return 0

@@ -25,7 +25,7 @@ class InferResponse:
     ----------
     body : bytes
     json_bytes : int or None
-        Where the JSON ends and binary tensor data begin; None if it is all there is.
+        The place where the JSON ends and binary tensor data begin; None if it is all there is.
     """
 
     body: bytes
@@ -45,7 +45,7 @@ def render_response(
     Raises
     ------
     NotFiniteError
-        If an output that is wanted as JSON holds an infinity or NaN.
+        An output that is wanted as JSON holds an infinity or NaN.
     """
     entries = []
     blobs: list[bytes] = []
@@ -76,7 +76,7 @@ def json_data(output: RequestedOutput, array: AnyArray) -> AnyArray:
     Raises
     ------
     NotFiniteError
-        If it cannot.
+        JSON cannot spell a value.
     """
     array = from_bits(array) if output.dtype == NAME else array
     if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -38,16 +38,16 @@ _QUICK_BYTES: Final = 1 << 20
 CUT_OFF: Final = "the server shut down before the answer: send the request to another"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a server takes on.
+    """The bounds and options of a server.
 
     Attributes
     ----------
     instances : int
         Calls that run at the same time, each on threads of its own.
     threads : int or "performance", optional
-        Of each call; by default an equal share of the CPUs this process may use.
+        The threads of each call; by default an equal share of the CPUs this process may use.
     queue : int
         Requests of a model that may wait.
     max_request_bytes : int or None
@@ -58,7 +58,7 @@ class Limits:
         Most bytes of all requests under way and of answers that are not sent yet; by default a
         quarter of the memory this process may use.
     batching : Batching or None
-        How requests of a model are computed together; each by itself if None.
+        The options for computing requests together; each is computed by itself if None.
     model_control : bool
         Whether clients may load the models' files anew, and unload them.
     """
@@ -79,13 +79,13 @@ class Limits:
 
     @property
     def threads_per_instance(self) -> Threads:
-        """How many threads a call runs on."""
+        """The number of threads of a call."""
         return self.threads or max(1, usable_cpus() // self.instances)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InferCall:
-    """What came with an inference request besides its body.
+    """The parts of an inference request besides its body.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class InferenceServer:
         Raises
         ------
         NeoCPUError
-            As `neocpu.load`, of the first that cannot be loaded.
+            See `neocpu.load`; the error is that of the first model that cannot be loaded.
         """
         if self._lanes:
             return
@@ -179,7 +179,7 @@ class InferenceServer:
         Raises
         ------
         RequestError
-            If clients may not, the server shuts down, or as `LoadedModels.load`.
+            Clients may not do that, the server shuts down, or `LoadedModels.load` fails.
         """
         self._check_control()
         await self.models.load(name)
@@ -190,7 +190,7 @@ class InferenceServer:
         Raises
         ------
         RequestError
-            If clients may not, the server shuts down, or as `LoadedModels.unload`.
+            Clients may not do that, the server shuts down, or `LoadedModels.unload` fails.
         """
         self._check_control()
         await self.models.unload(name)
@@ -214,7 +214,7 @@ class InferenceServer:
         -------
         InferResponse
         Share
-            What it holds of the bytes in flight, to be closed once it is sent.
+            The share of the bytes in flight that it holds, to be closed once it is sent.
 
         Raises
         ------

@@ -40,7 +40,7 @@ def check_declaration(spec: TensorSpec, datatype: object, shape: object) -> None
     Raises
     ------
     RequestError
-        If datatype or shape are malformed or differ.
+        Datatype or shape are malformed or differ.
     """
     expected = DATATYPES[spec.dtype]
     if datatype != expected:
@@ -71,7 +71,7 @@ def from_binary(spec: TensorSpec, data: memoryview) -> AnyArray:
     Raises
     ------
     RequestError
-        If the number of bytes is not that of the tensor, or a boolean is neither 0 nor 1.
+        The number of bytes is not that of the tensor, or a boolean is neither 0 nor 1.
     """
     dtype = wire_dtype(spec.dtype)
     size = math.prod(spec.shape) * dtype.itemsize
@@ -91,7 +91,7 @@ def from_json(spec: TensorSpec, data: object) -> AnyArray:
     Raises
     ------
     RequestError
-        If they are not a list, too few or many, ragged, of another kind than the model takes, or
+        The values are not a list, too few or many, ragged, of another kind than the model takes, or
         out of its range.
     """
     if not isinstance(data, list):

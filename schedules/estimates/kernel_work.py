@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, overlapped, stream_seconds
 from neocpu.schedules.vocabulary.target import CpuTarget
 

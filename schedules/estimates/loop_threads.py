@@ -13,7 +13,7 @@ from typing import Any, Final
 import tvm_ffi
 from tvm import tirx
 
-from neocpu.foundation.machines import MACHINES, Machine
+from neocpu.foundation.machine.machines import MACHINES, Machine
 from neocpu.schedules.estimates.kernel_work import (
     KernelWork,
     LoopWork,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from neocpu.foundation.machines import MACHINES
+from neocpu.foundation.machine.machines import MACHINES
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 # The bytes of a cache line, and the lines of a set: L2 caches have 8 ways or more.

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from neocpu.foundation.machines import Machine
+from neocpu.foundation.machine.machines import Machine
 from neocpu.schedules.estimates.memory_traffic import EXPOSED, overlapped
 from neocpu.schedules.estimates.shared_launch import Piece, busiest_seconds, launch_seconds
 from neocpu.schedules.vocabulary.target import kept_share

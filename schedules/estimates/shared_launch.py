@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from neocpu.foundation.machines import Machine
+from neocpu.foundation.machine.machines import Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 from tvm.s_tir.stmt import SBlock
 
-from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.foundation.units import size as size_text
 from neocpu.schedules.estimates.expression_parts import bytes_of, is_library_call
 from neocpu.schedules.estimates.kernel_work import (

@@ -12,7 +12,6 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neocpu.foundation.cpu_identity import unmasked
 from neocpu.foundation.cpus import (
     ALIASES,
     BANDWIDTHS,
@@ -32,7 +31,8 @@ from neocpu.foundation.instruction_sets import (
     host_features,
     missing_features,
 )
-from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.foundation.machine.cpu_identity import unmasked
+from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.schedules.vocabulary.dot_unit import DotUnit, VectorUnits
 from neocpu.schedules.vocabulary.llvm_features import demanded
 from neocpu.schedules.vocabulary.numerics import Numerics

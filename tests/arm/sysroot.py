@@ -18,8 +18,8 @@ import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from neocpu.bench.instructions.instruction_count import TOOLS as COUNTING_TOOLS
 from tests.debian_packages import run, unpack
+from tests.experiments.instructions.instruction_count import TOOLS as COUNTING_TOOLS
 from wheels.backend import CORE, LIBRARY, compile_core
 
 ROOT = Path(__file__).parents[2]

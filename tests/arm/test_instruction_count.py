@@ -4,13 +4,13 @@ import needs
 from conv_workloads import conv_workload
 from sysroot import SYSROOT
 
-from neocpu.bench.instructions.arm_kernels import Kernel
-from neocpu.bench.instructions.arm_system import CPU, open_system
-from neocpu.bench.instructions.convolution_counter import Counter
-from neocpu.bench.instructions.instruction_count import TOOLS
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.target import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
+from tests.experiments.instructions.arm_kernels import Kernel
+from tests.experiments.instructions.arm_system import CPU, open_system
+from tests.experiments.instructions.convolution_counter import Counter
+from tests.experiments.instructions.instruction_count import TOOLS
 
 pytestmark = needs.programs(*TOOLS)
 
@@ -21,8 +21,8 @@ def test_a_kernel_is_counted_and_its_inner_loop_modelled(tmp_path):
     kernel = Kernel(workload, registry.schemes(workload, target)[0])
     root = tmp_path / "root"
     root.mkdir()
-    counter = Counter(open_system(SYSROOT, (), root), target, tmp_path)
-    found = counter.count(kernel, "neocpu")
+    counter = Counter(open_system(SYSROOT, root), target, tmp_path)
+    found = counter.count(kernel)
     # Every multiply-add is a whole vector's; the first of each sum may be a multiplication.
     vectors = kernel.macs / 4
     assert 0.95 * vectors <= found.multiply_adds <= 1.2 * vectors

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from neocpu.foundation.cpu_identity import host_cpu
+from neocpu.foundation.machine.cpu_identity import host_cpu
 from neocpu.schedules.vocabulary.target import host_target
 
 
@@ -60,7 +60,7 @@ def test_names_are_llvms() -> None:
     import tvm
     import tvm.target.codegen as llvm
 
-    from neocpu.foundation import cpu_identity as known
+    from neocpu.foundation.machine import cpu_identity as known
 
     for triple, names in (
         ("x86_64-linux-gnu", {n for *_, n in known._AMD} | {*known._INTEL.values()}),

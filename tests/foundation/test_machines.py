@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from neocpu.foundation.errors import UsageError
-from neocpu.foundation.machines import MACHINES, find_machine
+from neocpu.foundation.machine.machines import MACHINES, find_machine
 
 ZEN4 = MACHINES["znver4"]
 

@@ -11,8 +11,8 @@ from toy_operators import ToyScheme
 
 import neocpu
 from neocpu.bench.limits.roofline import Limits
-from neocpu.bench.profile.operator_times import measure_profile
 from neocpu.foundation.errors import UsageError
+from neocpu.plan.profiling.operator_times import measure_profile
 from neocpu.schedules import registry
 
 LIMITS = Limits(threads=1, flops=1e11, dram=1e10, cache=1_000_000, cache_read=4e10)

@@ -23,7 +23,6 @@ _UNROUNDED = (
     "Runtime take the whole length of the output"
 )
 LISTED = {
-    "test_loop16_seq_none": "is right, but the suite takes the length of a scalar to compare it",
     "test_maxunpool_export_with_output_shape": (
         "counts elements of another shape than that of the output; PyTorch and ONNX Runtime count "
         "those of the output"

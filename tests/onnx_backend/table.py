@@ -24,9 +24,9 @@ values within the suite's own tolerance. One that does not pass is refused: an e
 names the operator and the cause. Where ONNX's values are not what its standard says, it is listed.
 
 Inputs that decide shapes (the target of a Reshape, the axes of a ReduceSum) are constants of a
-plan: the backend takes their values from a run, and makes a plan for each distinct value. Tensors
-of 8-bit floats and of integers of 2 or 4 bits are held as bytes, and converted; nothing computes
-with them.
+plan: the backend takes their values from a run, and makes a plan for each distinct value. A model's
+inputs and outputs are tensors: sequences and optional values are refused there, and so are tensors
+of 8-bit floats and of integers of 2 or 4 bits.
 
 | tests of | all | passed | refused | listed | wrong or crashed | passed, of all |
 |---|---|---|---|---|---|---|

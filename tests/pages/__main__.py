@@ -1,4 +1,6 @@
-"""The pages that documents link to: `make pages` writes docs/pages/ and docs/page.png.
+"""The pages of some networks: `make pages` writes docs/pages/ and docs/page.png.
+
+The repository keeps the page of ResNet-50 alone, which documents link to.
 
 `PROFILE=no make pages` leaves out what is measured of whole networks, where the machine is busy;
 `python -m tests.pages --redraw` measures nothing: today's scripts draw what the pages have.

@@ -25,15 +25,9 @@ from onnx import TensorProto, helper
 
 import neocpu
 from neocpu.bench.engines.engine_session import Session
-from neocpu.bench.engines.engines import (
-    ONNXRUNTIME,
-    OPENVINO,
-    install_hint,
-    installed,
-    load_onnxruntime,
-    load_openvino,
-)
+from neocpu.bench.engines.engines import load_onnxruntime, load_openvino
 from neocpu.foundation.host import usable_cpus
+from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO, install_hint, installed
 from neocpu.frontend.models import build
 from neocpu.frontend.processing.processing import Processing
 

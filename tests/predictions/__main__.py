@@ -31,7 +31,7 @@ from pathlib import Path
 
 import onnx
 
-from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target
 from tests.predictions.fit import Fit, company, measured_rates, write
 from tests.predictions.measured import Measurement, table

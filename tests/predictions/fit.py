@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from neocpu.bench.limits.roofline import measure_limits
-from neocpu.foundation import network_rates
-from neocpu.foundation.network_rates import NETWORK_RATES, NetworkRates
+from neocpu.foundation.machine import network_rates
+from neocpu.foundation.machine.network_rates import NETWORK_RATES, NetworkRates
 from neocpu.planning.operators.network_costs import MOVING
 from neocpu.schedules.estimates.kernel_work import DEFAULT, KernelWork, work_seconds
 from neocpu.schedules.estimates.memory_traffic import overlapped, stream_seconds

@@ -174,7 +174,7 @@ def measure(
     given = quantised(model) if precision == "int8" else model
     how = {"threads": threads, "verify": False, "only_databases": estimated}
     with neocpu.compile(given, precision=precision, **how) as compiled:
-        command = [sys.executable, "-m", "neocpu.bench.profile.call_times", str(compiled.path)]
+        command = [sys.executable, "-m", "neocpu.plan.profiling.call_times", str(compiled.path)]
         command += [str(threads), str(rounds)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])

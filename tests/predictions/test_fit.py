@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from neocpu.building.kernel_report import KnownCalls
-from neocpu.foundation import network_rates
-from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.foundation.machine import network_rates
+from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork, work_seconds
 from neocpu.schedules.vocabulary.target import parse_target

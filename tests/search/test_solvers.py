@@ -24,9 +24,8 @@ from layout_graphs import (
     resnet,
     ssd,
 )
-from milp_oracle import milp_optimum
+from milp_oracle import TOLERANCE, milp_optimum
 
-from neocpu.bench.solvers.milp import TOLERANCE
 from neocpu.search.solver.bounds import lower_bound
 from neocpu.search.solver.elimination import best_order, eliminate
 from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, LayoutNode

@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from neocpu.foundation.cpu_identity import host_cpu
+from neocpu.foundation.machine.cpu_identity import host_cpu
 from tests.zoo.architectures import ARCHITECTURES
 from tests.zoo.exports import exports
 from tests.zoo.kept_results import keep, kept

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeAlias
 
 from neocpu.bench.engines.engine_session import Inputs, Session
 from neocpu.bench.engines.engines import (
-    ONNXRUNTIME,
-    OPENVINO,
     Loader,
     compile_openvino,
     load_ncnn,
@@ -25,6 +23,7 @@ from neocpu.bench.engines.engines import (
     load_onnxruntime,
     openvino_session,
 )
+from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO
 
 SESSIONS: Final = f"{ONNXRUNTIME}-sessions"
 """ONNX Runtime with a session for each call at once."""

@@ -66,7 +66,7 @@ class Contender:
     path : Path
         The artifact, or the ONNX model for a peer.
     streams : int or None
-        Of one of the latter, calls at once; 0 for as many as it chooses.
+        The calls at once of an engine that makes several; 0 for as many as it chooses.
     """
 
     label: str
@@ -84,7 +84,7 @@ def converted(contender: Contender, workspace: Path) -> Contender:
     Raises
     ------
     ContenderError
-        If the model cannot be converted.
+        The model cannot be converted.
     """
     if contender.engine not in CONVERTERS:
         return contender
@@ -115,12 +115,12 @@ def _convert(engine: str, source: Path, folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a contender's process has taken since it started.
+    """The time and memory that a contender's process has taken since it started.
 
     Attributes
     ----------
     cpu_seconds : float
-        Of all its threads.
+        The CPU time of all its threads.
     peak_rss : int
         Most memory it held, in bytes; 0 if it has ended.
     """
@@ -137,9 +137,9 @@ class ContenderProcess(Closing):
     version : str
         The engine's version.
     load_seconds : float
-        How long loading took, the engine's import included.
+        The time of loading, the engine's import included.
     output_names : tuple of str
-        In the order of the outputs.
+        The names of the outputs, in order.
     computes_in : str
     streams : int
         See `Session`.
@@ -159,9 +159,9 @@ class ContenderProcess(Closing):
         Parameters
         ----------
         threads : int or None
-            That the engine may use; None leaves all options at the engine's defaults.
+            The threads that the engine may use; None leaves all options at the engine's defaults.
         inputs : Path
-            What `neocpu.bench.engines.inputs_file.save_inputs` wrote.
+            A file that `neocpu.bench.engines.inputs_file.save_inputs` wrote.
         command : sequence of str
             The program that speaks the protocol of `neocpu.bench.engines.contender_process`.
         timeout : float
@@ -170,7 +170,7 @@ class ContenderProcess(Closing):
         Raises
         ------
         ContenderError
-            If the process or the engine fails.
+            The process or the engine fails.
         """
         self.contender = contender
         self._timeout = timeout

@@ -12,14 +12,14 @@ AnyArray: TypeAlias = np.ndarray[Any, Any]
 Inputs: TypeAlias = Mapping[str, AnyArray]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """A loaded model, bound to its inputs.
 
     Attributes
     ----------
     version : str
-        Of the engine.
+        The version of the engine.
     run : callable
         Runs once and returns the outputs in graph order; they live until the next run.
     outputs : tuple of str

@@ -9,7 +9,6 @@ loader and one entry in `ENGINES`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,10 +17,8 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from neocpu.bench.engines.engine_session import AnyArray, Inputs, Session
+from neocpu.foundation.peers import NCNN, ONNXRUNTIME, OPENVINO, PEERS
 from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
-
-ONNXRUNTIME: Final = "onnxruntime"
-OPENVINO: Final = "openvino"
 
 
 def load_neocpu(path: str, threads: int | None, inputs: Inputs, streams: int = 1) -> Session:
@@ -37,7 +34,9 @@ def load_neocpu(path: str, threads: int | None, inputs: Inputs, streams: int = 1
         outputs = module(ordered)
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
-    return Session(neocpu.__version__, run, tuple(spec.name for spec in module.outputs))
+    return Session(
+        version=neocpu.__version__, run=run, outputs=tuple(spec.name for spec in module.outputs)
+    )
 
 
 def load_onnxruntime(path: str, threads: int | None, inputs: Inputs) -> Session:
@@ -58,7 +57,7 @@ def load_onnxruntime(path: str, threads: int | None, inputs: Inputs) -> Session:
         return outputs
 
     names = tuple(output.name for output in session.get_outputs())
-    return Session(onnxruntime.__version__, run, names)
+    return Session(version=onnxruntime.__version__, run=run, outputs=names)
 
 
 def load_onnxruntime_for_bfloat16(path: str, threads: int | None, inputs: Inputs) -> Session:
@@ -109,7 +108,7 @@ def openvino_session(compiled: Any, inputs: Inputs) -> Session:
         return [results[port] for port in compiled.outputs]
 
     names = tuple(port.any_name for port in compiled.outputs)
-    return Session(openvino.__version__.split("-")[0], run, names)
+    return Session(version=openvino.__version__.split("-")[0], run=run, outputs=names)
 
 
 def convert_for_ncnn(model: Path, folder: Path) -> None:
@@ -126,9 +125,6 @@ def load_ncnn(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool 
     return load(path, threads, inputs, bfloat16=bfloat16)
 
 
-PEERS: Final = (ONNXRUNTIME, OPENVINO, "ncnn")
-"""The engines neocpu is compared with; each is a Python package of the same name."""
-
 IN_BFLOAT16: Final[Mapping[str, str]] = MappingProxyType({peer: f"{peer}-bf16" for peer in PEERS})
 """What a peer is called in `ENGINES` where it is to compute in bfloat16."""
 
@@ -138,31 +134,16 @@ ENGINES: Final[Mapping[str, Loader]] = MappingProxyType(
         "neocpu": load_neocpu,
         ONNXRUNTIME: load_onnxruntime,
         OPENVINO: load_openvino,
-        "ncnn": load_ncnn,
+        NCNN: load_ncnn,
         IN_BFLOAT16[ONNXRUNTIME]: load_onnxruntime_for_bfloat16,
         IN_BFLOAT16[OPENVINO]: partial(load_openvino, precision="bf16"),
-        IN_BFLOAT16["ncnn"]: partial(load_ncnn, bfloat16=True),
+        IN_BFLOAT16[NCNN]: partial(load_ncnn, bfloat16=True),
     }
 )
 """Every engine's loader: path, threads and inputs to a session."""
 
 Converter: TypeAlias = Callable[[Path, Path], None]
 CONVERTERS: Final[Mapping[str, Converter]] = MappingProxyType(
-    dict.fromkeys(("ncnn", IN_BFLOAT16["ncnn"]), convert_for_ncnn)
+    dict.fromkeys((NCNN, IN_BFLOAT16[NCNN]), convert_for_ncnn)
 )
 """Engines that do not read ONNX: what writes their own format, from a model into a folder."""
-
-REQUIRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"ncnn": ("ncnn", "pnnx")})
-"""The Python packages a peer needs, where they are not just the one of its name."""
-
-
-def installed(peer: str) -> bool:
-    """Return whether a peer can be run, without importing it."""
-    return all(importlib.util.find_spec(name) is not None for name in REQUIRED.get(peer, (peer,)))
-
-
-def install_hint(peer: str) -> str:
-    """Return the commands that install a peer."""
-    hint = "pip install 'neocpu[bench]'"
-    # Its distribution declares a dependency on torch, which converting ONNX does not use.
-    return f"{hint} && pip install --no-deps pnnx" if "pnnx" in REQUIRED.get(peer, ()) else hint

@@ -1,4 +1,4 @@
-"""What is benchmarked: an artifact, and the ONNX file its peers run."""
+"""The model of a benchmark: an artifact, and the ONNX file that its peers run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -30,27 +30,27 @@ CALIBRATION_SAMPLES: Final = 8
 """Random inputs to quantise a model with that is only to be timed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A compiled model.
 
     Attributes
     ----------
     header : ArtifactHeader
-        Of the artifact: name, target, inputs.
+        The header of the artifact: name, target, inputs.
     artifact : Path
     model : Path or None
         The ONNX model with static shapes, if it is known.
     compilation : Compilation or None
-        What compiling took; None if it was compiled before.
+        The time and memory of compiling; None if it was compiled before.
     in_float : Path or None
-        Of a model that is measured in fewer bits: the artifact of the float32 one.
+        The artifact of the float32 model, if the model is measured in fewer bits.
     forms : tuple of Contender
-        Of one that was quantised: peers on the same in other forms.
+        The peers on other forms of the model, if it was quantised.
     in_bfloat16 : bool
         Whether engines compute in bfloat16 where they can.
     number : int
-        Which of a set of shapes the header is of.
+        The number of the header's shapes in a set of shapes.
     """
 
     header: ArtifactHeader
@@ -81,7 +81,7 @@ class Subject:
         Raises
         ------
         UsageError
-            If there are peers and no model to give them.
+            There are peers and no model to give them.
         """
         own = [Contender(OWN, "neocpu", self.artifact)]
         if self.in_float is not None:
@@ -99,7 +99,7 @@ class Subject:
         Raises
         ------
         UsageError
-            If it is not known.
+            The model is not known.
         """
         if self.model is None:
             raise UsageError(
@@ -132,7 +132,7 @@ def find_subject(
     Raises
     ------
     NeoCPUError
-        As `open_subject` and `compile_subject`.
+        See `open_subject` and `compile_subject`.
     """
     if not names_artifact(model):
         return compile_subject(
@@ -164,16 +164,16 @@ def open_subject(
     model : str, optional
         The ``.onnx`` file or built-in name it was compiled from.
     folder : Path
-        For temporary files.
+        A folder for temporary files.
     asked : InputShapes
-        Which of a set of shapes is meant; the first, if nothing is said.
+        The shapes of a set that are meant; the first ones, if nothing is said.
 
     Raises
     ------
     ArtifactError, TargetError
-        If the artifact is damaged or not for this machine.
+        The artifact is damaged or not for this machine.
     ModelError, UsageError
-        If the model cannot be read, or has other inputs; or the shapes are not of the set.
+        The model cannot be read, or has other inputs; or the shapes are not of the set.
     """
     with load(artifact, 1, verify=False) as module:  # which refuses what cannot run here
         every = module.metadata
@@ -182,10 +182,12 @@ def open_subject(
     header = every.of(asked.by_name)
     number = [each.inputs for each in every.each].index(header.inputs)
     if model is None:
-        return Subject(header, artifact, None, number=number)
+        return Subject(header=header, artifact=artifact, model=None, number=number)
     shapes = InputShapes({spec.name: spec.shape for spec in header.inputs})
     try:
-        return Subject(header, artifact, onnx_file(model, shapes, folder), number=number)
+        return Subject(
+            header=header, artifact=artifact, model=onnx_file(model, shapes, folder), number=number
+        )
     except UsageError as error:
         raise UsageError(f"{model} is not what {artifact} was compiled from: {error}") from error
 
@@ -214,12 +216,12 @@ def compile_subject(
     model : str
         An ``.onnx`` file or a built-in name.
     folder : Path
-        For the artifact and for temporary files.
+        A folder for the artifact and for temporary files.
 
     Raises
     ------
     NeoCPUError
-        As `neocpu.compile`.
+        See `neocpu.compile`.
     """
     source = onnx_file(model, shapes, folder)
     artifact = folder / "module.so"
@@ -230,24 +232,26 @@ def compile_subject(
         verify=verify,
         on_progress=on_progress,
     )
+
+    def subject(**found: Any) -> Subject:
+        return Subject(header=read_header(artifact), artifact=artifact, **found)
+
     if precision is None and max_error is None:
         compilation = compiled(source, artifact)
-        return Subject(read_header(artifact), artifact, source, compilation)
+        return subject(model=source, compilation=compilation)
     in_float = folder / "float32.so"
     if precision is None or precision == "bf16":
         compiled(source, in_float, precision="fp32")
         how = {"precision": precision} if precision else {"max_error": max_error, "verify": True}
         compilation = compiled(source, artifact, **how)
         halves = precision is not None
-        return Subject(
-            read_header(artifact), artifact, source, compilation, in_float, in_bfloat16=halves
-        )
+        return subject(model=source, compilation=compilation, in_float=in_float, in_bfloat16=halves)
     from neocpu.quantiser.quantise import quantize  # and the compiler, which few ask for
 
     loaded = load_model(source)
     if any("Quantize" in node.op_type for node in loaded.simplified.graph.node):
         compilation = compiled(source, artifact, precision=precision)
-        return Subject(read_header(artifact), artifact, source, compilation)
+        return subject(model=source, compilation=compilation)
     data = folder / "calibration.npz"
     compiled(source, in_float, precision="fp32")
     inputs = [random_inputs(loaded.inputs, seed) for seed in range(CALIBRATION_SAMPLES)]
@@ -260,7 +264,7 @@ def compile_subject(
     # Only what is mixed needs the float32 model: all peers run the quantised one.
     own = (source, data) if precision == "auto" else (quantised, None)
     compilation = compiled(own[0], artifact, precision=precision, calibrate=own[1])
-    return Subject(read_header(artifact), artifact, quantised, compilation, in_float, forms)
+    return subject(model=quantised, compilation=compilation, in_float=in_float, forms=forms)
 
 
 def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:
@@ -269,7 +273,7 @@ def onnx_file(model: str, shapes: InputShapes, folder: Path) -> Path:
     Raises
     ------
     ModelError, UsageError
-        If the model cannot be read or ``shapes`` does not fit it.
+        The model cannot be read or ``shapes`` does not fit it.
     """
     if models.is_name(model):
         path = folder / f"{model}.onnx"

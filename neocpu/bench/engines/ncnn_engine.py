@@ -67,7 +67,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a converted model reads and writes, in ONNX's order, and what it lacks.
+    """The inputs and outputs of a converted model, in ONNX's order, and the parts that it lacks.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ def convert(model: Path, folder: Path, timeout: float = TIMEOUT) -> None:
     Raises
     ------
     ConversionError
-        With the converter's own reason.
+        The converter fails; the message is its own.
     """
     proto = onnx.load(model)
     inputs = real_inputs(proto.graph)
@@ -136,7 +136,7 @@ def load(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = Fal
     Raises
     ------
     RuntimeError
-        If ncnn cannot run the model on these inputs.
+        Ncnn cannot run the model on these inputs.
     """
     import ncnn
 
@@ -163,7 +163,9 @@ def load(path: str, threads: int | None, inputs: Inputs, *, bfloat16: bool = Fal
         return [_extract(extractor, blob) for blob in signature.outputs]
 
     names = tuple(blob.name for blob in signature.outputs)
-    return Session(ncnn.__version__, run, names, "bf16" if bfloat16 else "")
+    return Session(
+        version=ncnn.__version__, run=run, outputs=names, computes_in="bf16" if bfloat16 else ""
+    )
 
 
 def _to_mat(array: AnyArray, batch_axis: int) -> Any:

@@ -12,8 +12,8 @@ from typing import Final
 import onnx
 
 from neocpu.bench.engines.contenders import NNCF, SIGNED, Contender
-from neocpu.bench.engines.engines import ONNXRUNTIME, OPENVINO
 from neocpu.bench.engines.signed_form import with_signed_maps
+from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.python_child import module_command
 
@@ -38,9 +38,9 @@ def other_forms(
     source : Path
         The float32 model.
     samples : Path
-        What it was quantised with, an ``.npz``: of each input, samples along its first axis.
+        The samples of its quantisation, an ``.npz``: each input has them along its first axis.
     folder : Path
-        Where the forms are written.
+        The folder for the forms.
     """
     if ONNXRUNTIME in peers and (signed := with_signed_maps(quantised)) is not None:
         path = folder / f"{source.stem}.s8s8.onnx"

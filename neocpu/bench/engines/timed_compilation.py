@@ -28,12 +28,12 @@ class CompilationCrash(NeoCPUError):
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What compiling a model took.
+    """The time and memory of compiling a model.
 
     Attributes
     ----------
     seconds : float
-        Of the whole command, from reading the model to writing the artifact.
+        The time of the whole command, from reading the model to writing the artifact.
     peak_bytes : int
         Most memory the compiling process held at a time.
     model_bytes, artifact_bytes : int
@@ -71,7 +71,7 @@ def compile_in_child(
     Raises
     ------
     NeoCPUError
-        What the command ended with, of the same class and with the same words.
+        The command failed; the error has the same class and the same words.
     """
     command = [
         *(*_PROGRAM, str(model), "-o", str(artifact)),

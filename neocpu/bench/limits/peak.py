@@ -11,8 +11,8 @@ import numpy as np
 from tvm.tirx.script.builder import ir as T
 
 from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
-from neocpu.bench.results.machine import caches
 from neocpu.foundation.dtypes import bytes_of
+from neocpu.foundation.machine.machine_info import caches
 from neocpu.schedules.tir.builder import build_kernel, span
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target
 

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 import onnx
 
 from neocpu.bench.limits.measuring_process import measure_in_process
-from neocpu.bench.results.machine import CpuTime, OtherLoad, caches, own_cpu_seconds
 from neocpu.foundation.errors import TargetError
+from neocpu.foundation.machine.machine_info import CpuTime, OtherLoad, caches, own_cpu_seconds
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.frontend.control_flow.loop_nodes import repeated

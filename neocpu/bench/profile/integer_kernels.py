@@ -9,24 +9,24 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from neocpu.bench.limits.dot_peak import measure_dot_peaks
-from neocpu.bench.profile.operator_times import Operator, ProfileReport
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.plan.profiling.operator_times import Operator, ProfileReport
 from neocpu.schedules.vocabulary.target import parse_target
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerKernel:
     """All convolutions of one shape, by one sequence of instructions.
 
     Attributes
     ----------
     work : str
-        What they compute.
+        The convolutions' shapes, in words.
     sequence : str
-        What multiplies and adds.
+        The instructions that multiply and add.
     count : int
     seconds : float
-        Of all of them, each in its fastest round: a peak is the best sample, too.
+        The time of all of them, each in its fastest round, as a peak is the best sample too.
     macs : int
         Multiply-accumulates of all of them.
     peak : float
@@ -42,7 +42,7 @@ class IntegerKernel:
 
     @property
     def share(self) -> float:
-        """How much of the peak is reached."""
+        """The share of the peak that is reached."""
         return self.macs / self.seconds / self.peak
 
     def to_json(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def integer_kernels(
     Raises
     ------
     TargetError
-        If the peaks cannot be measured.
+        The peaks cannot be measured.
     """
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
     cpu = parse_target(target)
@@ -78,12 +78,12 @@ def integer_kernels(
     measured = measure_dot_peaks(target, profile.threads, tuple(found.values()))
     kernels = (
         IntegerKernel(
-            work,
-            name,
-            len(operators),
-            sum(one.fastest for one in operators),
-            sum(one.flops for one in operators) // 2,
-            measured[found[name]],
+            work=work,
+            sequence=name,
+            count=len(operators),
+            seconds=sum(one.fastest for one in operators),
+            macs=sum(one.flops for one in operators) // 2,
+            peak=measured[found[name]],
         )
         for (work, name), operators in groups.items()
     )

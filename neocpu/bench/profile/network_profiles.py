@@ -10,16 +10,16 @@ from typing import Any
 from neocpu.bench.engines.measured_model import find_subject
 from neocpu.bench.limits.roofline import measure_limits
 from neocpu.bench.profile.integer_kernels import IntegerKernel, integer_kernels
-from neocpu.bench.profile.operator_times import ProfileReport, measure_profile
 from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.foundation.progress import ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
+from neocpu.plan.profiling.operator_times import ProfileReport, measure_profile
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """What to compile models for: as in `neocpu.compile`.
+    """The options for compiling models, as in `neocpu.compile`.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ def measure_profiles(
     Raises
     ------
     TargetError
-        If the machine's limits cannot be measured.
+        The machine's limits cannot be measured.
     """
     limits = measure_limits(request.threads, on_progress)
 

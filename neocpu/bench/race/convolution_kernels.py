@@ -29,7 +29,7 @@ class KernelCase:
     Attributes
     ----------
     count : int
-        How many times the network has it.
+        The number of times that the network has it.
     source : str
         ``measured`` if a tuning database knows the scheme, else ``estimated``.
     """
@@ -42,14 +42,14 @@ class KernelCase:
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """How fast one kernel is.
+    """The speed of one kernel.
 
     Attributes
     ----------
     seconds : float
-        Of the fastest sample, with the weights in cache where they fit.
+        The time of the fastest sample, with the weights in cache where they fit.
     share : float
-        Of the machine's FMA peak, counting the operations of direct convolution.
+        The share of the machine's FMA peak, counting the operations of direct convolution.
     """
 
     case: KernelCase
@@ -110,7 +110,7 @@ def best_cases(
     Raises
     ------
     UnsupportedError
-        If no template computes a workload.
+        No template computes a workload.
     """
     cases = []
     for workload, count in Counter(workloads).items():
@@ -140,12 +140,12 @@ def measure_kernels(
     Parameters
     ----------
     cases : sequence of KernelCase
-        At least one.
+        The cases, at least one.
 
     Raises
     ------
     TargetError
-        If this machine cannot run code for ``target``.
+        This machine cannot run code for ``target``.
     """
     assert cases
     with KernelRunner(target, threads) as runner:

@@ -22,27 +22,27 @@ from neocpu.bench.engines.contenders import (
 from neocpu.bench.engines.engine_session import AnyArray, Inputs
 from neocpu.bench.engines.inputs_file import save_inputs
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.results.machine import CpuTime, OtherLoad, own_cpu_seconds
+from neocpu.foundation.machine.machine_info import CpuTime, OtherLoad, own_cpu_seconds
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 
 Start = Callable[[Contender, int | None, Path], ContenderProcess]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyOptions:
-    """How much to measure.
+    """The extent of a measurement.
 
     Attributes
     ----------
     rounds : int
-        In each, every contender runs once in turn, in an order drawn anew.
+        The number of rounds. Every contender runs once in each, in an order drawn anew.
     round_seconds : float
-        How long the slowest contender's part of a round shall take.
+        The intended time of the slowest contender's part of a round.
     warmup_seconds : float
-        How long every contender runs before the first round.
+        The time that every contender runs before the first round.
     seed : int
-        Of the orders and of the confidence intervals.
+        The seed of the orders and of the confidence intervals.
     row_groups : tuple of tuple of int
         Outputs that describe the same detections, by position: see `agreement.paired_rows`.
     tolerance : float
@@ -77,16 +77,16 @@ def measure_latency(
     Parameters
     ----------
     contenders : sequence of Contender
-        With different labels.
+        Contenders with different labels.
     inputs : mapping of str to array
         The same for all.
     threads : int
-        Of each contender.
+        The threads of each contender.
     reference : str, optional
         The label whose outputs count as right; by default, or if it fails, the first contender's.
         If it differs from at least two others that agree with each other, theirs count.
     workspace : Path, optional
-        Where models converted for a peer are kept, for the next measurement to find.
+        The folder of models converted for a peer, where the next measurement finds them.
     start : callable
         Makes a contender's process.
     cpu_time : callable
@@ -177,14 +177,14 @@ class _Race:
             reference, overruled = trusted, reference
         results = tuple(self._result(label, str(reference)) for label in self._running)
         return LatencyReport(
-            self._threads,
-            results,
-            tuple(self._failures),
-            reference,
-            self._options.seed,
-            overruled,
-            load,
-            self._options.defaults,
+            threads=self._threads,
+            results=results,
+            failures=tuple(self._failures),
+            reference=reference,
+            seed=self._options.seed,
+            overruled=overruled,
+            load=load,
+            defaults=self._options.defaults,
         )
 
     def _trusted(self, reference: str) -> str:
@@ -211,15 +211,15 @@ class _Race:
         process = self._running[label]
         outputs, expected, error = self._compared(label, reference)
         return LatencyResult(
-            label,
-            process.version,
-            tuple(self._rounds[label]),
-            process.load_seconds,
-            error,
-            process.usage().peak_rss,
-            mismatch(outputs, expected, self._running[reference].output_names),
-            self._options.tolerance,
-            process.computes_in,
+            label=label,
+            version=process.version,
+            rounds=tuple(self._rounds[label]),
+            load_seconds=process.load_seconds,
+            error=error,
+            peak_rss=process.usage().peak_rss,
+            mismatch=mismatch(outputs, expected, self._running[reference].output_names),
+            tolerance=self._options.tolerance,
+            computes_in=process.computes_in,
         )
 
     def _run(self, label: str, times: int, untimed: int = 0) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What contenders did in a race, as it is told."""
+"""The results of the contenders of a race."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from neocpu.bench.engines.agreement import MAX_RELATIVE_ERROR
 from neocpu.bench.engines.contenders import NNCF, OWN_FLOAT, SIGNED, Failure
-from neocpu.bench.results.machine import OtherLoad
 from neocpu.bench.results.sample_statistics import (
     NOISY_SPREAD,
     Ratio,
@@ -16,12 +15,13 @@ from neocpu.bench.results.sample_statistics import (
     ratio_of_medians,
     spread,
 )
+from neocpu.foundation.machine.machine_info import OtherLoad
 from neocpu.foundation.units import json_number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyResult:
-    """What one contender did.
+    """The result of one contender.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class LatencyResult:
     peak_rss : int
         Most memory its process held, in bytes.
     mismatch : str
-        Which outputs are not even comparable, such as ``boxes (153, 4) vs (152, 4)``; else empty.
+        The outputs that cannot be compared, such as ``boxes (153, 4) vs (152, 4)``; else empty.
     tolerance : float
         See `LatencyOptions`.
     computes_in : str
@@ -88,26 +88,27 @@ class LatencyResult:
         return self.error <= self.tolerance
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyReport:
     """All contenders of one benchmark.
 
     Attributes
     ----------
     threads : int
-        Of each contender.
+        The threads of each contender.
     results : tuple of LatencyResult
         Those that finished, in the order given.
     failures : tuple of Failure
         The others.
     reference : str or None
-        Whose outputs count as right.
+        The contender whose outputs count as right.
     seed : int
-        Of the confidence intervals.
+        The seed of the confidence intervals.
     overruled : str or None
-        Whose outputs should have counted as right, had not all others agreed on different ones.
+        The contender whose outputs would count as right, had not all others agreed on different
+        ones.
     load : OtherLoad or None
-        What else the machine did meanwhile.
+        The other work of the machine meanwhile.
     defaults : bool
         Whether engines had their own defaults instead of ``threads``.
     """
@@ -129,13 +130,6 @@ class LatencyReport:
         """Return the ratio of two contenders' medians."""
         return ratio_of_medians(numerator.rounds, denominator.rounds, self.seed)
 
-    def speedup(self, label: str, over: str) -> Ratio:
-        """Return how many times faster ``label`` is than ``over``; both must have a result."""
-        fast, slow = self.find(label), self.find(over)
-        assert fast is not None
-        assert slow is not None
-        return self.ratio(slow, fast)
-
     def best_peer(self, label: str = "neocpu") -> LatencyResult | None:
         """Return the fastest of the others that compute the right thing; None if there is none."""
         ours = (label, OWN_FLOAT)
@@ -144,7 +138,7 @@ class LatencyReport:
 
     @property
     def inconclusive(self) -> tuple[str, ...]:
-        """What this measurement cannot tell: whether neocpu or its best peer is the faster."""
+        """A sentence if the measurement cannot tell whether neocpu or its best peer is faster."""
         own, best = self.find("neocpu"), self.best_peer("neocpu")
         if own is None or best is None or self.ratio(own, best).decided:
             return ()
@@ -152,7 +146,7 @@ class LatencyReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know: failures, disagreements, noise."""
+        """The failures, disagreements and noise that a reader must know of."""
         failed = [f"{failure.label} failed: {failure.reason}" for failure in self.failures]
         wrong = [self._disagreement(result) for result in self.results if not result.agrees]
         return (*self._forms(), *failed, *wrong, *self._noise())

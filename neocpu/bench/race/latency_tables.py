@@ -29,21 +29,6 @@ def latency_table(title: str, report: LatencyReport, baseline: str) -> Table:
     return Table(title, header, rows, (*verdict, *report.warnings))
 
 
-def ablation_table(title: str, report: LatencyReport) -> Table:
-    """Return latencies of the levels of optimisation, and the speed-up over the first."""
-    first = report.results[0] if report.results else None
-    rows = tuple(
-        (
-            result.label,
-            ms(result.p50),
-            ms(result.p90),
-            "" if first is None or result is first else interval(report.ratio(first, result)),
-        )
-        for result in report.results
-    )
-    return Table(title, ("--opt", "median ms", "p90 ms", "speed-up (95 %)"), rows, report.warnings)
-
-
 def kernel_table(title: str, report: KernelReport) -> Table:
     """Return every convolution's speed and its share of the peak."""
     rows = tuple(

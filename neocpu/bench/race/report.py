@@ -1,4 +1,4 @@
-"""What a benchmark of one or many models found, and what that says together."""
+"""The results of a benchmark of one or many models, and their summary."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from typing import Any
 from neocpu.bench.engines.contenders import OWN
 from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.limits.roofline import Roofline
+from neocpu.bench.race.coldstart import ColdStartReport
 from neocpu.bench.race.convolution_kernels import KernelReport
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.race.neighbour import NeighbourReport
 from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.results.sample_statistics import Ratio
-from neocpu.bench.startup.coldstart import ColdStartReport
 from neocpu.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the compiler's plan says of a model.
+    """The compiler's plan of a model, in figures.
 
     Attributes
     ----------
     predicted : float
         Seconds of one run.
     gap : float
-        How far the plan may be from the best one, relative to its cost.
+        The most by which the plan is dearer than the best one, relative to its cost.
     search_seconds : float
     integer_layers : int or None
-        How many layers calibration data put into integers, of a model compiled with such.
+        The number of layers in integers, if the model was compiled with calibration data.
     skippable : float
         Seconds of the predicted that data may make needless.
     """
@@ -57,14 +56,14 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What was measured of one model; None for what was not.
+    """The measurements of one model; None for those that were not made.
 
     Attributes
     ----------
     latency : LatencyReport
-        At the largest number of threads.
+        The latency at the largest number of threads.
     scaling : ScalingReport or None
-        At all of them, if there are several.
+        The latencies at all numbers of threads, if there are several.
     """
 
     name: str
@@ -74,15 +73,12 @@ class ModelReport:
     compilation: Compilation | None
     scaling: ScalingReport | None = None
     roofline: Roofline | None = None
-    ablation: LatencyReport | None = None
-    untuned: LatencyReport | None = None
-    neighbour: NeighbourReport | None = None
     kernels: KernelReport | None = None
     cold_start: ColdStartReport | None = None
 
     @property
     def own(self) -> LatencyResult | None:
-        """What neocpu did; None if its artifact does not run."""
+        """The result of neocpu; None if its artifact does not run."""
         return self.latency.find(OWN)
 
     @property
@@ -129,9 +125,6 @@ class ModelReport:
             "latency": self.latency,
             "scaling": self.scaling,
             "roofline": self.roofline,
-            "ablation": self.ablation,
-            "untuned": self.untuned,
-            "neighbour": self.neighbour,
             "kernels": self.kernels,
             "cold_start": self.cold_start,
         }
@@ -162,7 +155,7 @@ class SuiteReport:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Of the ratios (best peer / neocpu)."""
+        """The geometric mean of the ratios (best peer / neocpu)."""
         ratios = [ratio.value for _, ratio in self.compared]
         return statistics.geometric_mean(ratios) if ratios else None
 
@@ -173,7 +166,7 @@ class SuiteReport:
 
     @property
     def wins(self) -> int:
-        """On how many models neocpu is faster than every peer, beyond doubt."""
+        """The number of models on which neocpu is faster than every peer, beyond doubt."""
         return sum(ratio.low > 1 for _, ratio in self.compared)
 
     @property
@@ -188,19 +181,15 @@ class SuiteReport:
         errors = [abs(e) for model in self.models if (e := model.prediction_error) is not None]
         return statistics.median(errors) if errors else None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
+    def summary(self) -> dict[str, Any]:
+        """Return the JSON form of what the models say together."""
         worst = self.worst
         memory = max(self.memory_ratios, key=lambda pair: pair[1], default=None)
         return {
-            "results": [model.to_json() for model in self.models],
-            "failures": [failure.to_json() for failure in self.failures],
-            "summary": {
-                "compared": len(self.compared),
-                "geometric_mean": self.geometric_mean,
-                "wins": self.wins,
-                "worst": worst and {"model": worst[0].name, "ratio": worst[1].value},
-                "most_memory": memory and {"model": memory[0].name, "ratio": memory[1]},
-                "prediction_error": self.prediction_error,
-            },
+            "compared": len(self.compared),
+            "geometric_mean": self.geometric_mean,
+            "wins": self.wins,
+            "worst": worst and {"model": worst[0].name, "ratio": worst[1].value},
+            "most_memory": memory and {"model": memory[0].name, "ratio": memory[1]},
+            "prediction_error": self.prediction_error,
         }

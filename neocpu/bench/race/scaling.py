@@ -24,7 +24,7 @@ class ScalingReport:
     Attributes
     ----------
     reports : mapping of int to LatencyReport
-        By number of threads, ascending.
+        A report for each number of threads, ascending.
     """
 
     reports: Mapping[int, LatencyReport]
@@ -90,7 +90,8 @@ def measure_scaling(
     thread_counts : sequence of int
         Each is measured once, in ascending order.
     reference, workspace
-        As `neocpu.bench.race.latency.measure_latency`; conversions of models for a peer are shared.
+        See `neocpu.bench.race.latency.measure_latency`; conversions of models for a peer are
+        shared.
     """
     counts = sorted(set(thread_counts))
     reports = {}

@@ -18,16 +18,12 @@ from neocpu.bench.engines.engine_session import Inputs
 from neocpu.bench.engines.measured_model import Subject, find_subject
 from neocpu.bench.engines.timed_compilation import compile_in_child
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
-from neocpu.bench.race.ablation import measure_ablation
+from neocpu.bench.race.coldstart import measure_cold_start
 from neocpu.bench.race.convolution_kernels import KernelReport, best_cases, measure_kernels
 from neocpu.bench.race.latency import LatencyOptions
-from neocpu.bench.race.latency_report import LatencyReport
-from neocpu.bench.race.neighbour import NeighbourReport, measure_neighbour
 from neocpu.bench.race.report import ModelReport, Planned
 from neocpu.bench.race.scaling import measure_scaling
-from neocpu.bench.race.untuned import measure_untuned
 from neocpu.bench.results.failure import ModelFailure
-from neocpu.bench.startup.coldstart import measure_cold_start
 from neocpu.compilation.network_tuning import open_store
 from neocpu.compilation.read_model import convolutions
 from neocpu.foundation.errors import ArtifactError, UsageError
@@ -41,9 +37,9 @@ from neocpu.schedules.vocabulary.target import host_target
 _log = logging.getLogger("neocpu")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to measure of every model.
+    """The measurements to make of every model.
 
     Attributes
     ----------
@@ -52,22 +48,20 @@ class Request:
     threads : tuple of int
         Thread counts, ascending; all but the scaling is measured at the last one.
     rounds : int
-        Of each latency measurement.
+        The rounds of each latency measurement.
     databases : tuple of Path
         Tuning databases, as `neocpu.compile` takes them.
     shapes : InputShapes
     source : str or None
         The model an artifact was compiled from.
-    ablation, untuned, kernels, cold_start, roofline : bool
-        What to measure besides the latency.
+    kernels, cold_start, roofline : bool
+        Whether to measure that besides the latency.
     precision : str or None
         ``int8`` or ``auto``, of models that are quantised first, or ``bf16``.
     defaults : bool
         Leave every engine as it comes out of the box.
     max_error : float or None
-        What outputs may differ by from float32: who errs more is not counted.
-    neighbour : int
-        Beside how many busy processes to measure it once more, if beside any.
+        The largest error from float32 of an engine that counts.
     """
 
     peers: tuple[str, ...]
@@ -76,12 +70,9 @@ class Request:
     databases: tuple[Path, ...] = ()
     shapes: InputShapes = NO_SHAPES
     source: str | None = None
-    ablation: bool = False
-    untuned: bool = False
     kernels: bool = False
     cold_start: bool = False
     roofline: bool = False
-    neighbour: int = 0
     precision: str | None = None
     defaults: bool = False
     max_error: float | None = None
@@ -108,7 +99,7 @@ def measure_models(
     Raises
     ------
     TargetError
-        If the machine's limits are wanted and cannot be measured.
+        The machine's limits are wanted and cannot be measured.
     """
     limits = None
     if request.roofline:
@@ -144,7 +135,7 @@ def _kept(model: str, stages: Iterable[ModelReport]) -> Iterator[ModelReport | M
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """How one model is measured, and the folder for its files."""
+    """The measurement of one model, and the folder for its files."""
 
     request: Request
     limits: Limits | None
@@ -163,15 +154,6 @@ class _Measurement:
                 raise ArtifactError(f"{subject.artifact.name} does not run: {failure.reason}")
         if self.limits is not None:
             report = replace(report, roofline=self._roofline(subject, report, self.limits))
-            yield report
-        if request.ablation:
-            report = replace(report, ablation=self._ablation(subject, inputs))
-            yield report
-        if request.untuned:
-            report = replace(report, untuned=self._untuned(subject, inputs))
-            yield report
-        if request.neighbour:
-            report = replace(report, neighbour=self._neighbour(subject, inputs, report.latency))
             yield report
         if request.kernels:
             report = replace(report, kernels=self._kernels(subject))
@@ -245,40 +227,6 @@ class _Measurement:
         assert report.own is not None
         work = work_of(load_model(subject.require_model()))
         return Roofline(subject.name, report.own.median, work.flops, work.bytes, limits)
-
-    def _ablation(self, subject: Subject, inputs: Inputs) -> LatencyReport:
-        return measure_ablation(
-            subject.require_model(),
-            inputs,
-            self.request.most_threads,
-            self.request.databases,
-            self.folder,
-            self._options(subject),
-            self.on_progress,
-            optimised=None if subject.compilation is None else subject.artifact,
-        )
-
-    def _untuned(self, subject: Subject, inputs: Inputs) -> LatencyReport:
-        return measure_untuned(
-            subject.require_model(),
-            subject.artifact,
-            inputs,
-            self.request.most_threads,
-            self.folder,
-            self._options(subject),
-            self.on_progress,
-        )
-
-    def _neighbour(self, subject: Subject, inputs: Inputs, alone: LatencyReport) -> NeighbourReport:
-        return measure_neighbour(
-            subject.contenders(self.request.peers),
-            inputs,
-            alone,
-            self.request.neighbour,
-            self._options(subject),
-            self.folder,
-            self.on_progress,
-        )
 
     def _kernels(self, subject: Subject) -> KernelReport:
         target, threads = host_target(), self.request.most_threads

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neocpu.bench.engines.contenders import NNCF, OWN, OWN_FLOAT, SIGNED
+from neocpu.bench.race.coldstart_table import cold_start_table
 from neocpu.bench.race.latency_report import LatencyReport
-from neocpu.bench.race.latency_tables import ablation_table, difference, kernel_table, latency_table
+from neocpu.bench.race.latency_tables import difference, kernel_table, latency_table
 from neocpu.bench.race.report import ModelReport, SuiteReport
-from neocpu.bench.race.untuned import TUNED, UNTUNED
 from neocpu.bench.results.table import Table, interval, ms
-from neocpu.bench.startup.coldstart_table import cold_start_table
 from neocpu.foundation.units import plural
 
 NONE = "-"
@@ -21,13 +20,7 @@ NONE = "-"
 def tables(report: SuiteReport, peers: Sequence[str]) -> list[Table]:
     """Return the comparison of all models, then whatever else was asked for."""
     models = report.models
-    optional = (
-        memory_table(models, peers),
-        roofline_table(models),
-        ablation_summary(models),
-        untuned_table(models),
-        neighbour_table(models),
-    )
+    optional = (memory_table(models, peers), roofline_table(models))
     made = [summary_table(report, peers), *(table for table in optional if table is not None)]
     return made + [scaling_table(model) for model in models if model.scaling is not None]
 
@@ -48,12 +41,6 @@ def model_tables(model: ModelReport) -> list[Table]:
         made.append(scaling_table(model))
     if (roofline := roofline_table((model,))) is not None:
         made.append(roofline)
-    if model.ablation is not None:
-        made.append(ablation_table(f"Ablation of {where}", model.ablation))
-    if (untuned := untuned_table((model,))) is not None:
-        made.append(untuned)
-    if (neighbour := neighbour_table((model,))) is not None:
-        made.append(neighbour)
     return made + _single_tables(model)
 
 
@@ -286,83 +273,6 @@ def roofline_table(models: Sequence[ModelReport]) -> Table | None:
         *limits.warnings,
     )
     return Table("Roofline", header, rows, notes)
-
-
-def ablation_summary(models: Sequence[ModelReport]) -> Table | None:
-    """Return the speed-up of each level of optimisation over the first (paper Table 3)."""
-    reports = [(model.name, model.ablation) for model in models if model.ablation is not None]
-    if not reports:
-        return None
-    levels = tuple(dict.fromkeys(r.label for _, report in reports for r in report.results))
-    base = levels[0]
-    speedups = {
-        (name, level): report.speedup(level, base)
-        for name, report in reports
-        for level in levels
-        if report.find(level) is not None and report.find(base) is not None
-    }
-    rows = [
-        (
-            name,
-            *(interval(s) if (s := speedups.get((name, lv))) else NONE for lv in levels[1:]),
-            NONE if (last := report.find(levels[-1])) is None else ms(last.median),
-        )
-        for name, report in reports
-    ]
-    if len(rows) > 1:
-        means = [
-            [s.value for (_, level), s in speedups.items() if level == wanted]
-            for wanted in levels[1:]
-        ]
-        shown = (f"{statistics.geometric_mean(m):.2f}" if m else NONE for m in means)
-        rows.append(("geometric mean", *shown, NONE))
-    header = ("model", *levels[1:], f"{levels[-1]} ms")
-    notes = tuple(f"{name}: {warning}" for name, report in reports for warning in report.warnings)
-    title = f"Ablation: speed-up over --opt {base} (95 %)"
-    return Table(title, header, tuple(rows), notes)
-
-
-def untuned_table(models: Sequence[ModelReport]) -> Table | None:
-    """Return how much longer models take that were compiled without any tuning record."""
-    reports = [(model.name, model.untuned) for model in models if model.untuned is not None]
-    if not reports:
-        return None
-    rows, ratios = [], []
-    for name, report in reports:
-        tuned, untuned = report.find(TUNED), report.find(UNTUNED)
-        ratio = None if tuned is None or untuned is None else report.ratio(untuned, tuned)
-        ratios += [] if ratio is None else [ratio.value]
-        shown = (NONE if one is None else ms(one.median) for one in (tuned, untuned))
-        rows.append((name, *shown, NONE if ratio is None else interval(ratio)))
-    if len(ratios) > 1:
-        rows.append(("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.3f}"))
-    header = ("model", f"{TUNED} ms", f"{UNTUNED} ms", f"{UNTUNED} / {TUNED} (95 %)")
-    notes = tuple(f"{name}: {warning}" for name, report in reports for warning in report.warnings)
-    return Table("What tuning brings", header, tuple(rows), notes)
-
-
-def neighbour_table(models: Sequence[ModelReport]) -> Table | None:
-    """Return what each engine loses beside processes that keep CPUs busy."""
-    reports = [(model.name, model.neighbour) for model in models if model.neighbour is not None]
-    if not reports:
-        return None
-    rows, notes = [], []
-    for name, report in reports:
-        for result in report.beside.results:
-            alone, loss = report.alone.find(result.label), report.loss(result.label)
-            shown = (NONE if one is None else ms(one.median) for one in (alone, result))
-            rows.append((name, result.label, *shown, NONE if loss is None else interval(loss)))
-        own, best = report.loss(OWN), report.smallest_loss
-        if own is not None and best is not None:
-            label, least = best
-            notes.append(
-                f"{name}: {OWN} takes {own.value:.2f} times as long, of the peers {label} loses "
-                f"least: {least.value:.2f}."
-            )
-    count = reports[0][1].processes
-    processes = "a busy process" if count == 1 else f"{count} busy processes"
-    header = ("model", "engine", "alone ms", "beside ms", "beside / alone (95 %)")
-    return Table(f"Latency beside {processes}", header, tuple(rows), tuple(notes))
 
 
 def scaling_table(model: ModelReport) -> Table:

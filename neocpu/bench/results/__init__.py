@@ -1,1 +1,1 @@
-"""What all views have in common: statistics, tables, charts, documents, failures."""
+"""The common parts of all views: statistics, tables, charts, documents, failures."""

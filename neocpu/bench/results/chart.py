@@ -1,20 +1,23 @@
-"""What charts have in common: how they look, what stands below them, and their files."""
+"""Charts in files: panels of curves or of bars, drawn by matplotlib."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neocpu.bench.results.machine import MachineInfo
+from neocpu.bench.results.sample_statistics import Ratio
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.files import replacing
+from neocpu.foundation.machine.machine_info import MachineInfo
+from neocpu.plan.result_pages.parts import Chart, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
 INSTALL_HINT: Final = "pip install 'neocpu[bench]'"
 
@@ -35,6 +38,59 @@ STYLE: Final[dict[str, Any]] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+_BAR_HEIGHT: Final = 0.15
+"""Inches."""
+_SCALES: Final[Mapping[Unit, tuple[float, str]]] = {
+    "us": (1e-3, ", ms"),
+    "bytes": (1e-6, ", MB"),
+    "share": (100.0, ", %"),
+}
+"""The factor of a unit's values in a chart, and its name there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedBars:
+    """Ratios with their intervals: a group of bars for each name, and a bar for each series.
+
+    Attributes
+    ----------
+    across : str
+        The title of the axis of ratios, at whose 1 a line stands.
+    names : tuple of str
+    series : mapping of str to tuple of Ratio or None
+        A ratio for each name, by label.
+    written : str
+        The label of the series whose bars say their value.
+    """
+
+    across: str
+    names: tuple[str, ...]
+    series: Mapping[str, tuple[Ratio | None, ...]]
+    written: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Panels that one file shows.
+
+    Attributes
+    ----------
+    words : str
+        The subject of the figure, in words.
+    note : str
+        The caption.
+    panels : tuple of Chart, or GroupedBars
+    columns : int
+        The most panels side by side.
+    suffix : str
+        The end of the file's stem, such as ``-scaling``.
+    """
+
+    words: str
+    note: str
+    panels: tuple[Chart, ...] | GroupedBars
+    columns: int = 3
+    suffix: str = ""
 
 
 def check_suffix(path: Path) -> None:
@@ -43,7 +99,7 @@ def check_suffix(path: Path) -> None:
     Raises
     ------
     UsageError
-        If its suffix is none of the known ones.
+        The suffix is none of the known ones.
     """
     kind = path.suffix.lstrip(".").lower()
     if kind not in _METADATA:
@@ -63,21 +119,135 @@ def caption(machine: MachineInfo, threads: Sequence[int]) -> str:
     return f"{machine.cpu}, threads: {counts}, float32, {machine.date[:10]}"
 
 
-def draw_legend(figure: Figure, axes: Axes, columns: int) -> None:
-    """Draw the legend of ``axes`` above all of the figure, each label once."""
-    handles, labels = axes.get_legend_handles_labels()
-    once = dict(zip(labels, handles, strict=True))  # several lines may be of one kind
-    figure.legend(
-        once.values(), once.keys(), loc="outside upper center", ncols=columns, frameon=False
+def draw(figure: Figure, path: Path) -> Path:
+    """Draw a figure, and return the file: ``path``, with the figure's suffix.
+
+    Raises
+    ------
+    UsageError, ArtifactError
+        The file cannot be written.
+    """
+    from matplotlib import rc_context
+
+    file = path.with_stem(path.stem + figure.suffix)
+    with rc_context(STYLE):
+        if isinstance(figure.panels, GroupedBars):
+            canvas = _grouped_bars(figure.panels)
+        else:
+            canvas = _panels(figure.panels, figure.columns)
+        _save(canvas, file, figure.note)
+    return file
+
+
+def _panels(charts: Sequence[Chart], most: int) -> Canvas:
+    from matplotlib.figure import Figure as Canvas
+
+    columns = min(most, len(charts))
+    rows = -(-len(charts) // columns)
+    size = (max(5.0, 3.3 * columns), 2.6 * rows + 0.8)
+    canvas = Canvas(figsize=size, layout="constrained")
+    panels = canvas.subplots(rows, columns, squeeze=False).flatten()
+    labels = list(dict.fromkeys(line.label for chart in charts for line in chart.lines))
+    for axes, chart in zip(panels, charts, strict=False):
+        _draw_chart(axes, chart, labels)
+    for axes in panels[len(charts) :]:
+        axes.set_axis_off()
+    _draw_legend(canvas, 3)
+    return canvas
+
+
+def _draw_chart(axes: Axes, chart: Chart, labels: Sequence[str]) -> None:
+    """Draw the lines of a chart, each in the colour of its label among all labels."""
+    scale, unit = _SCALES.get(chart.unit, (1.0, ""))
+    for line in chart.lines:
+        number = labels.index(line.label)
+        points = zip(chart.along, line.values, strict=True)
+        known = [(place, value * scale) for place, value in points if value is not None]
+        if not known:
+            continue
+        look: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
+        if line.look != "limit":
+            look = {
+                "color": COLORS[number % len(COLORS)],
+                "marker": MARKERS[number % len(MARKERS)],
+                "linestyle": "none" if line.look == "dots" or len(known) < 2 else "-",
+            }
+        axes.plot(*zip(*known, strict=True), label=line.label, **look)
+    axes.set_title(chart.title)
+    if chart.log_x:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+    if chart.log_y:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xticks(chart.along)
+    axes.set_xlabel(chart.across)
+    axes.set_ylabel(chart.up + unit)
+
+
+def _grouped_bars(bars: GroupedBars) -> Canvas:
+    from matplotlib.figure import Figure as Canvas
+
+    height = 1.3 + len(bars.names) * (len(bars.series) + 1) * _BAR_HEIGHT
+    canvas = Canvas(figsize=(7.5, height), layout="constrained")
+    axes = canvas.add_subplot()
+    for number, (label, ratios) in enumerate(bars.series.items()):
+        _draw_bars(axes, bars, label, ratios, number)
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(bars.names)), bars.names)
+    axes.set_ylim(len(bars.names) - 0.5, -0.5)
+    axes.set_xlabel(bars.across)
+    axes.tick_params(axis="y", length=0)
+    _draw_legend(canvas, len(bars.series))
+    return canvas
+
+
+def _draw_bars(
+    axes: Axes, bars: GroupedBars, label: str, ratios: Sequence[Ratio | None], number: int
+) -> None:
+    """Draw the bar of one series in every group where there is a ratio."""
+    count = len(bars.series)
+    known = [(row, ratio) for row, ratio in enumerate(ratios) if ratio is not None]
+    drawn = axes.barh(
+        [row + (number - (count - 1) / 2) / (count + 1) for row, _ in known],
+        [ratio.value for _, ratio in known],
+        1 / (count + 1),
+        xerr=(
+            [ratio.value - ratio.low for _, ratio in known],
+            [ratio.high - ratio.value for _, ratio in known],
+        ),
+        color=COLORS[number % len(COLORS)],
+        label=label,
+        error_kw={"linewidth": 0.8},
+    )
+    if label == bars.written:
+        texts = [f"{ratio.value:.2f}" for _, ratio in known]
+        axes.bar_label(drawn, texts, label_type="center", color="white", fontsize=7)
+
+
+def _draw_legend(canvas: Canvas, columns: int) -> None:
+    """Draw one legend above all panels, each label once."""
+    once: dict[str, Any] = {}
+    for axes in canvas.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        once.update(zip(labels, handles, strict=True))
+    canvas.legend(
+        once.values(),
+        once.keys(),
+        loc="outside upper center",
+        ncols=min(columns, len(once)),
+        frameon=False,
     )
 
 
-def save(figure: Figure, path: Path, note: str) -> None:
+def _save(canvas: Canvas, path: Path, note: str) -> None:
     """Write a figure with a caption."""
-    figure.supxlabel(note, fontsize=7, color="0.35")
+    canvas.supxlabel(note, fontsize=7, color="0.35")
     kind = path.suffix.lstrip(".").lower()
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150, metadata=dict(_METADATA[kind]))
+    canvas.savefig(buffer, format=kind, dpi=150, metadata=dict(_METADATA[kind]))
     data = buffer.getvalue()
     with replacing(path, len(data)) as file:
         file.write(data)

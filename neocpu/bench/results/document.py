@@ -1,16 +1,15 @@
-"""A Markdown document of what was measured, with all that is needed to run it again."""
+"""The command, the machine and the versions of a benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neocpu.bench.results.machine import MachineInfo
+from neocpu.foundation.machine.machine_info import MachineInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How and where a benchmark was run.
+    """The way a benchmark was run, and the machine.
 
     Attributes
     ----------
@@ -31,21 +30,6 @@ class Run:
     threads: tuple[int, ...]
     rounds: int
     missing: tuple[str, ...] = ()
-
-
-def page(title: str, run: Run, method: str, results: Sequence[str]) -> str:
-    """Return a document of ``results`` that says how and where they were measured."""
-    parts = [
-        f"# {title}",
-        "This file was written by the command below; run it again to rewrite it for your machine.",
-        f"```\n{run.command}\n```",
-        "## Machine and versions",
-        _bullets([f"{name}: {text}" for name, text in facts(run)]),
-        "## Method",
-        method,
-        *results,
-    ]
-    return "\n\n".join(parts) + "\n"
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
@@ -72,7 +56,3 @@ def _binary(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"
     return f"{size / 1024:g} KiB"
-
-
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)

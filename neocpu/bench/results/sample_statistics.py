@@ -1,4 +1,4 @@
-"""What a benchmark's samples say, and how surely."""
+"""The statistics of a benchmark's samples, with their certainty."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ratio_of_medians(
     numerator, denominator : tuple of tuple of float
         Seconds by round; equally many rounds if they are paired.
     seed : int
-        Of the bootstrap.
+        The seed of the bootstrap.
     paired : bool
         Whether both ran in the same rounds.
     """

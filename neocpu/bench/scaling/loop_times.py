@@ -1,4 +1,4 @@
-"""What every parallel loop of a run takes: ``python -m neocpu.bench.scaling.loop_times``.
+"""The time of every parallel loop of a run: ``python -m neocpu.bench.scaling.loop_times``.
 
 The arguments are the artifact, the number of rounds, and a number of threads; one line of JSON
 comes out, see `measure`.
@@ -21,10 +21,10 @@ from statistics import fmean
 from typing import Any, Final
 
 from neocpu.bench.limits.measuring_process import measure_in_process
-from neocpu.bench.profile.call_times import MAX_EVENTS, WARMUP, times_of
 from neocpu.foundation.errors import ArtifactError
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.plan.kernels import PlannedKernel
+from neocpu.plan.profiling.call_times import MAX_EVENTS, WARMUP, times_of
 from neocpu.runtime.aligned_memory import aligned_empty
 from neocpu.runtime.array_types import AnyArray
 from neocpu.runtime.artifact import read_header
@@ -51,9 +51,9 @@ class MeasuredRun:
     Attributes
     ----------
     seconds : float
-        Of a run as it is, on the number of threads asked for.
+        The time of a run as it is, on the number of threads asked for.
     run : RunTime
-        Where the time of one goes on one thread.
+        The parts of the time of a run on one thread.
     """
 
     seconds: float
@@ -202,7 +202,7 @@ def measure_run(artifact: Path, threads: int, rounds: int = ROUNDS) -> MeasuredR
     Raises
     ------
     ArtifactError
-        If it does not run.
+        The artifact does not run.
     """
     measured = measure_in_process(
         "neocpu.bench.scaling.loop_times",

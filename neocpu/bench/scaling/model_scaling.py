@@ -1,4 +1,4 @@
-"""How a model's latency falls with the number of threads: measured as far as there are cores."""
+"""The latency of a model over the number of threads, measured as far as there are cores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.bench.results.failure import ModelFailure, measure_each
 from neocpu.bench.scaling.loop_times import measure_run
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.host import usable_cores
-from neocpu.foundation.machines import MACHINES, Machine, find_machine
+from neocpu.foundation.machine.machines import MACHINES, Machine, find_machine
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.units import plural
@@ -31,9 +31,9 @@ REACHED: Final = 0.9
 """Of as many times what one core reads: less is all that several are let read together."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRequest:
-    """What to predict.
+    """The predictions to make.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class ScalingRequest:
         Raises
         ------
         UsageError
-            If the machine is unknown, or has fewer cores than threads are asked for.
+            The machine is unknown, or has fewer cores than threads are asked for.
         """
         host = host_target().mcpu
         if machine is None and host not in MACHINES:
@@ -84,7 +84,14 @@ class ScalingRequest:
                 f"--threads {asked[-1]} is more than the machine has: {plural(found.cores, 'core')}"
             )
         is_host, is_named = found.cpu == host, machine is not None
-        return cls(tuple(asked), found, is_host, databases, shapes, is_named)
+        return cls(
+            counts=tuple(asked),
+            machine=found,
+            is_host=is_host,
+            databases=databases,
+            shapes=shapes,
+            is_named=is_named,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +119,13 @@ class ScalingStep:
 
     @property
     def error(self) -> float | None:
-        """How far the prediction is from what was measured, as a share of that."""
+        """The error of the prediction, as a share of the measured time."""
         return None if self.measured is None else self.predicted.seconds / self.measured - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPrediction:
-    """How a model scales on a machine.
+    """The scaling of a model on a machine.
 
     Attributes
     ----------
@@ -127,7 +134,7 @@ class ScalingPrediction:
     alone : float
         Seconds predicted of a run compiled for one thread, on one.
     steps : tuple of ScalingStep
-        By number of threads, ascending.
+        A step for each number of threads, ascending.
     """
 
     name: str
@@ -198,7 +205,7 @@ def predict_models(
     Raises
     ------
     TargetError
-        If this machine's multiply-adds cannot be measured.
+        This machine's multiply-adds cannot be measured.
     """
     slower = 1.0
     if request.is_host and not request.is_named:

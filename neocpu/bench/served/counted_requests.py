@@ -1,4 +1,4 @@
-"""Which of the requests of several clients count, and how many they are."""
+"""The requests of several clients that count, and their number."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import NamedTuple
 
 
 class Request(NamedTuple):
-    """When the first byte of one was sent and the last of its answer received, in seconds."""
+    """The times of a request's first byte sent and of its answer's last received, in seconds."""
 
     sent: float
     answered: float
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The time that it took."""
         return self.answered - self.sent
 
 
 class Counted(NamedTuple):
-    """What counts of the requests of clients who wait for each other.
+    """The requests that count, of clients who wait for each other.
 
     Attributes
     ----------
     seconds : tuple of float
-        Of each request that was sent within the time that counts.
+        The time of each request that was sent within the time that counts.
     per_answer : float
-        That time over the requests in it, of which one that lies in it in part counts in part: the
-        inverse of throughput.
+        The inverse of throughput: that time over the number of requests in it. A request that lies
+        in it in part counts in part.
     """
 
     seconds: tuple[float, ...]
@@ -46,7 +46,7 @@ def counted(clients: Sequence[Sequence[Request]], stop: float) -> Counted:
     clients : sequence
         The requests of each.
     stop : float
-        When they stop asking.
+        The time at which clients stop asking.
     """
     requests = [each for one in clients for each in one]
     if not requests:

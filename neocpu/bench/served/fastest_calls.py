@@ -1,4 +1,4 @@
-"""How direct calls of an artifact do the most rows a second: on how many streams, by which plan."""
+"""The number of streams and the plan by which direct calls of an artifact are fastest."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ and the 99th percentile of latencies was 1005 ms instead of 1102."""
 
 @dataclass(frozen=True, slots=True)
 class CallMode:
-    """How an artifact is called.
+    """A way to call an artifact.
 
     Attributes
     ----------
     threads : int
-        In all.
+        The threads of all streams together.
     streams : int
         Calls at once, which share the threads.
     rows : int
-        Of a call, for each of which a request asks.
+        The rows of a call; a request asks for one of them.
     """
 
     threads: int
@@ -83,9 +83,9 @@ def fastest_calls(
     plans : mapping of int to sequence of TensorSpec
         Inputs by the rows of a call.
     threads : int
-        In all.
+        The threads of all streams together.
     folder : Path
-        For inputs.
+        A folder for inputs.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def fastest_calls(
     Raises
     ------
     ContenderError
-        If the artifact does not run.
+        The artifact does not run.
     """
     archives = {rows: folder / f"inputs-{rows}.npz" for rows in plans}
     for rows, archive in archives.items():

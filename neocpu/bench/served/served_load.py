@@ -50,7 +50,7 @@ class Kind:
     count: int = 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Client:
     """One connection, and what came of it; ``request`` is the descriptor of a file."""
 
@@ -106,11 +106,13 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     OSError
-        If a client lost its connection.
+        A client lost its connection.
     """
     host, port = order["address"]
     with Path(order["request"]).open("rb") as request:
-        clients = [Client((host, port), request.fileno()) for _ in range(order["clients"])]
+        clients = [
+            Client(address=(host, port), request=request.fileno()) for _ in range(order["clients"])
+        ]
         stop, cpu = _work(clients, order["duration"])
     bodies: Counter[bytes] = Counter()
     for kind in (kind for one in clients for kind in one.kinds):

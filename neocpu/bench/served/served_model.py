@@ -43,16 +43,16 @@ and a fifth for all else."""
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """What to do with every artifact.
+    """The measurements to make of every artifact.
 
     Attributes
     ----------
     clients : tuple of int
-        How many at once, one number after another.
+        The numbers of clients at once, measured one after another.
     seconds : float
-        For all of it.
+        The time of the whole measurement.
     threads : int
-        That direct calls and the server's run on, in all.
+        The threads of direct calls, and of the server's calls.
     max_batch : int or None
         Rows that the server computes together; requests have one then, and calls are made as fast
         as can be: see `fastest_calls`. Else requests have all rows, and calls are made one by one.
@@ -67,9 +67,9 @@ class ServedRequest:
     max_delay: float = 0.002
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResult:
-    """What so many clients found.
+    """The result of one number of clients.
 
     Attributes
     ----------
@@ -82,13 +82,13 @@ class ServedResult:
         Answers that were no outputs, or not those of direct calls: bitwise, unless they may be of
         another plan of a set of batches, which may compute in another precision.
     requests : int
-        How many requests have as many rows as a direct call.
+        The number of requests that have as many rows as a direct call.
     client_cpu : float
         Seconds of CPU that clients took for a request.
     delay : float or None
-        How long a request may wait for others; None if each is computed by itself.
+        The longest time that a request waits for others; None if each is computed by itself.
     calls : int
-        How many times ``direct`` passes while each instance computes a whole batch.
+        The time in which each instance computes a whole batch, as a multiple of ``direct``.
     """
 
     clients: int
@@ -103,7 +103,7 @@ class ServedResult:
 
     @property
     def bound(self) -> float | None:
-        """What the 99th percentile should be at most; None where there are no batches.
+        """The aim for the 99th percentile; None where there are no batches.
 
         The delay, and `BATCHES` times what one takes in direct calls.
         """
@@ -158,14 +158,14 @@ class ServedResult:
 
 @dataclass(frozen=True, slots=True)
 class ServedReport:
-    """What came of one artifact.
+    """The results of one artifact.
 
     Attributes
     ----------
     mode : CallMode
-        Of direct calls.
+        The mode of direct calls.
     instances : int
-        Of the server, which share the threads.
+        The instances of the server, which share the threads.
     request_bytes : int
         A request's.
     """
@@ -239,7 +239,15 @@ def _measure(artifact: Path, request: ServedRequest, on_progress: ProgressCallba
             outputs = tuple(array[asked] for array in direct.outputs())
             tolerance = BFLOAT16_ERROR if request.max_batch and len(header.each) > 1 else 0.0
             race = _Race(
-                direct, server, clients, message, outputs, tolerance, mode.rows, instances, request
+                direct=direct,
+                server=server,
+                clients=clients,
+                message=message,
+                outputs=outputs,
+                tolerance=tolerance,
+                rows=mode.rows,
+                instances=instances,
+                request=request,
             )
             race.warm_up()
             results = race.run(on_progress)
@@ -270,7 +278,7 @@ def _options(instances: int, request: ServedRequest) -> tuple[str, ...]:
     return (*calls, *queue, "--max-batch", str(request.max_batch), "--max-delay", delay)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Race:
     """Direct calls and served ones of one artifact, each stopped while it is the other's turn."""
 
@@ -325,13 +333,13 @@ class _Race:
             wrong += found.others + found.failed
         together = self.request.max_batch
         return ServedResult(
-            clients,
-            tuple(load.seconds for load in loads),
-            tuple(direct),
-            tuple(load.per_answer for load in loads),
-            wrong,
-            self.rows,
-            statistics.fmean(load.cpu for load in loads),
-            None if together is None else self.request.max_delay,
-            self.instances * -(-(together or 1) // self.rows),
+            clients=clients,
+            latencies=tuple(load.seconds for load in loads),
+            direct=tuple(direct),
+            per_answer=tuple(load.per_answer for load in loads),
+            wrong=wrong,
+            requests=self.rows,
+            client_cpu=statistics.fmean(load.cpu for load in loads),
+            delay=None if together is None else self.request.max_delay,
+            calls=self.instances * -(-(together or 1) // self.rows),
         )

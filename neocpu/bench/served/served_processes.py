@@ -41,14 +41,14 @@ class ServingError(NeoCPUError):
     """The server or its clients failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What clients found in one slice of time.
+    """The results of clients in one slice of time.
 
     Attributes
     ----------
     seconds : tuple of float
-        Of each request that counts, from its first byte sent to the last one received.
+        The time of each request that counts, from its first byte sent to the last one received.
     per_answer : float
         Seconds for each of them: the inverse of throughput.
     answers : tuple of (bytes, int)
@@ -80,7 +80,7 @@ class ServerProcess:
     Raises
     ------
     ServingError
-        If it does not get ready.
+        The server does not get ready.
     """
 
     def __init__(self, artifact: Path, options: Sequence[str]) -> None:
@@ -156,7 +156,7 @@ class ClientsProcess:
         Raises
         ------
         ServingError
-            If one lost its connection.
+            A client lost its connection.
         """
         order = {
             "address": address,
@@ -177,7 +177,14 @@ class ClientsProcess:
         answers = tuple((bytes.fromhex(body), count) for body, count in reply["answers"])
         failed = len(reply["failed"])
         seconds, others = tuple(reply["seconds"]), reply["others"]
-        return Load(seconds, reply["per_answer"], answers, others, failed, reply["cpu"])
+        return Load(
+            seconds=seconds,
+            per_answer=reply["per_answer"],
+            answers=answers,
+            others=others,
+            failed=failed,
+            cpu=reply["cpu"],
+        )
 
     def close(self) -> None:
         """End it. May be repeated."""

@@ -27,18 +27,18 @@ ROUND_SECONDS: Final = 0.5
 """How long the slowest mode's part of a round takes, or longer if its streams make few calls."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRequest:
-    """What to measure of every model.
+    """The measurements to make of every model.
 
     Attributes
     ----------
     peers : tuple of str
         Engines to compare with.
     threads : int
-        Of every contender, in all.
+        The threads of every contender, in all.
     streams : tuple of int
-        How many calls are made at once, ascending; at most ``threads``.
+        The numbers of calls at once, ascending; at most ``threads``.
     rounds : int
     databases : tuple of Path
         Tuning databases, as `neocpu.compile` takes them.

@@ -1,4 +1,4 @@
-"""What a process holds that makes calls at once, measured while no other contender is there."""
+"""The memory of a process that makes calls at once, measured while no other contender is there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a process holds once every stream was used.
+    """The memory of a process once every stream was used.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ def measure_held(
     Parameters
     ----------
     threads : int
-        Of each, in all.
+        The threads of each contender, in all.
     inputs : Path
-        What `neocpu.bench.engines.inputs_file.save_inputs` wrote.
+        A file that `neocpu.bench.engines.inputs_file.save_inputs` wrote.
     workspace : Path
-        Where converted models are kept.
+        The folder of converted models.
     """
     found = {}
     for number, contender in enumerate(contenders):

@@ -10,7 +10,7 @@ from typing import Final
 
 from neocpu.bench.engines.concurrent_engines import SESSIONS
 from neocpu.bench.engines.contenders import OWN, Contender
-from neocpu.bench.engines.engines import ONNXRUNTIME, OPENVINO
+from neocpu.foundation.peers import ONNXRUNTIME, OPENVINO
 from neocpu.foundation.units import plural
 
 WAYS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
@@ -35,7 +35,7 @@ class Mode:
     loader : str
         One of `neocpu.bench.engines.concurrent_engines.CONCURRENT`.
     noun : str
-        What there are ``streams`` of, such as ``session``.
+        The name of a stream in this mode, such as ``session``.
     streams : int
         Calls at once; 0 for as many as the engine chooses.
     """
@@ -52,7 +52,7 @@ class Mode:
 
     @property
     def name(self) -> str:
-        """How it runs: ``2 sessions``."""
+        """The number of streams in words: ``2 sessions``."""
         return plural(self.streams, self.noun) if self.streams else "its own choice"
 
     @property

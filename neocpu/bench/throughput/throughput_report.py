@@ -1,4 +1,4 @@
-"""What came of engines that made several calls at once, and what that says of neocpu."""
+"""The results of engines that made several calls at once, and their comparison with neocpu."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neocpu.bench.throughput.modes import Mode
 
 @dataclass(frozen=True, slots=True)
 class ModeResult:
-    """What an engine did in one of its modes.
+    """The result of an engine in one of its modes.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class ModeResult:
         Its seconds are those that pass for each call.
     held : Held
     images : int
-        Of a call.
+        The images of a call.
     """
 
     mode: Mode
@@ -56,12 +56,12 @@ class ModeResult:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputReport:
-    """What was measured of one model.
+    """The measurements of one model.
 
     Attributes
     ----------
     race : LatencyReport
-        Of all modes; a latency of it is the time that passes for each call.
+        The race of all modes; its latencies are the times that pass for each call.
     modes : tuple of ModeResult
         Those that finished, in the order of the engines.
     """
@@ -140,7 +140,7 @@ class ThroughputReport:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What models say together: of each that has one, by its name.
+    """The figures of all models, by the name of each that has one.
 
     Attributes
     ----------

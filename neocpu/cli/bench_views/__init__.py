@@ -1,1 +1,1 @@
-"""What ``neocpu bench`` can measure, a subcommand in each file."""
+"""The views of ``neocpu bench``, a subcommand in each file."""

@@ -27,7 +27,7 @@ ARGUMENTS: Final = "neocpu.bench.arguments"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a view is to measure, and where results go.
+    """The models that a view measures, and the files of its results.
 
     Attributes
     ----------
@@ -141,7 +141,14 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         names = with_suite(models, suite)
         _check_kinds(names, suite, artifacts=artifacts)
         chart = own.pop("chart", None)
-        page = Page(_subject(suite, names), _command_line(), output, chart, html, markdown)
+        page = Page(
+            subject=_subject(suite, names),
+            line=_command_line(),
+            output=output,
+            chart=chart,
+            html=html,
+            markdown=markdown,
+        )
         check_files(page, (*names, *own_and_named(databases), *_texts(own)))
         known = Known(usable_threads(threads), databases, InputShapes.parse(shapes, batch))
         return view(terminal, Asked(names, known, page), **own)
@@ -172,7 +179,7 @@ def check_source(asked: Asked, source: str | None) -> None:
     Raises
     ------
     UsageError
-        If it is said of models, or of several artifacts.
+        It is given with models, or with several artifacts.
     """
     from neocpu.bench.engines.measured_model import names_artifact
 
@@ -199,7 +206,14 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
             if not names_artifact(model):
                 raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
         names = tuple(dict.fromkeys(models))
-        page = Page(_subject(None, names), _command_line(), output, None, html, markdown)
+        page = Page(
+            subject=_subject(None, names),
+            line=_command_line(),
+            output=output,
+            chart=None,
+            html=html,
+            markdown=markdown,
+        )
         check_files(page, (*names, *_texts(own)))
         known = Known(usable_threads(threads), (), InputShapes({}))
         return view(terminal, Asked(names, known, page), **own)
@@ -230,7 +244,7 @@ def usable_threads(count: int | None) -> int:
     Raises
     ------
     UsageError
-        If they are more than there are CPUs for.
+        There are fewer CPUs.
     """
     from neocpu.foundation.host import usable_cpus
 

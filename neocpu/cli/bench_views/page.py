@@ -1,8 +1,8 @@
-"""What the views of ``neocpu bench`` have in common: one model after another, tables, documents."""
+"""The common parts of the views of ``neocpu bench``: models one by one, tables, documents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -11,27 +11,24 @@ from neocpu.foundation.console.terminal import Terminal, echo, print_table
 from neocpu.foundation.errors import NeoCPUError, UsageError, did_you_mean
 from neocpu.foundation.files import check_destination
 from neocpu.foundation.progress import ProgressCallback
-from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import InputShapes
-from neocpu.plan.text.page_file import check_page_file, write_page_file
+from neocpu.plan.text.page_file import check_page_file
 
 if TYPE_CHECKING:
-    from neocpu.bench.results.document import Run
     from neocpu.bench.results.failure import ModelFailure
     from neocpu.bench.results.table import Table
-    from neocpu.plan.result_pages.parts import Part
 
 Report = TypeVar("Report")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Where results go, and what stands above them.
+    """The files of the results, and the words above them.
 
     Attributes
     ----------
     subject : str
-        What was measured: ``the paper suite``, or names of models.
+        The models in words: ``the paper suite``, or their names.
     line : str
         The command line.
     output, chart : Path or None
@@ -51,13 +48,18 @@ class Page:
 
     @property
     def beside(self) -> Path | None:
-        """Where the document's chart goes."""
+        """The file of the document's chart."""
         return None if self.output is None else self.output.with_suffix(".svg")
+
+    @property
+    def charts(self) -> tuple[Path, ...]:
+        """The files of charts: beside the document, and by itself."""
+        return tuple(path for path in (self.beside, self.chart) if path is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected(Generic[Report]):
-    """What came of the models, and whether Ctrl-C ended it."""
+    """The results of the models, and whether Ctrl-C ended the measurement."""
 
     models: Sequence[str]
     reports: tuple[Report, ...]
@@ -67,7 +69,7 @@ class Collected(Generic[Report]):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What such a view starts from.
+    """The common options of views.
 
     Attributes
     ----------
@@ -106,40 +108,6 @@ def collect(
     return Collected(models, tuple(reports), tuple(failures), interrupted)
 
 
-def conclude(
-    terminal: Terminal,
-    found: Collected[Any],
-    document: Mapping[str, Any],
-    show: Callable[[], None],
-    write: Callable[[], None],
-    draw: Callable[[], None],
-) -> None:
-    """Print the results as JSON or by ``show``, and put them into files.
-
-    Parameters
-    ----------
-    write : callable
-        Write the document and charts: not of what was interrupted.
-    draw : callable
-        Write the page for a browser.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If it was interrupted, once what there is has been printed and drawn.
-    """
-    if found.reports or len(found.models) > 1:
-        terminal.result(document, show)
-    if found.reports and not found.interrupted:
-        write()
-    if found.reports:
-        draw()
-    if found.interrupted:
-        done = f"{len(found.reports)} of {plural(len(found.models), 'model')} measured"
-        terminal.kept = lambda: done
-        raise KeyboardInterrupt
-
-
 def fail(terminal: Terminal, found: Collected[Any]) -> int:
     """Report failures, of a single model as its own error, else by name; return the exit code."""
     first = found.failures[0].error
@@ -152,7 +120,7 @@ def fail(terminal: Terminal, found: Collected[Any]) -> int:
 
 def available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
     """Return the peers that are installed, and say how to install the others."""
-    from neocpu.bench.engines.engines import PEERS, install_hint, installed
+    from neocpu.foundation.peers import PEERS, install_hint, installed
 
     for peer in peers:
         if peer not in PEERS:
@@ -170,12 +138,12 @@ def check_files(page: Page, others: Sequence[str | Path]) -> None:
     Parameters
     ----------
     others : sequence of str or Path
-        What must not be written over: see `refuse_overwriting`.
+        The files that must not be written over: see `refuse_overwriting`.
 
     Raises
     ------
     UsageError, ArtifactError
-        If that is so, or would be written over others.
+        A file cannot be written, or would be written over another.
     """
     if page.output is not None and page.output.suffix != ".md":
         raise UsageError(f"-o {page.output}: the document is Markdown; name a FILE.md")
@@ -184,40 +152,11 @@ def check_files(page: Page, others: Sequence[str | Path]) -> None:
     check_page_file(page.html, (*others, page.output, page.beside, page.chart))
 
 
-def write_html(
-    terminal: Terminal,
-    page: Page,
-    title: str,
-    run: Run,
-    method: str,
-    tables: Sequence[Table],
-    pictures: Sequence[Part],
-    *,
-    interrupted: bool,
-) -> None:
-    """Write the page for a browser, if one is asked for.
-
-    Parameters
-    ----------
-    method : str
-        How it was measured.
-    pictures : sequence of Part
-        Charts of what the tables say.
-    interrupted : bool
-        Whether it is of what had been measured when that was ended: the title says so.
-    """
-    from neocpu.bench.results.bench_page import bench_page
-
-    if page.html is not None:
-        title += ", interrupted" if interrupted else ""
-        write_page_file(terminal, page.html, bench_page(title, run, method, tables, pictures))
-
-
-def note_missing_charts(terminal: Terminal, *paths: Path | None) -> None:
-    """Say that no charts are drawn, if they would go there or beside that and cannot be."""
+def note_missing_charts(terminal: Terminal, page: Page) -> None:
+    """Say that no charts are drawn, if some are asked for and cannot be."""
     from neocpu.bench.results import chart
 
-    if any(paths) and not chart.available():
+    if page.charts and not chart.available():
         terminal.note(f"matplotlib is not installed, no charts: {chart.INSTALL_HINT}")
 
 

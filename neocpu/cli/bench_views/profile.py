@@ -32,8 +32,7 @@ def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
     2 % of a run that reach less than 10 % of their limit are marked.
     """
     from neocpu.bench.profile.network_profiles import ProfileRequest, measure_profiles
-    from neocpu.bench.profile.profile_pictures import pictures
-    from neocpu.bench.profile.profile_tables import METHOD, render, tables
+    from neocpu.bench.profile.presentation import present
 
     known = asked.known
     request = ProfileRequest(known.threads, known.databases, known.shapes, precision)
@@ -41,9 +40,6 @@ def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
         terminal,
         asked,
         lambda on_progress: measure_profiles(asked.models, request, on_progress),
-        lambda found: tables(found.reports),
-        lambda title, found, run: render(title, found.reports, run),
-        pictures=pictures,
+        lambda found, run: present(found.reports),
         title=f"Profile of {asked.page.subject}",
-        method=lambda _: METHOD,
     )

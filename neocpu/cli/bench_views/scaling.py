@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, of_models
-from neocpu.cli.bench_views.page import Page, note_missing_charts
+from neocpu.cli.bench_views.page import note_missing_charts
 from neocpu.cli.bench_views.view import report
 from neocpu.foundation.console.terminal import Terminal
-
-if TYPE_CHECKING:
-    from neocpu.bench.results.document import Run
-    from neocpu.bench.scaling.model_scaling import ScalingPrediction, ScalingRequest
 
 EPILOG = """\b
 Examples:
@@ -48,44 +42,16 @@ def command(
     fast is listed: loops with too few or uneven tasks, bandwidth, and entering parallel loops.
     """
     from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
-    from neocpu.bench.scaling.scaling_pictures import pictures
-    from neocpu.bench.scaling.scaling_tables import METHOD, tables
+    from neocpu.bench.scaling.presentation import present
 
     known = asked.known
     request = ScalingRequest.of(machine, counts, known.databases, known.shapes)
-    note_missing_charts(terminal, asked.page.output)
+    note_missing_charts(terminal, asked.page)
     return report(
         terminal,
         asked,
         lambda on_progress: predict_models(asked.models, request, on_progress),
-        lambda found: tables(found.reports),
-        lambda title, found, run: _draw_and_render(
-            terminal, title, found.reports, run, request, asked.page
-        ),
-        amend=lambda run: replace(run, threads=request.counts),
-        pictures=pictures,
+        lambda found, run: present(found.reports, run),
         title=f"Scaling of {asked.page.subject}",
-        method=lambda run: METHOD,
+        amend=lambda run: replace(run, threads=request.counts),
     )
-
-
-def _draw_and_render(
-    terminal: Terminal,
-    title: str,
-    found: Sequence[ScalingPrediction],
-    run: Run,
-    request: ScalingRequest,
-    page: Page,
-) -> str:
-    """Return the document, and draw the chart that it shows beside it."""
-    from neocpu.bench.results import chart
-    from neocpu.bench.scaling.scaling_chart import draw_scaling
-    from neocpu.bench.scaling.scaling_tables import render
-
-    charts = {}
-    if (path := page.beside) is not None and chart.available():
-        note = f"predicted of a {request.machine.cpu}; {chart.caption(run.machine, run.threads)}"
-        draw_scaling(path, found, note)
-        charts["Speed over the number of threads"] = path.name
-        terminal.note(f"written: {path}")
-    return render(title, found, run, charts)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from neocpu.cli import options
 from neocpu.cli.bench_views.arguments import Asked, Counts, RecordingCommand, duration, of_artifacts
+from neocpu.cli.bench_views.page import Collected
 from neocpu.cli.bench_views.view import report
 from neocpu.foundation.console.terminal import Terminal
 
@@ -59,24 +59,20 @@ def command(
 
     Throughput, latency and what a request costs.
     """
-    from neocpu.bench.served.served_model import ROUNDS, ServedRequest, measure_served
-    from neocpu.bench.served.served_pictures import pictures
-    from neocpu.bench.served.served_tables import METHOD, render, served_table
+    from neocpu.bench.served.presentation import present
+    from neocpu.bench.served.served_model import ServedRequest, measure_served
 
     request = ServedRequest(clients, duration, asked.known.threads, max_batch, max_delay)
     return report(
         terminal,
         asked,
         lambda on_progress: measure_served(asked.models, request, on_progress),
-        lambda found: [served_table(found.reports)],
-        lambda title, found, run: render(title, found.reports, run),
+        lambda found, run: present(found.reports),
         title=f"{asked.page.subject}, served",
         wrong=_wrong,
-        pictures=pictures,
-        method=lambda _: METHOD.format(rounds=ROUNDS),
     )
 
 
-def _wrong(reports: Sequence[ServedReport]) -> str:
-    names = ", ".join(one.name for one in reports if one.wrong)
+def _wrong(found: Collected[ServedReport]) -> str:
+    names = ", ".join(one.name for one in found.reports if one.wrong)
     return names and f"requests failed or gave other outputs: {names}"

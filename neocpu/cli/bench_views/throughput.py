@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,13 +18,12 @@ from neocpu.cli.bench_views.arguments import (
     rounds,
     source,
 )
-from neocpu.cli.bench_views.page import Page, available, note_missing_charts
+from neocpu.cli.bench_views.page import Collected, available, note_missing_charts
 from neocpu.cli.bench_views.view import report
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
 
 if TYPE_CHECKING:
-    from neocpu.bench.results.document import Run
     from neocpu.bench.throughput.throughput_report import ThroughputReport
 
 EPILOG = """\b
@@ -62,9 +60,8 @@ def command(
     """
     from neocpu.bench.throughput.concurrent_calls import ThroughputRequest, measure_throughputs
     from neocpu.bench.throughput.modes import default_counts
-    from neocpu.bench.throughput.throughput_pictures import pictures
+    from neocpu.bench.throughput.presentation import present
     from neocpu.bench.throughput.throughput_report import Summary
-    from neocpu.bench.throughput.throughput_tables import method, tables
 
     check_source(asked, source)
     known = asked.known
@@ -74,44 +71,31 @@ def command(
             f"--streams {counts[-1]}: a stream has a thread at least, and --threads are "
             f"{known.threads}"
         )
-    note_missing_charts(terminal, asked.page.output)
+    note_missing_charts(terminal, asked.page)
     wanted = peers or ()
     there = available(terminal, wanted)
     missing = tuple(peer for peer in wanted if peer not in there)
     request = ThroughputRequest(
-        there, known.threads, counts, rounds, known.databases, known.shapes, source
+        peers=there,
+        threads=known.threads,
+        streams=counts,
+        rounds=rounds,
+        databases=known.databases,
+        shapes=known.shapes,
+        source=source,
     )
     return report(
         terminal,
         asked,
         lambda on_progress: measure_throughputs(asked.models, request, on_progress),
-        lambda found: tables(found.reports, there),
-        lambda title, found, run: _draw_and_render(terminal, title, found.reports, run, asked.page),
-        summary=lambda reports: {"summary": Summary.of(reports).to_json()},
-        amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
-        wrong=_wrong,
-        pictures=pictures,
+        lambda found, run: present(found.reports, run),
         title=f"Throughput of {asked.page.subject}",
-        method=method,
+        amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
+        summary=lambda found: {"summary": Summary.of(found.reports).to_json()},
+        wrong=_wrong,
     )
 
 
-def _draw_and_render(
-    terminal: Terminal, title: str, reports: Sequence[ThroughputReport], run: Run, page: Page
-) -> str:
-    """Return the document, and draw the chart that it shows beside it."""
-    from neocpu.bench.results import chart
-    from neocpu.bench.throughput.throughput_chart import draw_throughput
-    from neocpu.bench.throughput.throughput_tables import render
-
-    charts = {}
-    if (path := page.beside) is not None and chart.available():
-        draw_throughput(path, reports, chart.caption(run.machine, run.threads))
-        charts["Images a second and memory over calls at once"] = path.name
-        terminal.note(f"written: {path}")
-    return render(title, reports, run, charts)
-
-
-def _wrong(reports: Sequence[ThroughputReport]) -> str:
-    found = [f"{one.name} as {label}" for one in reports for label in one.wrong]
-    return f"wrong outputs: {', '.join(found)}" if found else ""
+def _wrong(found: Collected[ThroughputReport]) -> str:
+    wrong = [f"{one.name} as {label}" for one in found.reports for label in one.wrong]
+    return f"wrong outputs: {', '.join(wrong)}" if wrong else ""

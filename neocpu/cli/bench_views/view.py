@@ -1,66 +1,51 @@
-"""What every view but latency does: measure, print, write, and judge."""
+"""The way of every view: measure, print, write, and judge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neocpu.cli.bench_views.arguments import Asked
-from neocpu.cli.bench_views.page import (
-    Collected,
-    collect,
-    conclude,
-    fail,
-    show,
-    write,
-    write_html,
-)
+from neocpu.cli.bench_views.page import Collected, Page, collect, fail, show, write
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import AccuracyError
 from neocpu.foundation.progress import ProgressCallback
+from neocpu.foundation.units import plural
+from neocpu.plan.text.page_file import write_page_file
 
 if TYPE_CHECKING:
     from neocpu.bench.results.document import Run
-    from neocpu.bench.results.table import Table
-    from neocpu.plan.result_pages.parts import Part
+    from neocpu.bench.results.presentation import Presentation
 
 
 def report(
     terminal: Terminal,
     asked: Asked,
     measure: Callable[[ProgressCallback], Iterable[Any]],
-    tables: Callable[[Collected[Any]], Sequence[Table]],
-    render: Callable[[str, Collected[Any], Run], str],
+    present: Callable[[Collected[Any], Run], Presentation],
     *,
     title: str,
-    method: Callable[[Run], str],
     amend: Callable[[Run], Run] = lambda run: run,
-    summary: Callable[[Sequence[Any]], Mapping[str, Any]] = lambda reports: {},
-    wrong: Callable[[Sequence[Any]], str] = lambda reports: "",
-    pictures: Callable[[Sequence[Any]], Sequence[Part]] = lambda reports: (),
+    summary: Callable[[Collected[Any]], Mapping[str, Any]] = lambda found: {},
+    wrong: Callable[[Collected[Any]], str] = lambda found: "",
 ) -> int:
-    """Measure models and say what came out.
+    """Measure models and show the results.
 
     Parameters
     ----------
     measure : callable
-        Yields a report or a `ModelFailure` of each model.
-    tables : callable
-        What is printed.
-    render : callable
-        Return the document of a title; called if one is asked for.
+        A function that yields a report or a `ModelFailure` of each model.
+    present : callable
+        A function that returns all that is shown.
     title : str
-        Of the document, and of a page for a browser.
-    method : callable
-        Return how it was measured, for that page.
+        The title of the document, and of the page.
     amend : callable
-        Called once models were measured; adds to how and where that was what the view knows of it.
+        A function that adds to the run what the view knows of it.
     summary : callable
-        Return what the reports say together, for the JSON document.
+        A function that returns further entries of the JSON document.
     wrong : callable
-        Return what the reports show to be wrong, or "". It may raise an error instead.
-    pictures : callable
-        Return the charts of that page.
+        A function that returns what the reports show to be wrong, or "".
 
     Returns
     -------
@@ -70,49 +55,63 @@ def report(
     Raises
     ------
     KeyboardInterrupt
-        If it was interrupted, once what there is has been printed and drawn.
+        The measurement was interrupted; the results so far have been printed and drawn.
     """
     from neocpu.bench.results.document import Run
-    from neocpu.bench.results.machine import describe
+    from neocpu.bench.results.presentation import page
+    from neocpu.foundation.machine.machine_info import describe
 
     found = collect(terminal, asked.models, measure)
-    page = asked.page
-    run = amend(Run(page.line, describe(), (), (asked.known.threads,), 0))
+    run = Run(
+        command=asked.page.line,
+        machine=describe(),
+        peers=(),
+        threads=(asked.known.threads,),
+        rounds=0,
+    )
+    run = amend(run)
     document = {
         "command": run.command,
         "machine": run.machine.to_json(),
         "results": [each.to_json() for each in found.reports],
         "failures": [failure.to_json() for failure in found.failures],
-        **summary(found.reports),
+        **summary(found),
     }
-
-    def save() -> None:
-        if page.output is not None:
-            write(terminal, page.output, render(title, found, run))
-
-    def draw() -> None:
-        if page.html is not None:
-            charts = pictures(found.reports)
-            write_html(
-                terminal,
-                page,
-                title,
-                run,
-                method(run),
-                tables(found),
-                charts,
-                interrupted=found.interrupted,
-            )
-
-    conclude(
-        terminal,
-        found,
-        document,
-        lambda: show(tables(found), markdown=page.markdown),
-        save,
-        draw,
-    )
-    if words := wrong(found.reports):
+    if found.reports or len(found.models) > 1:
+        shown = functools.cache(lambda: present(found, run))
+        terminal.result(document, lambda: show(shown().tables, markdown=asked.page.markdown))
+        # The document of an earlier run is worth more than that of an interrupted one.
+        if found.reports and not found.interrupted:
+            _write_document(terminal, asked.page, title, run, shown())
+        if found.reports and asked.page.html is not None:
+            heading = f"{title}, interrupted" if found.interrupted else title
+            write_page_file(terminal, asked.page.html, page(heading, run, shown()))
+    if found.interrupted:
+        done = f"{len(found.reports)} of {plural(len(found.models), 'model')} measured"
+        terminal.kept = lambda: done
+        raise KeyboardInterrupt
+    if words := wrong(found):
         failed = "".join(f"; {failure.name} failed" for failure in found.failures)
         return terminal.fail(words + failed, AccuracyError.exit_code)
     return fail(terminal, found) if found.failures else 0
+
+
+def _write_document(
+    terminal: Terminal, page: Page, title: str, run: Run, shown: Presentation
+) -> None:
+    """Write the document and the charts beside it, and the chart that is asked for by itself."""
+    from neocpu.bench.results import chart
+    from neocpu.bench.results.presentation import document
+
+    links = {}
+    if chart.available():
+        for path in page.charts:
+            for figure in shown.figures:
+                file = chart.draw(figure, path)
+                terminal.note(f"written: {file}")
+                if path == page.beside:
+                    links[figure.words] = file.name
+            if not shown.figures and shown.undrawn:
+                terminal.note(f"not drawn, as {shown.undrawn}: {path}")
+    if page.output is not None:
+        write(terminal, page.output, document(title, run, shown, links))

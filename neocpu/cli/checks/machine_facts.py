@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 import neocpu
-from neocpu.foundation.cpu_identity import host_cpu
 from neocpu.foundation.host import data_caches, usable_cores, usable_cpus, usable_memory
 from neocpu.foundation.instruction_sets import (
     TILES_REFUSED,
     host_features,
     refused_features,
 )
+from neocpu.foundation.machine.cpu_identity import host_cpu
 from neocpu.foundation.units import plural
 
 DISTRIBUTIONS: Final = ("neocpu", "neocpu-runtime")

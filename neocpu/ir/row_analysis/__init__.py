@@ -5,7 +5,7 @@ computes rows independently along an axis if an index of its results depends on 
 its inputs alone. `table` says so of every operator, once; three users ask it:
 
 - `neocpu.frontend.batching` turns a model of one image into a model of several;
-- `neocpu.passes.apart` proves that requests of several clients may share a batch;
+- `neocpu.ir.row_analysis` proves that requests of several clients may share a batch;
 - `neocpu.frontend.rows` bounds numbers of rows that only a run decides.
 
 To add an operator, write its ONNX name and its Relax name into the line of `table` that has the

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Var
 
-from neocpu.foundation.machines import Machine
+from neocpu.foundation.machine.machines import Machine
 from neocpu.ir.expressions import Expr
 from neocpu.ir.uses import bindings, used_vars
 from neocpu.lowering.memory.joins import find_guards

@@ -90,7 +90,7 @@ def steps_of(header: ArtifactHeader, profile: Mapping[str, Any] | None = None) -
     Parameters
     ----------
     profile : mapping or None
-        The JSON form of `neocpu.bench.profile.operator_times.ProfileReport`.
+        The JSON form of `neocpu.plan.profiling.operator_times.ProfileReport`.
 
     Raises
     ------

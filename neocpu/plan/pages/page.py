@@ -39,7 +39,7 @@ class PageData:
     arena_bytes : int
     arena : tuple of Block
     profile : mapping or None
-        The JSON form of `neocpu.bench.profile.operator_times.ProfileReport`: of each node that is a
+        The JSON form of a `neocpu.plan.profiling` report: of each node that is a
         call, in turn, and of what lies between the calls. None if nobody measured.
     loops : mapping of str to HotLoop
         By kernel; empty where no tool disassembles them.

@@ -89,8 +89,8 @@ def _saved_profile(
     terminal: Terminal, path: Path, artifact: str, header: ArtifactHeader
 ) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
     """Return a profile as JSON, and as a fact where that was, which is said if it is elsewhere."""
-    from neocpu.bench.profile.saved_profile import read_profile
-    from neocpu.bench.results.machine import describe
+    from neocpu.foundation.machine.machine_info import describe
+    from neocpu.plan.profiling.saved_profile import read_profile
 
     found = read_profile(path, artifact, header)
     if found.cpu != (here := describe().cpu):
@@ -116,7 +116,7 @@ def measured_profile(
         If it does not run.
     """
     from neocpu.bench.limits.roofline import measure_limits
-    from neocpu.bench.profile.operator_times import measure_profile
+    from neocpu.plan.profiling.operator_times import measure_profile
     from neocpu.runtime.artifact import read_header
     from neocpu.runtime.module import load
 

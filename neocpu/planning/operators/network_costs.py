@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from neocpu.foundation.dtypes import bytes_of
-from neocpu.foundation.network_rates import NETWORK_RATES
+from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.planning.choice import ESTIMATED, Choice, is_estimated
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import stream_seconds, with_cores

@@ -53,11 +53,11 @@ class Bundle:
     model : str
         Name of the model's file in there.
     machines : tuple of str
-        What it is compiled for: ``x86_64``, ``aarch64``, or, a fat file, both.
+        The machines that it is compiled for: ``x86_64``, ``aarch64``, or both for a fat file.
     files : tuple of BundledFile
         All of them, largest first.
     weight_bytes : int
-        Of the model's file, what is weights; all variants together.
+        The bytes of weights in the model's file, all variants together.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ def write_bundle(
     Parameters
     ----------
     artifact : path
-        What ``neocpu compile`` wrote. Its weights are checked.
+        A file that ``neocpu compile`` wrote. Its weights are checked.
     folder : path
         New or empty.
     static : bool
@@ -95,9 +95,9 @@ def write_bundle(
     Raises
     ------
     ArtifactError
-        If the artifact is damaged or foreign.
+        The artifact is damaged or foreign.
     UsageError
-        If ``folder`` holds something else, or cannot be written.
+        ``folder`` holds something else, or cannot be written.
     """
     artifact, folder = Path(artifact), Path(folder)
     source = ArtifactFile(artifact)

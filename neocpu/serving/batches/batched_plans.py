@@ -1,4 +1,4 @@
-"""Which batches a model has plans for, and whether their rows are apart."""
+"""The batches that a model has plans for, and the independence of their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def batch_of(path: Path, signature: Signature) -> int:
     Raises
     ------
     UnsupportedError
-        If its tensors do not agree on that.
+        The tensors do not agree on the batch.
     """
     rows = {spec.shape[0] if spec.shape else 0 for spec in signature.inputs}
     if rows == {1}:
@@ -38,7 +38,7 @@ def batches_of(path: Path, signatures: Sequence[Signature]) -> list[dict[int, Si
     Raises
     ------
     UnsupportedError
-        As `batch_of`.
+        See `batch_of`.
     """
     found: dict[tuple[tuple[int, ...], ...], dict[int, Signature]] = {}
     for each in signatures:
@@ -77,7 +77,7 @@ def check_apart(path: Path, plans: Sequence[ArtifactHeader]) -> None:
     Raises
     ------
     UnsupportedError
-        If that was not proven when they were compiled.
+        The compiler found no proof of that.
     """
     if (reason := mixing(plans)) is not None:
         raise UnsupportedError(

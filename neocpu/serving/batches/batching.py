@@ -38,7 +38,7 @@ MOST_DELAY: Final = 10.0
 
 
 class Runs(Protocol):
-    """What is needed of a `neocpu.Module`."""
+    """The part of a `neocpu.Module` that batches need."""
 
     def run(self, inputs: Tensors) -> dict[str, AnyArray]:
         """Return the outputs by name."""
@@ -46,7 +46,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How requests are gathered.
+    """The options for gathering requests.
 
     Attributes
     ----------
@@ -66,12 +66,12 @@ def check_delay(seconds: float, name: str) -> float:
     Parameters
     ----------
     name : str
-        What the setting is called.
+        The name of the setting.
 
     Raises
     ------
     UsageError
-        If it is longer than `MOST_DELAY`.
+        The delay is longer than `MOST_DELAY`.
     """
     if seconds > MOST_DELAY:
         raise UsageError(
@@ -89,7 +89,7 @@ class _Request:
     taken, pending : int
         Rows that runs have taken, and those that none has computed yet.
     outputs : dict of str to array
-        Of a request that several runs compute: what is there of its answer.
+        The parts of the answer so far, to a request that several runs compute.
     """
 
     __slots__ = ("answer", "came", "inputs", "number", "outputs", "pending", "rows", "taken")
@@ -117,9 +117,9 @@ class _Part:
     Attributes
     ----------
     start, count : int
-        Which of the request's.
+        The first of the request's rows, and their number.
     place : int
-        Where they begin in the batch.
+        The row of the batch at which they begin.
     """
 
     request: _Request
@@ -149,7 +149,7 @@ class Batcher:
     lanes : sequence of Lane
         Maybe shared with other models, whose calls take turns with the runs of this one.
     seconds : mapping of int to float
-        What a run takes, by the rows of its plan.
+        The time of a run, by the rows of its plan.
     batching : Batching
     metrics : ModelMetrics
     """
@@ -190,18 +190,18 @@ class Batcher:
         inputs : mapping of str to array
             All with the same first extent. They must not change until the answer is there.
         later : callable
-            For the end of its delay.
+            A function that calls another at the end of a delay.
 
         Returns
         -------
         concurrent.futures.Future
-            Of the outputs by name, with as many rows; or of what its run raises. It may be
+            The outputs by name, with as many rows, or the error that its run raises. It may be
             cancelled until a run takes some of them.
 
         Raises
         ------
         UsageError
-            If this is closed.
+            The batcher is closed.
         """
         with self._lock:
             if self._closing:  # or its run would be queued on lanes that may close

@@ -1,4 +1,4 @@
-"""What runs of a model take on a busy server, and which are worth making."""
+"""The time of a model's runs on a busy server, and the runs that are worth making."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_seconds(
     modules : sequence of Module
         One for each lane.
     inputs, sizes
-        As of `time_plans`.
+        See `time_plans`.
     """
     found = on_each(modules, lambda module: time_plans(module.run, inputs, sizes))
     return {size: BESIDE + fmean(each[size] for each in found) for size in found[0]}

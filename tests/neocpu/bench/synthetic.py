@@ -6,8 +6,8 @@ from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
 from neocpu.bench.race.report import ModelReport, Planned, SuiteReport
 from neocpu.bench.race.scaling import ScalingReport
 from neocpu.bench.results.failure import ModelFailure
-from neocpu.bench.results.machine import MachineInfo
 from neocpu.foundation.errors import UnsupportedError
+from neocpu.foundation.machine.machine_info import MachineInfo
 
 PEERS = ("onnxruntime", "openvino")
 
@@ -25,23 +25,30 @@ MACHINE = MachineInfo(
 
 def result(label, milliseconds, error=1e-7):
     """What a contender did that always takes equally long."""
-    return LatencyResult(label, "1.0", ((milliseconds / 1e3,) * 3,) * 4, 0.5, error, 50_000_000)
+    return LatencyResult(
+        label=label,
+        version="1.0",
+        rounds=((milliseconds / 1e3,) * 3,) * 4,
+        load_seconds=0.5,
+        error=error,
+        peak_rss=50_000_000,
+    )
 
 
 def latency(own, *peers, threads=2):
     """Report of neocpu and `PEERS`, in milliseconds; None for one that failed."""
     results = (result("neocpu", own), *map(result, PEERS, peers))
-    return LatencyReport(threads, results, (), "onnxruntime")
+    return LatencyReport(threads=threads, results=results, failures=(), reference="onnxruntime")
 
 
 def model(name, own, *peers, predicted=None, **others):
     """Report of a model; times in milliseconds."""
     return ModelReport(
-        name,
-        "llvm -mcpu=znver4",
-        latency(own, *peers),
-        Planned((predicted or own) / 1e3, 0.0, 0.25),
-        Compilation(7.25, 800_000_000, 100_000_000, 104_000_000),
+        name=name,
+        target="llvm -mcpu=znver4",
+        latency=latency(own, *peers),
+        planned=Planned((predicted or own) / 1e3, 0.0, 0.25),
+        compilation=Compilation(7.25, 800_000_000, 100_000_000, 104_000_000),
         **others,
     )
 

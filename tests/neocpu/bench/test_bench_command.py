@@ -6,11 +6,11 @@ import needs
 import onnx
 import pytest
 
-from neocpu.bench.engines import engines
 from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.profile import network_profiles
 from neocpu.bench.race import suite
 from neocpu.cli.main import main
+from neocpu.foundation import peers
 from neocpu.foundation.errors import AccuracyError
 from neocpu.frontend.models.network_builder import NetworkBuilder
 
@@ -54,7 +54,7 @@ def test_an_artifact_alone(linear, capsys):
     (latency,) = result["latency"]["results"]
     assert latency["label"] == "neocpu"
     assert latency["median"] > 0
-    assert result["kernels"] is result["ablation"] is result["cold_start"] is None
+    assert result["kernels"] is result["cold_start"] is None
     assert document["machine"]["cpus"] > 0
 
 
@@ -84,9 +84,6 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
         "input:2,3,16,16",
         "--vs",
         "onnxruntime",
-        "--ablation",
-        "--untuned",
-        *("--neighbour", 1),
         "--kernels",
         "--roofline",
     )
@@ -97,13 +94,6 @@ def test_a_model_is_compiled_and_measured_in_every_way(tiny, capsys):
     labels = [one["label"] for one in result["latency"]["results"]]
     assert labels == ["neocpu", "onnxruntime"]
     assert all(one["agrees"] for one in result["latency"]["results"])
-    levels = result["ablation"]["results"]
-    assert [one["label"] for one in levels] == ["nchw", "conv-layout", "uniform", "global"]
-    assert all(one["agrees"] for one in levels)
-    labels = [one["label"] for one in result["untuned"]["results"]]
-    assert labels == ["tuned", "untuned"]
-    assert result["neighbour"]["processes"] == 1
-    assert result["neighbour"]["losses"].keys() == {"neocpu", "onnxruntime"}
     assert result["roofline"]["flops"] == 2 * 2 * (256 * 16 * 27 + 256 * 16 * 16 + 160)
     assert result["roofline"]["limits"]["flops"] == 1e11
     workloads = [one["workload"] for one in result["kernels"]["kernels"]]
@@ -150,8 +140,8 @@ def test_a_page_is_not_written_over_other_files(linear, linear_onnx, tmp_path, c
         (chart, (*compared, "--chart", chart)),
         (linear.path, ("profile", linear.path)),
         (page, ("profile", linear.path, "-o", page)),
-        (linear.path, ("startup", linear.path)),
-        (page, ("startup", linear.path, "-o", page)),
+        (linear.path, ("served", linear.path)),
+        (page, ("served", linear.path, "-o", page)),
     ):
         assert main(["bench", *map(str, arguments), "--html", str(path)]) == 2
         assert f"{path} would be written over" in capsys.readouterr().err
@@ -161,12 +151,14 @@ def test_a_page_is_not_written_over_other_files(linear, linear_onnx, tmp_path, c
 
 
 def test_a_view_that_is_none_is_a_model(capsys):
-    assert main(["bench", "profil"]) == 2
-    assert "no built-in network 'profil'" in capsys.readouterr().err
+    for view in ("profil", "accuracy", "solvers"):
+        assert main(["bench", view]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"no built-in network '{view}'" in line
 
 
 def test_a_missing_peer_is_skipped(linear, linear_onnx, capsys, monkeypatch):
-    monkeypatch.setattr(engines, "installed", lambda peer: peer != "openvino")
+    monkeypatch.setattr(peers, "installed", lambda peer: peer != "openvino")
     arguments = (linear.path, "--model", linear_onnx, "--vs", "onnxruntime,openvino", "--json")
     assert _bench(*arguments) == 0
     captured = capsys.readouterr()
@@ -181,7 +173,7 @@ def test_a_missing_peer_is_skipped(linear, linear_onnx, capsys, monkeypatch):
         (("{so}", "--vs", "onnxruntim"), 2, "no engine 'onnxruntim' for --vs"),
         (("{so}", "--vs", "onnxruntim"), 2, "did you mean 'onnxruntime'?"),
         (("{so}", "--vs", "onnxruntime"), 2, "name it with --model FILE.onnx"),
-        (("{so}", "--ablation"), 2, "name it with --model FILE.onnx"),
+        (("{so}", "--kernels"), 2, "name it with --model FILE.onnx"),
         (("{so}", "--shape", "x:4,64"), 2, "--shape and --batch are for models"),
         (("{so}", "--model", "{onnx}", "--model", "resnet50"), 2, "is not what"),
         (("{onnx}", "--model", "{onnx}"), 2, "--model goes with one OUT.so"),

@@ -7,11 +7,11 @@ import pytest
 from page_sections import parts_in
 from synthetic import PEERS, model, scaling, suite
 
-from neocpu.bench.engines import engines
 from neocpu.bench.race import suite as measuring
 from neocpu.bench.results import chart
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.cli.main import main
+from neocpu.foundation import peers
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend import models
 
@@ -20,7 +20,7 @@ from neocpu.frontend import models
 def in_a_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(engines, "installed", lambda peer: True)
+    monkeypatch.setattr(peers, "installed", lambda peer: True)
     monkeypatch.setattr("neocpu.foundation.host.usable_cpus", lambda: 2)
 
 
@@ -156,9 +156,8 @@ def test_markdown_has_the_details(outcomes, capsys):
 
 
 def test_every_extra_is_passed_on(outcomes):
-    _bench("a.onnx", "--ablation", "--kernels", "--cold-start", "--roofline", "--rounds", "3")
+    _bench("a.onnx", "--kernels", "--cold-start", "--roofline", "--rounds", "3")
     request = outcomes[1][1]
-    assert request.ablation
     assert request.kernels
     assert request.cold_start
     assert request.roofline
@@ -202,7 +201,7 @@ def test_few_rounds_are_noted(outcomes, capsys, rounds, said):
 
 
 def test_json_names_engines_that_are_not_installed(outcomes, capsys, monkeypatch):
-    monkeypatch.setattr(engines, "installed", lambda peer: peer != "openvino")
+    monkeypatch.setattr(peers, "installed", lambda peer: peer != "openvino")
     _bench("--suite", "paper", "--vs", "onnxruntime,openvino", "--json")
     captured = capsys.readouterr()
     assert json.loads(captured.out)["not_installed"] == ["openvino"]

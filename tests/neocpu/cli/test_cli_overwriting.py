@@ -46,7 +46,7 @@ WRITTEN_OVER = (
     "bench net.md -o net.md",
     "bench net.onnx -o new.md --html new.svg",
     "bench net.onnx --vs onnxruntime --chart new.svg --html new.svg",
-    "bench startup net.so --model net.onnx --html net.onnx",
+    "bench race net.so --model net.onnx --html net.onnx",
     "db export --db tuned.jsonl -o tuned.jsonl",
     "db export --db tuned.jsonl --model net.onnx -o net.onnx",
 )

@@ -30,10 +30,8 @@ COMMANDS = (
     "quantize small.onnx --calibrate samples.npz",
     pytest.param("reduce small.onnx --check slower --budget 1s", marks=needs.everything()),
     "doctor",
-    "bench race small.onnx --vs onnxruntime,openvino --rounds 2 --neighbour 1",
-    "bench startup small.so --rounds 2",
+    "bench race small.onnx --vs onnxruntime,openvino --rounds 2 --cold-start",
     "bench served small.so --duration 1s --clients 1",
-    "bench solvers small.onnx --milp-seconds 5",
     "bench profile small.onnx",
     pytest.param("bench throughput small.onnx --rounds 2", marks=needs.everything()),
 )

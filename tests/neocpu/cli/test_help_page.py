@@ -40,7 +40,6 @@ def test_the_page_has_every_command_and_what_it_takes(path):
         ("neocpu bench race", "--vs", "bench"),
         ("neocpu bench race", "--chart", "bench"),
         ("neocpu bench race", "--precision", "nncf"),
-        ("neocpu bench solvers", "--milp-seconds", "bench"),
     ],
 )
 def test_an_option_names_the_extra_that_it_needs(path: str, option: str, extra: str) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from neocpu.bench.profile import call_times
 from neocpu.cli.main import main
+from neocpu.plan.profiling import call_times
 from neocpu.runtime.artifact import read_header
 from tests.neocpu.compilation.conftest import SHAPES, Network
 

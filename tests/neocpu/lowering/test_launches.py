@@ -7,7 +7,7 @@ import pytest
 
 import neocpu
 from neocpu.building import pipeline
-from neocpu.foundation.machines import MACHINES
+from neocpu.foundation.machine.machines import MACHINES
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.lowering.memory import launching

@@ -10,7 +10,7 @@ from tvm import relax
 
 from neocpu.building.pipeline import call_kernels
 from neocpu.building.program import program_of
-from neocpu.foundation.machines import MACHINES
+from neocpu.foundation.machine.machines import MACHINES
 from neocpu.lowering.memory import launching
 from neocpu.lowering.memory.launching import launch_together
 from neocpu.lowering.memory.plan_memory import plan_memory

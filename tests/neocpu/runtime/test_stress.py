@@ -1,4 +1,4 @@
-"""Many threads on one module, for seconds: ``neocpu bench callers`` does it for minutes."""
+"""Many threads on one module, for seconds."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def ask(
     **options: Any,
 ) -> asyncio.Future:
     """Send a request, in chunks."""
-    call = InferCall(name, version, length, None)
+    call = InferCall(model=name, version=version, length=length, json_bytes=None)
 
     async def answer() -> Any:
         answer, share = await server.infer(call, chunks(content, **options), stays)

@@ -186,7 +186,9 @@ def test_a_server_takes_bodies_that_are_pictures(monkeypatch):
     async def scene():
         server = InferenceServer([ModelEntry("net", "net.so")], Limits(instances=1))
         server.start()
-        call = InferCall("net", None, len(file), None, is_picture=True)
+        call = InferCall(
+            model="net", version=None, length=len(file), json_bytes=None, is_picture=True
+        )
         answer = asyncio.ensure_future(server.infer(call, chunks(), gone))
         while not module.calls:
             await asyncio.sleep(0.001)

@@ -166,7 +166,7 @@ def test_pictures_are_decoded_one_at_a_time_whoever_goes_away(monkeypatch):
         server = InferenceServer([ModelEntry("net", Path("net.so"))])
         spec = SimpleNamespace(picture=True)
         model = SimpleNamespace(signatures=[SimpleNamespace(inputs=[spec])], request_values=1)
-        call = InferCall("net", None, None, None, True)
+        call = InferCall(model="net", version=None, length=None, json_bytes=None, is_picture=True)
         tasks = [asyncio.create_task(server._parse(memoryview(b""), call, model)) for _ in range(5)]
         await asyncio.sleep(0.02)
         tasks[0].cancel()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from neocpu.foundation.machines import MACHINES
+from neocpu.foundation.machine.machines import MACHINES
 from neocpu.schedules.estimates.memory_traffic import EXPOSED
 from neocpu.schedules.estimates.parallel_run import (
     LIMITS,

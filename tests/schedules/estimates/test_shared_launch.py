@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neocpu.foundation.machines import MACHINES
+from neocpu.foundation.machine.machines import MACHINES
 from neocpu.schedules.estimates.parallel_run import (
     CallTime,
     LoopTime,

@@ -45,7 +45,7 @@ def test_as_many_calls_run_at_once_as_there_are_streams():
         together.wait(10)  # which none passes alone
         calls.append(threading.current_thread())
 
-    session = called_by(Session("1.0", run), [run] * 3)
+    session = called_by(Session(version="1.0", run=run), [run] * 3)
     assert session.run_many(1) == 3
     assert session.run_many(7) == 9
     assert len(calls) == 12
@@ -56,7 +56,7 @@ def test_each_stream_makes_a_call_however_short():
     for _ in range(20):
         calls = []
         runs = [partial(calls.append, stream) for stream in range(8)]
-        session = called_by(Session("1.0", list), runs)
+        session = called_by(Session(version="1.0", run=list), runs)
         assert session.run_many(0) == len(calls) == 0
         assert session.run_many(1) == 8
         assert sorted(calls) == [*range(8)]
@@ -74,7 +74,7 @@ def test_a_stream_that_is_held_up_makes_fewer_calls():
         if calls.count("fast") == 5:
             rest.set()
 
-    assert called_by(Session("1.0", fast), [slow, fast]).run_many(6) == 6
+    assert called_by(Session(version="1.0", run=fast), [slow, fast]).run_many(6) == 6
     assert sorted(calls) == ["fast"] * 5 + ["slow"]
 
 
@@ -83,7 +83,7 @@ def test_what_a_call_raises_is_raised():
         raise ValueError("no memory")
 
     with pytest.raises(ValueError, match="no memory"):
-        called_by(Session("1.0", fail), [fail, fail]).run_many(2)
+        called_by(Session(version="1.0", run=fail), [fail, fail]).run_many(2)
 
 
 def test_a_few_calls_are_timed_as_many(monkeypatch, inputs_file):
@@ -93,7 +93,7 @@ def test_a_few_calls_are_timed_as_many(monkeypatch, inputs_file):
         made.append(times)
         return times
 
-    session = Session("1.0", list, streams=2, run_many=run_many)
+    session = Session(version="1.0", run=list, streams=2, run_many=run_many)
     loaders = {"fake": lambda path, threads, inputs, streams: session}
     monkeypatch.setattr("neocpu.bench.engines.contender_process.CONCURRENT", loaders)
     server = Server()

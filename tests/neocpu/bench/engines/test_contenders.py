@@ -162,7 +162,7 @@ def test_an_engine_may_print_what_it_likes(inputs_file, tmp_path):
         "def load(path, threads, inputs):\n"
         "    print('loading')\n"
         "    os.write(1, b'native banner\\n')\n"
-        "    return Session('2', lambda: [inputs['x']])\n"
+        "    return Session(version='2', run=lambda: [inputs['x']])\n"
         "child.ENGINES = {'chatty': load}\n"
         "child.main()\n"
     )

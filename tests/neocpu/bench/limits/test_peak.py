@@ -16,8 +16,8 @@ from neocpu.bench.limits.peak import (
     read_kernel,
     read_peak,
 )
-from neocpu.bench.results.machine import caches
 from neocpu.foundation.errors import TargetError
+from neocpu.foundation.machine.machine_info import caches
 from neocpu.schedules.vocabulary.target import host_target, parse_target
 
 HOST = host_target()

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.bench.limits.roofline import Limits, Roofline, measure_limits, work_of
-from neocpu.bench.results.machine import OtherLoad
 from neocpu.foundation.errors import TargetError
+from neocpu.foundation.machine.machine_info import OtherLoad
 from neocpu.foundation.python_child import module_command, program_command
 from neocpu.frontend.load import load_model
 

@@ -9,10 +9,10 @@ from neocpu.bench.limits.dot_peak import DotSequence
 from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.profile import integer_kernels as module
 from neocpu.bench.profile.integer_kernels import average_share, integer_kernels, total_share
-from neocpu.bench.profile.operator_times import Operator, ProfileReport, operators_of
-from neocpu.bench.profile.profile_tables import kernel_table
+from neocpu.bench.profile.presentation import kernel_table
 from neocpu.foundation.json_codec import fields_from_json
 from neocpu.plan.operators import PlannedNumerics, PlannedScheme
+from neocpu.plan.profiling.operator_times import Operator, ProfileReport, operators_of
 from neocpu.schedules.vocabulary.numerics import Numerics
 
 PAIRS = Numerics(data="uint8", weights="int8", sum="int32", output="uint8", int16_sums=4)
@@ -21,7 +21,18 @@ WIDE = Numerics(data="uint8", weights="int8", sum="int32", output="float32")
 
 def convolution(name, work, seconds, flops, sequence):
     slow = 2 * seconds
-    return Operator(name, name, "convolution, dot", work, slow, seconds, flops, 1, 1, sequence)
+    return Operator(
+        name=name,
+        kernel=name,
+        kind="convolution, dot",
+        work=work,
+        seconds=slow,
+        fastest=seconds,
+        flops=flops,
+        weights=1,
+        others=1,
+        sequence=sequence,
+    )
 
 
 @pytest.fixture
@@ -30,7 +41,17 @@ def kernels(monkeypatch):
         convolution("a", "small", 1e-3, 2_000_000, DotSequence(PAIRS, 2)),
         convolution("b", "small", 3e-3, 2_000_000, DotSequence(PAIRS, 2)),
         convolution("c", "large", 2e-3, 8_000_000, DotSequence(WIDE, 1)),
-        Operator("d", "d", "convolution, winograd", "other", 1e-3, 1e-3, 9, 1, 1),
+        Operator(
+            name="d",
+            kernel="d",
+            kind="convolution, winograd",
+            work="other",
+            seconds=1e-3,
+            fastest=1e-3,
+            flops=9,
+            weights=1,
+            others=1,
+        ),
     )
     asked = []
 
@@ -40,7 +61,14 @@ def kernels(monkeypatch):
 
     monkeypatch.setattr(module, "measure_dot_peaks", peaks)
     found = integer_kernels(
-        ProfileReport(2, 0.01, 0.01, operators, Limits(threads=2, flops=1e11, dram=1e10)), "haswell"
+        ProfileReport(
+            threads=2,
+            seconds=0.01,
+            instrumented=0.01,
+            operators=operators,
+            limits=Limits(threads=2, flops=1e11, dram=1e10),
+        ),
+        "haswell",
     )
     assert asked == [("haswell", 2, 2)]
     return found

@@ -8,17 +8,17 @@ from small_plans import small_operator, small_plan, small_transform
 
 import neocpu
 from neocpu.bench.limits.roofline import Limits
-from neocpu.bench.profile import call_times, profile_tables
+from neocpu.bench.profile import presentation
 from neocpu.bench.profile.network_profiles import ModelProfile
-from neocpu.bench.profile.operator_times import (
+from neocpu.foundation.errors import ArtifactError
+from neocpu.frontend.models.network_builder import NetworkBuilder
+from neocpu.plan.profiling import call_times
+from neocpu.plan.profiling.operator_times import (
     Operator,
     ProfileReport,
     measure_profile,
     operators_of,
 )
-from neocpu.bench.profile.profile_pictures import pictures
-from neocpu.foundation.errors import ArtifactError
-from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.runtime.described_calls import DescribedCall
 from neocpu.runtime.timeline import Timeline, TraceEvent
 
@@ -37,11 +37,23 @@ PLAN = small_plan(
 
 
 def _operator(name="op", kind="pool", seconds=1e-3, flops=0, weights=0, others=0):
-    return Operator(name, name, kind, "", seconds, seconds, flops, weights, others)
+    return Operator(
+        name=name,
+        kernel=name,
+        kind=kind,
+        work="",
+        seconds=seconds,
+        fastest=seconds,
+        flops=flops,
+        weights=weights,
+        others=others,
+    )
 
 
 def _report(*operators):
-    return ProfileReport(2, 0.010, 0.011, operators, LIMITS)
+    return ProfileReport(
+        threads=2, seconds=0.010, instrumented=0.011, operators=operators, limits=LIMITS
+    )
 
 
 def test_calls_are_found_in_the_plan():
@@ -114,13 +126,13 @@ def test_what_is_long_and_no_convolution_is_named():
         _operator("pool", "pool", 0.01, others=4_000),
     )
     assert [row.label for row in report.conspicuous] == ["resize"]
-    note = profile_tables.conspicuous_note(report)
+    note = presentation.conspicuous_note(report)
     assert "more than 3% of the run: resize (5.2%, limit: feature maps, 1% of it)" in note
-    _, kernels = profile_tables.profile_tables("net", report)
+    _, kernels = presentation.profile_tables("net", report)
     ((row, column),) = kernels.bold
     assert kernels.rows[row][0] == "resize"
     assert kernels.rows[row][column] == "5.2%"
-    assert "no kernel takes more than 3%" in profile_tables.conspicuous_note(
+    assert "no kernel takes more than 3%" in presentation.conspicuous_note(
         _report(_operator("conv", "convolution, direct"))
     )
 
@@ -134,14 +146,14 @@ def test_what_is_far_below_its_limit_is_marked():
     )
     assert [row.label for row in report.far_below] == ["conv"]
     assert report.to_json()["far_below"] == ["conv"]
-    _, kernels = profile_tables.profile_tables("net", report)
+    _, kernels = presentation.profile_tables("net", report)
     limit = kernels.header.index("of the limit")
     assert [row[limit] for row in kernels.rows] == ["1% *", "80%", "", "0%"]
     assert (
         "* 1 kernel above 2% of the run below 10% of the limit, 90.5% of the run"
         in kernels.notes[1]
     )
-    _, kernels = profile_tables.profile_tables("net", _report(_operator("free", "other", 0.03)))
+    _, kernels = presentation.profile_tables("net", _report(_operator("free", "other", 0.03)))
     assert len(kernels.notes) == 1
 
 
@@ -151,19 +163,19 @@ def test_what_the_compiler_says_kernels_lack_is_told():
         replace(_operator("long", "other", 0.9), lacks=lacks),
         replace(_operator("short", "other", 0.001), lacks=lacks),
     )
-    _, kernels = profile_tables.profile_tables("net", report)
+    _, kernels = presentation.profile_tables("net", report)
     assert kernels.notes[1:] == (f"long is not as it should be: {lacks}.",)
 
 
 def test_a_cache_of_unknown_speed_is_not_called_slow():
     report = replace(_report(_operator()), limits=replace(LIMITS, cache=0, cache_read=0.0))
-    notes = " ".join(profile_tables.profile_tables("net", report)[0].notes)
+    notes = " ".join(presentation.profile_tables("net", report)[0].notes)
     assert "10.0 GB/s from memory, unknown from the last-level cache." in notes
 
 
 def test_a_bar_for_each_class():
     report = _report(_operator("a", "pool", 1e-3), _operator("b", "lrn", 2e-3), _operator("c"))
-    (bars,) = pictures([ModelProfile("net", "llvm", report)])
+    (bars,) = presentation.present([ModelProfile("net", "llvm", report)]).parts
     assert bars.title.startswith("net")
     assert dict(bars.bars) == pytest.approx({"lrn, 1": 2000.0, "pool, 2": 2000.0})
 
@@ -173,15 +185,15 @@ def test_several_models_have_a_row_each():
         ModelProfile("one", "llvm", _report(_operator("p", "pool", others=4_000))),
         ModelProfile("two", "llvm", _report(_operator("d", "dense", weights=4_000))),
     ]
-    table = profile_tables.profile_summary(reports)
+    table = presentation.profile_summary(reports)
     assert table.header[2:4] == ("dense", "pool")
     assert [row[:4] for row in table.rows] == [
         ("one", "1.00", "", "100.0%"),
         ("two", "1.00", "100.0%", ""),
     ]
-    titles = [made.title for made in profile_tables.tables(reports)]
+    titles = [made.title for made in presentation.tables(reports)]
     assert titles[:3] == [table.title, "Profile of one, threads: 2", "Kernels of one, threads: 2"]
-    assert profile_tables.tables(reports[:1])[0].title == "Profile of one, threads: 2"
+    assert presentation.tables(reports[:1])[0].title == "Profile of one, threads: 2"
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,18 @@ from neocpu.bench.race.scaling import ScalingReport, measure_scaling
 
 
 def _result(label, milliseconds, rounds=4):
-    return LatencyResult(label, "1", ((milliseconds / 1e3,) * 3,) * rounds, 0.1, 0.0)
+    return LatencyResult(
+        label=label,
+        version="1",
+        rounds=((milliseconds / 1e3,) * 3,) * rounds,
+        load_seconds=0.1,
+        error=0.0,
+    )
 
 
 def _report(threads, **milliseconds):
     results = tuple(_result(label, ms, 3 + threads) for label, ms in milliseconds.items())
-    return LatencyReport(threads, results, (), results[0].label)
+    return LatencyReport(threads=threads, results=results, failures=(), reference=results[0].label)
 
 
 REPORT = ScalingReport(
@@ -85,7 +91,10 @@ def test_a_single_number_of_threads_is_no_scaling(monkeypatch):
 def test_real_contenders_at_two_thread_counts(linear, linear_inputs):
     contenders = [Contender("neocpu", "neocpu", linear.path)]
     report = measure_scaling(
-        lambda _: contenders, linear_inputs, [1, 2], LatencyOptions(2, 0.01, 0.0)
+        lambda _: contenders,
+        linear_inputs,
+        [1, 2],
+        LatencyOptions(rounds=2, round_seconds=0.01, warmup_seconds=0.0),
     )
     assert [one.threads for one in report.reports.values()] == [1, 2]
     assert report.speedups("neocpu")[2].value > 0

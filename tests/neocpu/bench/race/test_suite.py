@@ -15,13 +15,13 @@ from neocpu.bench.race.suite import Request, measure_models
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.foundation.errors import UnsupportedError
 
-REQUEST = Request(("onnxruntime",), (2,), 2)
+REQUEST = Request(peers=("onnxruntime",), threads=(2,), rounds=2)
 
 
 @pytest.fixture
 def fake(monkeypatch):
     """Compile and measure nothing; keep what was asked for."""
-    asked = SimpleNamespace(folders=[], broken={}, report=latency(10, 20), ablation=None)
+    asked = SimpleNamespace(folders=[], broken={}, report=latency(10, 20), cold_start=None)
 
     def find_subject(model, folder, **_):
         assert not any(Path(one).exists() for one in asked.folders), "files of an earlier model"
@@ -44,14 +44,12 @@ def fake(monkeypatch):
     def measure_scaling(make_contenders, inputs, threads, *_, **__):
         return ScalingReport(dict.fromkeys(threads, asked.report))
 
-    def measure_ablation(*_, **__):
-        if asked.ablation is None:
-            return latency(1, 2)
-        raise asked.ablation
+    def measure_cold_start(*_, **__):
+        raise asked.cold_start
 
     monkeypatch.setattr(suite, "find_subject", find_subject)
     monkeypatch.setattr(suite, "measure_scaling", measure_scaling)
-    monkeypatch.setattr(suite, "measure_ablation", measure_ablation)
+    monkeypatch.setattr(suite, "measure_cold_start", measure_cold_start)
     return asked
 
 
@@ -64,15 +62,15 @@ def test_a_model_that_fails_is_named_and_the_others_are_measured(fake):
 
 
 def test_what_was_measured_before_a_failure_is_kept(fake):
-    fake.ablation = ZeroDivisionError("bug")
-    report, failure = measure_models(["a"], replace(REQUEST, ablation=True))
+    fake.cold_start = ZeroDivisionError("bug")
+    report, failure = measure_models(["a"], replace(REQUEST, cold_start=True))
     assert report.latency is fake.report
     assert failure.reason == "ZeroDivisionError: bug"
 
 
 def test_what_was_measured_before_an_interruption_is_kept(fake):
-    fake.ablation = KeyboardInterrupt()
-    outcomes = measure_models(["a", "b"], replace(REQUEST, ablation=True))
+    fake.cold_start = KeyboardInterrupt()
+    outcomes = measure_models(["a", "b"], replace(REQUEST, cold_start=True))
     assert next(outcomes).latency is fake.report
     with pytest.raises(KeyboardInterrupt):
         next(outcomes)

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from synthetic import PEERS, latency, model, result, roofline, scaling, suite
+from synthetic import PEERS, model, result, roofline, scaling, suite
 
 from neocpu.bench.engines.contenders import Failure
 from neocpu.bench.race import suite_tables
 from neocpu.bench.race.latency_report import LatencyReport
-from neocpu.bench.race.neighbour import NeighbourReport
 from neocpu.bench.race.report import SuiteReport
 from neocpu.bench.results.failure import ModelFailure
 
@@ -38,7 +37,10 @@ def test_ugly_cells_stay_in():
     one = model("net", 10)
     wrong = result("openvino", 1, error=0.5)
     report = LatencyReport(
-        2, (*one.latency.results, wrong), (Failure("onnxruntime", "no"),), "neocpu"
+        threads=2,
+        results=(*one.latency.results, wrong),
+        failures=(Failure("onnxruntime", "no"),),
+        reference="neocpu",
     )
     table = suite_tables.summary_table(SuiteReport((replace(one, latency=report),)), PEERS)
     assert table.rows[0][1:4] == ("10.00", "failed", "1.00 (wrong)")
@@ -67,7 +69,7 @@ def test_memory_beside_the_median_peers():
     table = suite_tables.memory_table((one, other), PEERS)
     assert table.rows == (("net", "60", "40", "80", "1.00"), ("other", "-", "-", "-", "-"))
     report = SuiteReport((replace(one, latency=replace(one.latency, results=tuple(results[:2]))),))
-    assert report.to_json()["summary"]["most_memory"] == {"model": "net", "ratio": 1.5}
+    assert report.summary()["most_memory"] == {"model": "net", "ratio": 1.5}
     assert suite_tables.memory_table((other,), PEERS) is None
 
 
@@ -97,55 +99,6 @@ def test_roofline():
     assert "20.0 GB/s" in table.notes[0]
 
 
-def test_ablation_over_models():
-    def levels(*milliseconds):
-        labels = ("nchw", "uniform", "global")
-        return LatencyReport(2, tuple(map(result, labels, milliseconds)), (), "nchw")
-
-    models = (
-        model("a", 10, ablation=levels(40, 20, 10)),
-        model("b", 10, ablation=levels(10, 10, 10)),
-        model("c", 10),
-    )
-    table = suite_tables.ablation_summary(models)
-    assert table.header == ("model", "uniform", "global", "global ms")
-    assert table.rows == (
-        ("a", "2.00 (2.00 to 2.00)", "4.00 (4.00 to 4.00)", "10.00"),
-        ("b", "1.00 (1.00 to 1.00)", "1.00 (1.00 to 1.00)", "10.00"),
-        ("geometric mean", "1.41", "2.00", "-"),
-    )
-
-
-def test_what_tuning_brings():
-    def pair(tuned, untuned):
-        results = (result("tuned", tuned), result("untuned", untuned))
-        return LatencyReport(2, results, (), "tuned")
-
-    models = (model("a", 10, untuned=pair(10, 20)), model("b", 10, untuned=pair(10, 10)))
-    table = suite_tables.untuned_table((*models, model("c", 10)))
-    assert table.rows == (
-        ("a", "10.00", "20.00", "2.00 (2.00 to 2.00)"),
-        ("b", "10.00", "10.00", "1.00 (1.00 to 1.00)"),
-        ("geometric mean", "", "", "1.414"),
-    )
-    assert suite_tables.untuned_table((model("c", 10),)) is None
-
-
-def test_what_is_lost_beside_others():
-    neighbour = NeighbourReport(1, latency(10, 20, 12), latency(15, 24, 24))
-    table = suite_tables.neighbour_table((model("a", 10, neighbour=neighbour), model("b", 10)))
-    assert table.title == "Latency beside a busy process"
-    assert table.rows == (
-        ("a", "neocpu", "10.00", "15.00", "1.50 (1.50 to 1.50)"),
-        ("a", "onnxruntime", "20.00", "24.00", "1.20 (1.20 to 1.20)"),
-        ("a", "openvino", "12.00", "24.00", "2.00 (2.00 to 2.00)"),
-    )
-    assert table.notes == (
-        "a: neocpu takes 1.50 times as long, of the peers onnxruntime loses least: 1.20.",
-    )
-    assert suite_tables.neighbour_table((model("b", 10),)) is None
-
-
 def test_scaling_of_each_engine():
     table = suite_tables.scaling_table(model("net", 10, scaling=scaling()))
     assert [row[:3] for row in table.rows] == [
@@ -160,7 +113,6 @@ def test_scaling_of_each_engine():
         suite_tables.compile_table,
         suite_tables.prediction_table,
         suite_tables.roofline_table,
-        suite_tables.ablation_summary,
     ],
 )
 def test_no_table_without_numbers(make):
@@ -169,9 +121,9 @@ def test_no_table_without_numbers(make):
 
 
 def test_a_model_alone_shows_all_of_it():
-    one = model("net", 10, 20, predicted=9, roofline=roofline("net"), ablation=latency(1, 2))
+    one = model("net", 10, 20, predicted=9, roofline=roofline("net"))
     titles = [table.title for table in suite_tables.model_tables(one)]
-    assert titles == ["Latency of net, threads: 2", "Roofline", "Ablation of net, threads: 2"]
+    assert titles == ["Latency of net, threads: 2", "Roofline"]
     notes = suite_tables.model_tables(one)[0].notes
     assert "Compiled in 7.2 s with 800 MB of memory; the model has 100.0 MB." in notes
     assert "Predicted: 9.00 ms (-10.0%); search gap 0.0%." in notes

@@ -6,13 +6,21 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from synthetic import MACHINE, model, result, scaling, suite
+from synthetic import MACHINE, PEERS, model, result, scaling, suite
 
-from neocpu.bench.race import charts
+from neocpu.bench.race.presentation import present
+from neocpu.bench.race.report import SuiteReport
 from neocpu.bench.results import chart
+from neocpu.bench.results.document import Run
 from neocpu.foundation.errors import UsageError
 
 pytest.importorskip("matplotlib")
+
+
+def _draw(path, models, threads):
+    run = Run(command="neocpu bench", machine=MACHINE, peers=PEERS, threads=threads, rounds=6)
+    figures = present(SuiteReport(tuple(models)), run, detailed=False).figures
+    return [chart.draw(figure, path) for figure in figures]
 
 
 def _texts(path):
@@ -22,8 +30,8 @@ def _texts(path):
 
 
 def test_every_model_and_engine_is_named(tmp_path):
-    drawn = charts.draw(tmp_path / "c.svg", suite().models, MACHINE, (2,))
-    assert list(drawn.values()) == [tmp_path / "c.svg"]
+    drawn = _draw(tmp_path / "c.svg", suite().models, (2,))
+    assert drawn == [tmp_path / "c.svg"]
     texts = _texts(tmp_path / "c.svg")
     assert {"won", "lost", "even", "neocpu", "onnxruntime", "openvino"} <= set(texts)
     assert "Test CPU, threads: 2, float32, 2026-01-02" in texts
@@ -33,33 +41,39 @@ def test_every_model_and_engine_is_named(tmp_path):
 
 def test_equal_results_give_equal_files(tmp_path):
     for name in ("a.svg", "b.svg"):
-        charts.draw(tmp_path / name, suite().models, MACHINE, (2,))
+        _draw(tmp_path / name, suite().models, (2,))
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 def test_scaling_beside_speed(tmp_path):
     models = [model("net", 10, 20, 20, scaling=scaling()), model("other", 10, 20)]
-    drawn = charts.draw(tmp_path / "c.svg", models, MACHINE, (1, 2))
-    assert list(drawn.values()) == [tmp_path / "c.svg", tmp_path / "c-scaling.svg"]
+    drawn = _draw(tmp_path / "c.svg", models, (1, 2))
+    assert drawn == [tmp_path / "c.svg", tmp_path / "c-scaling.svg"]
     texts = _texts(tmp_path / "c-scaling.svg")
-    assert {"net", "threads", "runs per second", "neocpu", "openvino"} <= set(texts)
-    assert "other" not in texts
+    assert {
+        "net over the number of threads",
+        "threads",
+        "runs a second",
+        "neocpu",
+        "openvino",
+    } <= set(texts)
+    assert not any("other" in text for text in texts)
     assert "Test CPU, threads: 1, 2, float32, 2026-01-02" in texts
 
 
 def test_scaling_alone_takes_the_name(tmp_path):
-    drawn = charts.draw(tmp_path / "c.png", [model("net", 10, scaling=scaling())], MACHINE, (1, 2))
-    assert list(drawn.values()) == [tmp_path / "c.png"]
+    drawn = _draw(tmp_path / "c.png", [model("net", 10, scaling=scaling())], (1, 2))
+    assert drawn == [tmp_path / "c.png"]
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_pdf(tmp_path):
-    charts.draw(tmp_path / "c.pdf", suite().models, MACHINE, (2,))
+    _draw(tmp_path / "c.pdf", suite().models, (2,))
     assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_nothing_to_draw(tmp_path):
-    assert charts.draw(tmp_path / "c.svg", [model("net", 10)], MACHINE, (2,)) == {}
+    assert _draw(tmp_path / "c.svg", [model("net", 10)], (2,)) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,7 +81,7 @@ def test_a_wrong_engine_has_no_bar(tmp_path):
     one = model("net", 10, 20)
     results = (*one.latency.results, result("openvino", 0.01, error=0.5))
     wrong = replace(one, latency=replace(one.latency, results=results))
-    charts.draw(tmp_path / "c.svg", [wrong], MACHINE, (2,))
+    _draw(tmp_path / "c.svg", [wrong], (2,))
     # A bar a thousand times as fast would have stretched the axis.
     assert not any(text.replace(",", "").endswith("000") for text in _texts(tmp_path / "c.svg"))
 

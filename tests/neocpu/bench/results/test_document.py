@@ -4,11 +4,22 @@ from dataclasses import replace
 
 from synthetic import MACHINE, PEERS, model, roofline, suite
 
-from neocpu.bench.race.race_document import render
+from neocpu.bench.race.presentation import present
 from neocpu.bench.race.report import SuiteReport
 from neocpu.bench.results.document import Run
+from neocpu.bench.results.presentation import document
 
-RUN = Run("neocpu bench --suite paper -o docs/benchmarks.md", MACHINE, PEERS, (2,), 12)
+RUN = Run(
+    command="neocpu bench --suite paper -o docs/benchmarks.md",
+    machine=MACHINE,
+    peers=PEERS,
+    threads=(2,),
+    rounds=12,
+)
+
+
+def render(title, report, run, charts):
+    return document(title, run, present(report, run, detailed=False), charts)
 
 
 def test_all_that_is_needed_to_run_it_again():

@@ -3,18 +3,27 @@
 from dataclasses import replace
 
 from neocpu.bench.engines.contenders import Failure
+from neocpu.bench.race.coldstart import ColdStartReport, ColdStartResult, Start
+from neocpu.bench.race.coldstart_table import cold_start_table
 from neocpu.bench.race.latency_report import LatencyReport, LatencyResult
-from neocpu.bench.race.latency_tables import ablation_table, latency_table
-from neocpu.bench.startup.coldstart import ColdStartReport, ColdStartResult, Start
-from neocpu.bench.startup.coldstart_table import cold_start_table
+from neocpu.bench.race.latency_tables import latency_table
 
 
 def _result(label, milliseconds, error=1e-7):
-    return LatencyResult(label, "1.0", ((milliseconds / 1e3,) * 3,) * 4, 0.1, error)
+    return LatencyResult(
+        label=label,
+        version="1.0",
+        rounds=((milliseconds / 1e3,) * 3,) * 4,
+        load_seconds=0.1,
+        error=error,
+    )
 
 
 REPORT = LatencyReport(
-    2, (_result("neocpu", 18), _result("onnxruntime", 20, 0.0)), (), "onnxruntime"
+    threads=2,
+    results=(_result("neocpu", 18), _result("onnxruntime", 20, 0.0)),
+    failures=(),
+    reference="onnxruntime",
 )
 
 
@@ -53,12 +62,6 @@ def test_what_cannot_be_told_apart_is_not():
     two = replace(_result("onnxruntime", 1), rounds=((3.0,), (1.0,), (3.0,), (1.0,)))
     notes = latency_table("net", replace(REPORT, results=(one, two)), "neocpu").notes
     assert notes[0] == "neocpu and onnxruntime are too close to tell apart."
-
-
-def test_ablation_is_relative_to_the_first_level():
-    levels = (_result("nchw", 40), _result("global", 20))
-    table = ablation_table("net", replace(REPORT, results=levels, reference="nchw"))
-    assert [row[3] for row in table.rows] == ["", "2.00 (2.00 to 2.00)"]
 
 
 def _starts(seconds):

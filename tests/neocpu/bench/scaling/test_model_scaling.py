@@ -12,13 +12,13 @@ import neocpu
 from neocpu.bench.limits.roofline import Limits
 from neocpu.bench.results import chart
 from neocpu.bench.results.failure import ModelFailure
-from neocpu.bench.scaling import model_scaling, scaling_tables
+from neocpu.bench.scaling import model_scaling, presentation
 from neocpu.bench.scaling.loop_times import MeasuredRun, kernel_loops, measure_run
 from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
 from neocpu.cli.main import main
 from neocpu.foundation.errors import ArtifactError, ModelError, UsageError
 from neocpu.foundation.host import usable_cpus
-from neocpu.foundation.machines import MACHINES
+from neocpu.foundation.machine.machines import MACHINES
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
@@ -92,7 +92,7 @@ def compiled(monkeypatch):
 
 
 def _predicted(counts=(2, 4), machine=MACHINE, is_host=True):
-    request = ScalingRequest(counts, machine, is_host)
+    request = ScalingRequest(counts=counts, machine=machine, is_host=is_host)
     (found,) = predict_models(["net.onnx"], request)
     assert not isinstance(found, ModelFailure), found
     return found
@@ -135,7 +135,7 @@ def test_another_cpu_is_compiled_for_and_nothing_measured(compiled, monkeypatch)
 
 def test_tables_tell_measured_from_predicted_and_name_what_limits(compiled):
     found = _predicted()
-    scaling, limits = scaling_tables.tables([found])
+    scaling, limits = presentation.tables([found])
     assert [row[:3] for row in scaling.rows] == [("2", "0.60", "0.70"), ("4", "", "0.40")]
     assert "predictions are off by +17.0% with 2 threads" in scaling.notes[0]
     assert [row[:4] for row in limits.rows] == [
@@ -151,7 +151,7 @@ def test_tables_tell_measured_from_predicted_and_name_what_limits(compiled):
 def test_several_models_have_a_summary(compiled):
     found = _predicted()
     other = replace(found, name="other")
-    summary, first, *_ = scaling_tables.tables([found, other])
+    summary, first, *_ = presentation.tables([found, other])
     assert (summary.header, first.title) == (
         ("model", "2 threads", "4 threads"),
         "Scaling of net on znver4",
@@ -179,7 +179,7 @@ def test_the_machine_has_to_be_known_and_large_enough(monkeypatch):
 
 def test_the_command_writes_a_document_with_a_chart(compiled, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("neocpu.bench.results.machine.describe", lambda: HERE)
+    monkeypatch.setattr("neocpu.foundation.machine.machine_info.describe", lambda: HERE)
     assert main(["bench", "scaling", "net.onnx", "--threads", "2", "--machine", "none"]) == 2
     assert "no machine 'none'" in capsys.readouterr().err
     arguments = ["net.onnx", "--threads", "2,4", "--machine", "icelake-server", "-o", "s.md"]
@@ -192,7 +192,7 @@ def test_the_command_writes_a_document_with_a_chart(compiled, monkeypatch, tmp_p
     assert "neocpu bench scaling net.onnx" in text
     if chart.available():
         assert "![Speed over the number of threads](s.svg)" in text
-        assert "net, predicted" in Path("s.svg").read_text()
+        assert "net on a icelake-server" in Path("s.svg").read_text()
     speeds, losses = parts_in(Path("s.html"), "chart")
     assert [line["label"] for line in speeds["lines"]] == ["every thread in full", "predicted"]
     assert speeds["along"] == losses["along"] == [2, 4]
@@ -204,7 +204,9 @@ def test_a_model_that_fails_is_reported(compiled, monkeypatch):
         raise ModelError("no model")
 
     monkeypatch.setattr(model_scaling, "compile_in_child", fail)
-    (found,) = predict_models(["net.onnx"], ScalingRequest((2,), MACHINE, True))
+    (found,) = predict_models(
+        ["net.onnx"], ScalingRequest(counts=(2,), machine=MACHINE, is_host=True)
+    )
     assert isinstance(found, ModelFailure)
 
 
@@ -216,6 +218,6 @@ def test_a_machine_that_is_named_reads_memory_as_it_is_known_to(monkeypatch):
     monkeypatch.setattr(model_scaling, "compile_in_child", fail)
     monkeypatch.setattr(model_scaling, "_as_it_reads", lambda one, _: measured.append(one) or one)
     for is_named in (True, False):
-        request = ScalingRequest((2,), MACHINE, True, is_named=is_named)
+        request = ScalingRequest(counts=(2,), machine=MACHINE, is_host=True, is_named=is_named)
         assert len(list(predict_models(["net.onnx"], request))) == 1
         assert bool(measured) != is_named

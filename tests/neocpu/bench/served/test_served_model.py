@@ -13,6 +13,7 @@ from neocpu.bench import served
 from neocpu.bench.results.failure import ModelFailure
 from neocpu.bench.served import served_load
 from neocpu.bench.served.fastest_calls import CallMode, fastest_calls
+from neocpu.bench.served.presentation import present, served_table
 from neocpu.bench.served.served_model import (
     ROUNDS,
     ServedReport,
@@ -20,9 +21,7 @@ from neocpu.bench.served.served_model import (
     ServedResult,
     measure_served,
 )
-from neocpu.bench.served.served_pictures import pictures
 from neocpu.bench.served.served_processes import binary_request, same_outputs
-from neocpu.bench.served.served_tables import served_table
 from neocpu.cli.main import main
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.signatures import Signature
@@ -179,13 +178,19 @@ def test_options_that_do_not_go_together(options, words, capsys):
 
 
 def test_figures():
-    result = ServedResult(1, ((0.011, 0.013),) * 3, ((0.010, 0.010),) * 3, (0.0125,) * 3, 0)
+    result = ServedResult(
+        clients=1,
+        latencies=((0.011, 0.013),) * 3,
+        direct=((0.010, 0.010),) * 3,
+        per_answer=(0.0125,) * 3,
+        wrong=0,
+    )
     assert result.overhead == pytest.approx(0.002)
     together = replace(result, requests=4)  # whose direct calls do four times as much
     assert together.overhead is None
     assert result.share.value == pytest.approx(0.8)
     report = ServedReport("net", CallMode(2), 1, 1000, (result,))
-    speed, latency = pictures([report])
+    speed, latency = present([report]).parts
     assert [line.values for line in speed.lines] == [(80.0,), (100.0,)]
     figures = report.to_json()["results"][0]
     drawn = [line.values[0] / 1e6 for line in latency.lines]
@@ -198,7 +203,17 @@ def test_figures():
 def test_figures_of_batches():
     """Of 16 rows, in calls of 8 rows on two streams, of which one ends every 10 ms."""
     latencies, direct = ((0.081, 0.082),) * 3, ((0.010,),) * 3
-    result = ServedResult(32, latencies, direct, (0.0015,) * 3, 0, 8, 0.0003, 0.002, 4)
+    result = ServedResult(
+        clients=32,
+        latencies=latencies,
+        direct=direct,
+        per_answer=(0.0015,) * 3,
+        wrong=0,
+        requests=8,
+        client_cpu=0.0003,
+        delay=0.002,
+        calls=4,
+    )
     assert result.bound == pytest.approx(0.002 + 2.2 * 0.040)
     report = ServedReport("net", CallMode(2, 2, 8), 2, 1000, (result,))
     assert report.to_json()["results"][0]["p99_bound"] == result.bound
@@ -237,7 +252,7 @@ def test_other_answers_are_noticed(canned, tmp_path):
     answers += [http(b"one"), http(b"one"), http(b"two"), http(b"busy", "429 Too Many")]
     (tmp_path / "request").write_bytes(b"any")
     with (tmp_path / "request").open("rb") as request:
-        client = served_load.Client(address, request.fileno())
+        client = served_load.Client(address=address, request=request.fileno())
         client.work(threading.Barrier(1), 3600)
     assert isinstance(client.error, ConnectionResetError)
     assert client.kinds == [served_load.Kind(b"one", 2), served_load.Kind(b"two")]

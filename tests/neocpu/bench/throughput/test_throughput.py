@@ -11,18 +11,22 @@ from synthetic import MACHINE, result
 from neocpu.bench.engines.measured_model import Subject
 from neocpu.bench.engines.timed_compilation import Compilation
 from neocpu.bench.race.latency_report import LatencyReport
+from neocpu.bench.results import chart
 from neocpu.bench.results.document import Run
+from neocpu.bench.results.presentation import document
 from neocpu.bench.throughput import concurrent_calls
 from neocpu.bench.throughput.concurrent_calls import ThroughputRequest
 from neocpu.bench.throughput.held_memory import Held
 from neocpu.bench.throughput.modes import Mode, default_counts, modes_of
-from neocpu.bench.throughput.throughput_chart import draw_throughput
+from neocpu.bench.throughput.presentation import present, summary_table
 from neocpu.bench.throughput.throughput_report import ModeResult, Summary, ThroughputReport
-from neocpu.bench.throughput.throughput_tables import render, summary_table
 from neocpu.cli.main import main
 from neocpu.foundation.errors import AccuracyError, UsageError
 
 PEERS = ("onnxruntime", "openvino")
+RUN = Run(
+    command="neocpu bench throughput net", machine=MACHINE, peers=PEERS, threads=(2,), rounds=6
+)
 
 
 def test_every_engine_in_its_own_ways():
@@ -56,7 +60,7 @@ def report(name, milliseconds, errors=(), images=1):
     speeds = {
         label: result(label, ms, dict(errors).get(label, 0.0)) for label, ms in milliseconds.items()
     }
-    race = LatencyReport(2, tuple(speeds.values()), (), None)
+    race = LatencyReport(threads=2, results=tuple(speeds.values()), failures=(), reference=None)
     modes = [
         ModeResult(known[label], speed, _held(known[label]), images)
         for label, speed in speeds.items()
@@ -115,10 +119,10 @@ def test_the_mean_and_the_worst_of_several():
     mean = table.rows[-1]
     assert mean == ("geometric mean", "", "", "", "1.00", "1.25", "1.09")
     assert "Least over the best peer: bad, 0.80." in table.notes
-    document = Summary.of([report("good", TIMES), report("bad", slower)]).to_json()
-    assert document["ratio"] == pytest.approx(1.0)
-    assert document["least"] == {"model": "bad", "ratio": pytest.approx(0.8)}
-    assert document["most_memory"]["ratio"] == pytest.approx(120 / 110)
+    found = Summary.of([report("good", TIMES), report("bad", slower)]).to_json()
+    assert found["ratio"] == pytest.approx(1.0)
+    assert found["least"] == {"model": "bad", "ratio": pytest.approx(0.8)}
+    assert found["most_memory"]["ratio"] == pytest.approx(120 / 110)
     assert Summary.of([]).to_json()["ratio"] is None
     assert table.rows[0][1:4] == ("125.0 (2 streams)", "83.3 (2 callers)", "100.0 (its own choice)")
 
@@ -126,16 +130,15 @@ def test_the_mean_and_the_worst_of_several():
 @needs.package("matplotlib", "neocpu[bench]")
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_chart_has_every_mode(tmp_path, count):
-    path = tmp_path / "chart.svg"
-    draw_throughput(path, [report(f"net{number}", TIMES) for number in range(count)], "caption")
-    text = path.read_text()
-    for words in ("net0", "onnxruntime, callers", "openvino, its own choice", "resident MB"):
+    (figure,) = present([report(f"net{number}", TIMES) for number in range(count)], RUN).figures
+    text = chart.draw(figure, tmp_path / "chart.svg").read_text()
+    for words in ("net0", "onnxruntime, callers", "openvino, its own choice", "memory, MB"):
         assert words in text
 
 
 def test_the_document_says_how():
-    run = Run("neocpu bench throughput net", MACHINE, PEERS, (2,), 6)
-    text = render("Throughput of net", [report("net", TIMES)], run, {"Speed": "chart.svg"})
+    shown = present([report("net", TIMES)], RUN)
+    text = document("Throughput of net", RUN, shown, {"Speed": "chart.svg"})
     assert "on 2 threads in all" in text
     assert "![Speed](chart.svg)" in text
     assert "| net | onnxruntime 1.0 | 2 callers | 2 | 83.3 | 0.0% | 120 | 90 | 0.0e+00 |" in text
@@ -149,8 +152,10 @@ def test_streams_of_one_thread_are_compiled_for_throughput(linear, tmp_path, mon
 
     monkeypatch.setattr(concurrent_calls, "compile_in_child", compile_in_child)
     source, own = tmp_path / "net.onnx", tmp_path / "net.so"
-    subject = Subject(linear.header, own, source, Compilation(1.0, 1, 1, 1))
-    request = ThroughputRequest((), 5, (1, 2, 3, 5), 2)
+    subject = Subject(
+        header=linear.header, artifact=own, model=source, compilation=Compilation(1.0, 1, 1, 1)
+    )
+    request = ThroughputRequest(peers=(), threads=5, streams=(1, 2, 3, 5), rounds=2)
     found = concurrent_calls.artifacts_of(subject, request, tmp_path)
     plans = {path: (goal, threads) for path, goal, threads in made}
     assert len(made) == len(plans) == 3
@@ -183,9 +188,9 @@ def test_an_artifact_beside_a_peer(linear, linear_onnx, tmp_path, capsys):
     arguments = (linear.path, "--model", linear_onnx, "--vs", "onnxruntime", "--threads", 2)
     html = tmp_path / "throughput.html"
     assert bench(*arguments, "--streams", 2, "-o", page, "--html", html, "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    (one,) = document["results"]
-    assert document["summary"]["ratio"] == pytest.approx(one["ratio"]["value"])
+    printed = json.loads(capsys.readouterr().out)
+    (one,) = printed["results"]
+    assert printed["summary"]["ratio"] == pytest.approx(one["ratio"]["value"])
     labels = [mode["label"] for mode in one["modes"]]
     assert labels == ["neocpu, 2 streams", "onnxruntime, 2 sessions", "onnxruntime, 2 callers"]
     assert all(mode["agrees"] and mode["rss"] >= mode["pss"] > 1e6 for mode in one["modes"])

@@ -12,9 +12,9 @@ import neocpu
 from neocpu import core
 from neocpu.building.fat_file import BLOCK, combine, encode_index
 from neocpu.building.link import write_artifact
-from neocpu.foundation import cpu_identity
-from neocpu.foundation.cpu_identity import host_cpu
 from neocpu.foundation.errors import ArtifactError, NeoCPUError
+from neocpu.foundation.machine import cpu_identity
+from neocpu.foundation.machine.cpu_identity import host_cpu
 from neocpu.runtime.artifact import ArtifactFile
 
 CPU = host_cpu() or "unknown"

@@ -50,7 +50,9 @@ async def ask(server, entry, gone=stays):
     async def chunks():
         yield body(entry)
 
-    answer, share = await server.infer(InferCall("linear", None, None, None), chunks(), gone)
+    answer, share = await server.infer(
+        InferCall(model="linear", version=None, length=None, json_bytes=None), chunks(), gone
+    )
     share.close()
     return json.loads(answer.body)
 

@@ -1,0 +1,1 @@
+"""Facts about CPUs and about the machine that this is."""

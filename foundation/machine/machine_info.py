@@ -1,0 +1,172 @@
+"""The machine a benchmark ran on, and what else kept it busy meanwhile."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from neocpu.foundation.host import CACHES, data_caches, usable_cpus
+
+PACKAGES: Final = (
+    "neocpu",
+    "apache-tvm",
+    "apache-tvm-ffi",
+    "onnx",
+    "onnxruntime",
+    "openvino",
+    "ncnn",
+    "pnnx",
+)
+"""Distributions whose versions decide a result."""
+
+MAX_OTHER_CPUS: Final = 0.1
+"""CPUs kept busy by other programs above which a measurement is disturbed."""
+
+MAX_STOLEN_SHARE: Final = 0.02
+"""Share of the CPUs' time taken by the hypervisor above which a measurement is disturbed."""
+
+SHORTEST: Final = 0.5
+"""Seconds below which the system's counters, which tick in hundredths, say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineInfo:
+    """Where and when something was measured.
+
+    Attributes
+    ----------
+    cpu : str
+        The CPU's name.
+    cpus : int
+        How many of them this process may keep busy.
+    caches : mapping of str to int
+        Bytes of each data cache that a CPU sees, shared ones in full, such as ``{"L1d": 32768}``.
+    memory : int
+        Bytes.
+    system, python : str
+    versions : mapping of str to str
+        Of those of `PACKAGES` that are installed.
+    date : str
+        ISO 8601, UTC.
+    """
+
+    cpu: str
+    cpus: int
+    caches: Mapping[str, int]
+    memory: int
+    system: str
+    python: str
+    versions: Mapping[str, str]
+    date: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def describe() -> MachineInfo:
+    """Return what this machine is, without importing any engine."""
+    return MachineInfo(
+        cpu=_cpu_name(),
+        cpus=usable_cpus(),
+        caches=caches(),
+        memory=psutil.virtual_memory().total,
+        system=platform.platform(),
+        python=platform.python_version(),
+        versions=_versions(),
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def caches(folder: Path = CACHES) -> dict[str, int]:
+    """Return the bytes of each data cache by name; empty where the system does not tell."""
+    return {
+        f"L{cache.level}" + ("d" if cache.kind == "Data" else ""): cache.size
+        for cache in data_caches(folder)
+        if cache is not None
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    for line in cpuinfo.read_text(errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Processor"):
+            return value.strip()
+    return platform.machine()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLoad:
+    """What else the machine did during a measurement.
+
+    Attributes
+    ----------
+    cpus : float
+        CPUs kept busy by programs that are not part of it, on average.
+    stolen : float
+        Share of all CPUs' time that the hypervisor gave to others.
+    """
+
+    cpus: float
+    stolen: float
+
+    @property
+    def disturbing(self) -> bool:
+        """Whether it was more than a measurement tolerates."""
+        return self.cpus > MAX_OTHER_CPUS or self.stolen > MAX_STOLEN_SHARE
+
+    def __str__(self) -> str:
+        return f"other programs used {self.cpus:.1f} CPUs, the hypervisor took {self.stolen:.0%}"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """CPU seconds of the whole machine since it started: idle ones, stolen ones, the others."""
+
+    busy: float
+    idle: float
+    stolen: float
+
+    @classmethod
+    def now(cls) -> CpuTime:
+        """Read the counters."""
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        stolen = getattr(times, "steal", 0.0)
+        # A guest's time is part of the user's.
+        counted = ("user", "nice", "system", "irq", "softirq")
+        return cls(sum(getattr(times, name, 0.0) for name in counted), idle, stolen)
+
+    def other_load(self, later: CpuTime, own_seconds: float) -> OtherLoad:
+        """Return what happened until ``later`` beyond ``own_seconds`` of our own processes."""
+        busy, idle = later.busy - self.busy, later.idle - self.idle
+        stolen = later.stolen - self.stolen
+        total = busy + idle + stolen
+        wall = total / (os.cpu_count() or 1)
+        if wall < SHORTEST:
+            return OtherLoad(0.0, 0.0)
+        return OtherLoad(max(0.0, busy - own_seconds) / wall, stolen / total)
+
+
+def own_cpu_seconds() -> float:
+    """Return the CPU time of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

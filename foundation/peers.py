@@ -1,0 +1,30 @@
+"""The inference engines that neocpu is compared with, and whether they are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+ONNXRUNTIME: Final = "onnxruntime"
+OPENVINO: Final = "openvino"
+NCNN: Final = "ncnn"
+
+PEERS: Final = (ONNXRUNTIME, OPENVINO, NCNN)
+"""The engines neocpu is compared with; each is a Python package of the same name."""
+
+REQUIRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({NCNN: (NCNN, "pnnx")})
+"""The Python packages a peer needs, where they are not just the one of its name."""
+
+
+def installed(peer: str) -> bool:
+    """Return whether a peer can be run, without importing it."""
+    return all(importlib.util.find_spec(name) is not None for name in REQUIRED.get(peer, (peer,)))
+
+
+def install_hint(peer: str) -> str:
+    """Return the commands that install a peer."""
+    hint = "pip install 'neocpu[bench]'"
+    # Its distribution declares a dependency on torch, which converting ONNX does not use.
+    return f"{hint} && pip install --no-deps pnnx" if "pnnx" in REQUIRED.get(peer, ()) else hint

@@ -1,1 +1,0 @@
-"""How exact networks are, and what verification refuses."""

@@ -1,1 +1,0 @@
-"""Many threads calling one module."""

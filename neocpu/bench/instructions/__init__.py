@@ -1,1 +1,0 @@
-"""What convolutions execute on an ARM CPU, counted without one."""

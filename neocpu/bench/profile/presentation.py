@@ -1,0 +1,200 @@
+"""Profiles as tables and bars: one network by class and by kernel, several by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from neocpu.bench.profile.integer_kernels import IntegerKernel, average_share, total_share
+from neocpu.bench.profile.network_profiles import ModelProfile
+from neocpu.bench.results.presentation import Presentation
+from neocpu.bench.results.table import Table, ms
+from neocpu.foundation.units import plural
+from neocpu.plan.profiling.operator_times import (
+    CONSPICUOUS,
+    CONVOLUTION,
+    FAR_BELOW,
+    NOTICEABLE,
+    ProfileReport,
+    Row,
+)
+from neocpu.plan.result_pages.parts import Bars
+
+LISTED: Final = 0.005
+"""Share of a run above which it is told what a kernel lacks."""
+
+MARK: Final = " *"
+"""What comes after the share of its limit that a kernel far below it reaches."""
+
+METHOD: Final = (
+    "Every operator is timed inside the running network, in a process of its own: caches are as "
+    "the operator before left them. What the machine allows is measured first: multiply-adds, and "
+    "reads of memory and of the last-level cache."
+)
+BY_DIRECT: Final = (
+    "Operations are those of direct convolution and feature maps are taken to come from the "
+    "last-level cache: Winograd's algorithm and maps still in L2 can exceed the limit."
+)
+
+
+def present(models: Sequence[ModelProfile]) -> Presentation:
+    """Return all that is shown of the profiles of networks."""
+    shown = tables(models)
+    return Presentation(method=METHOD, tables=shown, results=shown, parts=tuple(map(_bars, models)))
+
+
+def _bars(profile: ModelProfile) -> Bars:
+    """Return the time of each class of operators, the longest first."""
+    rows = sorted(profile.profile.classes, key=lambda row: -row.seconds)
+    bars = tuple((f"{row.label}, {row.count}", row.seconds * 1e6) for row in rows)
+    return Bars(f"{profile.name}, where a run's time goes", "us", bars)
+
+
+def profile_tables(where: str, report: ProfileReport) -> list[Table]:
+    """Return the classes of operators, and the kernels.
+
+    Parameters
+    ----------
+    where : str
+        The model and the number of threads, for the titles.
+    """
+    marked = {row.label for row in report.conspicuous}
+    kernels = tuple((row.label, row.kind, row.work, *_cells(report, row)) for row in report.kernels)
+    bold = {(i, 5) for i, row in enumerate(report.kernels) if row.label in marked}
+    numbers = (
+        *("times", "µs", "of the run", "GFLOP/s", "GB/s"),
+        *("limit", "of the limit", "predicted µs"),
+    )
+    classes = tuple((row.label, *_cells(report, row)) for row in report.classes)
+    return [
+        Table(f"Profile of {where}", ("class", *numbers), classes, _notes(report)),
+        Table(
+            f"Kernels of {where}",
+            ("kernel", "class", "computes", *numbers),
+            kernels,
+            (conspicuous_note(report), *_far_below_note(report), *_lack_notes(report)),
+            frozenset(bold),
+        ),
+    ]
+
+
+def _cells(report: ProfileReport, row: Row) -> tuple[str, ...]:
+    made = row.seconds > 0  # or a branch was not taken
+    mark = MARK if row in report.far_below else ""
+    return (
+        str(row.count),
+        f"{row.seconds * 1e6:.1f}",
+        f"{report.share(row):.1%}",
+        f"{row.flops / row.seconds / 1e9:.0f}" if row.flops and made else "",
+        f"{row.bytes / row.seconds / 1e9:.1f}" if row.bytes and made else "",
+        row.bound,
+        f"{row.share_of_bound:.0%}{mark}" if row.least and made else "",
+        f"{row.predicted * 1e6:.1f}" if row.predicted else "",
+    )
+
+
+def _notes(report: ProfileReport) -> tuple[str, ...]:
+    limits, cache = report.limits, report.limits.cache_read
+    cost = report.instrumented / report.seconds - 1
+    return (
+        f"A run takes {ms(report.seconds)} ms, its operators {ms(report.total)} ms in sum; timing "
+        f"them makes a run {cost:.1%} longer.",
+        f"Limits with {plural(limits.threads, 'thread')}: {limits.flops / 1e9:.0f} GFLOP/s, "
+        f"{limits.dram / 1e9:.1f} GB/s from memory, "
+        + (f"{cache / 1e9:.1f} GB/s" if cache else "unknown")
+        + " from the last-level cache.",
+        BY_DIRECT,
+        *limits.warnings,
+    )
+
+
+def conspicuous_note(report: ProfileReport) -> str:
+    """Return which kernels besides convolutions and dense layers take long, and their limits."""
+    beyond = f"more than {CONSPICUOUS:.0%} of the run"
+    named = ", ".join(
+        f"{row.label} ({report.share(row):.1%}, limit: {row.bound}, {row.share_of_bound:.0%} of it)"
+        for row in report.conspicuous
+    )
+    if not named:
+        return f"Besides convolutions and dense layers no kernel takes {beyond}."
+    return f"Besides convolutions and dense layers these take {beyond}: {named}."
+
+
+def _far_below_note(report: ProfileReport) -> tuple[str, ...]:
+    if not (found := report.far_below):
+        return ()
+    share = sum(report.share(row) for row in found)
+    return (
+        f"{MARK.strip()} {plural(len(found), 'kernel')} above {NOTICEABLE:.0%} of the run below "
+        f"{FAR_BELOW:.0%} of the limit, {share:.1%} of the run together: their code is not what it "
+        "should be, unless they wait for one another or compute what no limit counts, such as "
+        "exponentials. What neocpu explain says of them may tell why.",
+    )
+
+
+def _lack_notes(report: ProfileReport) -> tuple[str, ...]:
+    """Return what kernels lack that take a part of the run to speak of."""
+    return tuple(
+        f"{row.label} is not as it should be: {row.lacks}."
+        for row in report.kernels
+        if row.lacks and row.seconds > LISTED * report.total
+    )
+
+
+def tables(models: Sequence[ModelProfile]) -> tuple[Table, ...]:
+    """Return all tables: a summary, if there are several networks, and those of each."""
+    each = tuple(table for one in models for table in _of_model(one))
+    return (profile_summary(models), *each) if len(models) > 1 else each
+
+
+def _of_model(model: ModelProfile) -> list[Table]:
+    where = f"{model.name}, threads: {model.profile.threads}"
+    found = profile_tables(where, model.profile)
+    return [*found, kernel_table(where, model.kernels)] if model.kernels else found
+
+
+def kernel_table(where: str, kernels: Sequence[IntegerKernel]) -> Table:
+    """Return the convolutions in 8-bit integers, beside the peak of what multiplies in each."""
+    rows = tuple(
+        (
+            each.work,
+            each.sequence,
+            str(each.count),
+            f"{each.seconds * 1e6:.1f}",
+            f"{each.macs / each.seconds / 1e9:.1f}",
+            f"{each.peak / 1e9:.1f}",
+            f"{each.share:.0%}",
+        )
+        for each in kernels
+    )
+    return Table(
+        f"8-bit convolutions of {where}",
+        ("computes", "instructions", "times", "µs", "GMAC/s", "peak", "of the peak"),
+        rows,
+        (
+            f"On average over the shapes {average_share(kernels):.0%} of the peak are reached, in "
+            f"all of their time {total_share(kernels):.0%}. The peak is the best of the same "
+            "instructions on register tiles whose operands are in the first-level cache; a "
+            "convolution's time, of its fastest run, has all else that its kernel does.",
+        ),
+    )
+
+
+def profile_summary(models: Sequence[ModelProfile]) -> Table:
+    """Return what share of each model's run every class of operators takes."""
+    profiles = [(model.name, model.profile) for model in models]
+    kinds = _ordered({row.label for _, profile in profiles for row in profile.classes})
+    rows = []
+    for name, profile in profiles:
+        shares = {row.label: f"{profile.share(row):.1%}" for row in profile.classes}
+        least = sum(row.least for row in profile.classes) / profile.total
+        marked = ", ".join(f"{one.label} {profile.share(one):.1%}" for one in profile.conspicuous)
+        cells = (shares.get(kind, "") for kind in kinds)
+        rows.append((name, ms(profile.total), *cells, f"{least:.0%}", marked))
+    header = ("model", "operators ms", *kinds, "of the limits", f"others above {CONSPICUOUS:.0%}")
+    return Table("Profile: shares of a run", header, tuple(rows), (BY_DIRECT,))
+
+
+def _ordered(kinds: set[str]) -> tuple[str, ...]:
+    """Return the classes, convolutions first."""
+    return tuple(sorted(kinds, key=lambda kind: (not kind.startswith(CONVOLUTION), kind)))

@@ -1,0 +1,86 @@
+"""The way from a view's results to a document and to a page for a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neocpu.bench.results.chart import Figure
+from neocpu.bench.results.document import Run, facts
+from neocpu.bench.results.table import Table
+from neocpu.plan.result_pages.parts import Facts, Part, Section, table_of
+from neocpu.plan.result_pages.result_page import result_page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presentation:
+    """All that is shown of a view's results.
+
+    Attributes
+    ----------
+    method : str
+        The method of the measurement: Markdown with emphasis, code and paragraphs.
+    tables : sequence of Table
+        The tables that are printed, and that the page has.
+    results, details : sequence of Table
+        The tables of the document.
+    parts : sequence of Part
+        The charts of the page.
+    figures : sequence of Figure
+        The charts that are drawn into files beside the document.
+    undrawn : str
+        The reason why there are no figures, where a view has them else.
+    """
+
+    method: str
+    tables: tuple[Table, ...]
+    results: tuple[Table, ...]
+    details: tuple[Table, ...] = ()
+    parts: tuple[Part, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    undrawn: str = ""
+
+
+def document(title: str, run: Run, shown: Presentation, charts: Mapping[str, str]) -> str:
+    """Return the Markdown document, with all that is needed to run it again.
+
+    Parameters
+    ----------
+    charts : mapping of str to str
+        The path of each chart as seen from the document, by what it shows.
+    """
+    details = ["## Details", *_markdown(shown.details)] if shown.details else []
+    parts = [
+        f"# {title}",
+        "This file was written by the command below; run it again to rewrite it for your machine.",
+        f"```\n{run.command}\n```",
+        "## Machine and versions",
+        "\n".join(f"- {name}: {text}" for name, text in facts(run)),
+        "## Method",
+        shown.method,
+        "## Results",
+        *(f"![{words}]({path})" for words, path in charts.items()),
+        *_markdown(shown.results),
+        *details,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def page(title: str, run: Run, shown: Presentation) -> str:
+    """Return the page as HTML."""
+    figures = tuple(table_of(one.title, one.header, one.rows, one.notes) for one in shown.tables)
+    where = Facts((("Command", run.command), *facts(run)))
+    curves = [Section("Curves", "Curves", shown.parts)] if shown.parts else []
+    return result_page(
+        title,
+        (
+            *curves,
+            Section("Figures", "Figures", figures, "Choose a heading to sort."),
+            Section("Method", "How it was measured", (where,), re.sub(r"[*`]", "", shown.method)),
+        ),
+    )
+
+
+def _markdown(tables: tuple[Table, ...]) -> list[str]:
+    return [table.markdown().rstrip() for table in tables]

@@ -1,0 +1,200 @@
+"""Latency over threads as tables and charts: measured, predicted, and the losses of each step."""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+from neocpu.bench.results.chart import Figure, caption
+from neocpu.bench.results.document import Run
+from neocpu.bench.results.presentation import Presentation
+from neocpu.bench.results.table import Table, ms
+from neocpu.bench.scaling.model_scaling import ScalingPrediction, ScalingStep
+from neocpu.foundation.host import usable_cores
+from neocpu.foundation.units import plural
+from neocpu.plan.result_pages.parts import Chart, Line, chosen
+from neocpu.schedules.estimates.parallel_run import LIMITS, Limit, ParallelCall
+
+WORST: Final = 3
+"""Operators that are named at each step: those that lose most."""
+
+METHOD: Final = (
+    "The model is compiled for each number of threads. Every parallel loop of that code is timed "
+    "on one thread, inside the running network: the mean over the quickest quarter of the runs, as "
+    "what is measured is, without what calling it from Python takes. "
+    "What it takes on several is predicted: its busiest thread has as many of its tasks as the "
+    "pool deals out, it is no faster than its bytes come from the machine's caches and memory, and "
+    "entering and leaving it takes longer with each thread. How fast cores read from memory is "
+    "measured where the machine is one of this CPU. Calls that are launched together have one pool "
+    "of tasks, the longest first. Code for another CPU is timed here, "
+    "and taken to be slower there as multiply-adds are."
+)
+
+
+def present(found: Sequence[ScalingPrediction], run: Run) -> Presentation:
+    """Return all that is shown of the predictions of models."""
+    shown = tables(found)
+    speeds = tuple(map(_speeds, found))
+    cpu = found[0].request.machine.cpu if found else ""
+    figure = Figure(
+        words="Speed over the number of threads",
+        note=f"predicted of a {cpu}; {caption(run.machine, run.threads)}",
+        panels=speeds,
+    )
+    return Presentation(
+        method=METHOD,
+        tables=shown,
+        results=shown,
+        parts=(*chosen(speeds, "model"), *chosen(list(map(_losses, found)), "model")),
+        figures=(figure,),
+    )
+
+
+def tables(found: Sequence[ScalingPrediction]) -> tuple[Table, ...]:
+    """Return a summary, if there are several models, and each one's times and losses."""
+    each = tuple(table for one in found for table in (scaling_table(one), limits_table(one)))
+    return (summary_table(found), *each) if len(found) > 1 else each
+
+
+def summary_table(found: Sequence[ScalingPrediction]) -> Table:
+    """Return each model's efficiency by number of threads, and how far off predictions are."""
+    counts = found[0].request.counts
+    errors: dict[int, list[float]] = {}
+    rows = []
+    for one in found:
+        cells = []
+        for step in one.steps:
+            cell = f"{one.efficiency(step):.0%}"
+            if step.error is not None:
+                errors.setdefault(step.threads, []).append(abs(step.error))
+                cell += f" ({step.error:+.1%})"
+            cells.append(cell)
+        rows.append((one.name, *cells))
+    notes = tuple(
+        f"With {plural(threads, 'thread')}, predictions are off by {statistics.median(known):.1%} "
+        "in the median: in brackets, from what was measured."
+        for threads, known in errors.items()
+    )
+    header = ("model", *(plural(count, "thread") for count in counts))
+    return Table("Efficiency by number of threads", header, tuple(rows), notes)
+
+
+def scaling_table(found: ScalingPrediction) -> Table:
+    """Return a model's latency at each number of threads, and where the rest of its time goes."""
+    header = (
+        *("threads", "measured ms", "predicted ms", "speed-up", "efficiency"),
+        *("slower code", *LIMITS),
+    )
+    rows = tuple(
+        (
+            str(step.threads),
+            "" if step.measured is None else ms(step.measured),
+            ms(step.predicted.seconds),
+            f"{found.speedup(step):.2f}",
+            f"{found.efficiency(step):.0%}",
+            *_lost(found, step),
+        )
+        for step in found.steps
+    )
+    return Table(
+        f"Scaling of {found.name} on {found.request.machine.cpu}", header, rows, _notes(found)
+    )
+
+
+def _lost(found: ScalingPrediction, step: ScalingStep) -> tuple[str, ...]:
+    seconds = (found.other_code(step), *(step.predicted.lost[limit] for limit in LIMITS))
+    return tuple(f"{each / step.predicted.seconds:.1%}" for each in seconds)
+
+
+def _notes(found: ScalingPrediction) -> tuple[str, ...]:
+    machine = found.request.machine
+    errors = ", ".join(
+        f"{step.error:+.1%} with {plural(step.threads, 'thread')}"
+        for step in found.steps
+        if step.error is not None
+    )
+    return (
+        f"Measured on {plural(usable_cores(), 'core')}; predictions are off by {errors}."
+        if errors
+        else f"Nothing is measured on a {machine.cpu}: its loops are timed on this CPU.",
+        f"The machine: {machine.cores} cores of {machine.flops / 1e9:.0f} GFLOP/s, "
+        f"{machine.memory_all / 1e9:.0f} GB/s from memory, {machine.l3 >> 20} MiB of L3 for "
+        f"{plural(machine.l3_cores, 'core')}; a parallel loop costs "
+        f"{machine.fork_seconds(machine.cores) * 1e6:.1f} µs on all.",
+        "The last columns are shares of the predicted time; what is left is the time that one "
+        "thread takes, divided by the threads.",
+    )
+
+
+def limits_table(found: ScalingPrediction) -> Table:
+    """Return the operators that lose most at each step, and why."""
+    rows = []
+    for step in found.steps:
+        if step.threads == 1:
+            continue
+        worst = heapq.nlargest(WORST, step.predicted.calls, key=_all_lost)
+        rows += [(str(step.threads), *_cells(each, step)) for each in worst if _all_lost(each) > 0]
+    header = (
+        "threads",
+        "operator",
+        "limit",
+        "tasks",
+        "one thread µs",
+        "predicted µs",
+        "of the run",
+    )
+    notes = ("Of the run: what is lost, as a share of the predicted time.",)
+    return Table(f"What limits {found.name} most", header, tuple(rows), notes)
+
+
+def _all_lost(each: ParallelCall) -> float:
+    return sum(each.lost.values())
+
+
+def _cells(each: ParallelCall, step: ScalingStep) -> tuple[str, ...]:
+    limit: Limit = max(each.lost, key=each.lost.__getitem__)
+    tasks = ", ".join(str(loop.iterations or step.threads) for loop in each.call.loops)
+    return (
+        each.call.name,
+        limit,
+        tasks or "1",
+        f"{each.call.seconds * 1e6:.1f}",
+        f"{each.seconds * 1e6:.1f}",
+        f"{_all_lost(each) / step.predicted.seconds:.1%}",
+    )
+
+
+def _speeds(found: ScalingPrediction) -> Chart:
+    counts = tuple(float(step.threads) for step in found.steps)
+    measured = tuple(
+        None if step.measured is None else found.alone / step.measured for step in found.steps
+    )
+    lines = (
+        Line("every thread in full", counts, "limit"),
+        Line("predicted", tuple(found.speedup(step) for step in found.steps)),
+        *([Line("measured", measured, "dots")] if any(measured) else []),
+    )
+    title = f"{found.name} on a {found.request.machine.cpu}"
+    return Chart(title, "threads", "as fast as one", "times", counts, lines, log_x=True, log_y=True)
+
+
+def _losses(found: ScalingPrediction) -> Chart:
+    limits = [*found.steps[0].predicted.lost]
+    lines = tuple(
+        Line(
+            limit,
+            tuple(step.predicted.lost[limit] / step.predicted.seconds for step in found.steps),
+        )
+        for limit in limits
+    )
+    return Chart(
+        f"{found.name}, what the time is lost to",
+        "threads",
+        "of a run",
+        "share",
+        tuple(float(step.threads) for step in found.steps),
+        lines,
+        log_x=True,
+    )

@@ -1,1 +1,0 @@
-"""The solvers of the layout search against each other."""

@@ -1,1 +1,0 @@
-"""The strategies of tuning against each other."""

@@ -1,0 +1,1 @@
+"""The time that each operator of a running artifact takes."""

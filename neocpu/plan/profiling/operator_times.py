@@ -1,0 +1,416 @@
+"""The time of every operator of a network within a run, beside the machine's limits.
+
+Measured inside the running network (`neocpu.plan.profiling.call_times`): caches are as the operator
+before left them, weights come from where they are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from neocpu.bench.limits.dot_peak import DotSequence
+from neocpu.bench.limits.measuring_process import measure_in_process
+from neocpu.bench.limits.roofline import Limits
+from neocpu.foundation.errors import ArtifactError
+from neocpu.foundation.json_codec import value_to_json
+from neocpu.foundation.progress import Progress, ProgressCallback, silent
+from neocpu.foundation.units import plural
+from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
+from neocpu.plan.operators import DENSE, PlannedOperator
+from neocpu.plan.plan import Plan
+from neocpu.runtime.described_calls import operators_in_turn
+from neocpu.schedules.vocabulary.numerics import Numerics
+from neocpu.schedules.vocabulary.scheme import MatrixScheme
+
+ROUNDS: Final = 20
+TIMEOUT: Final = 600.0
+
+CONSPICUOUS: Final = 0.03
+"""Share of a run above which an operator that is no convolution or dense layer is named."""
+
+FAR_BELOW: Final = 0.1
+NOTICEABLE: Final = 0.02
+"""A kernel that takes more than `NOTICEABLE` of a run and reaches less than `FAR_BELOW` of what its
+nearest limit allows is marked: something is wrong with it."""
+
+CONVOLUTION: Final = "convolution, "
+POOL: Final = "pool"
+
+Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One call of a kernel, however often a run makes it; or all that lies between the calls.
+
+    Attributes
+    ----------
+    name : str
+        The name of the plan's operator, or of the kernel where the plan has none; ``runtime`` for
+        the time between the calls.
+    kernel : str
+        The function that is called; equal operators share one.
+    kind : str
+        The class it belongs to: ``convolution, winograd``, ``pool``, ``runtime``…
+    work : str
+        The computation, in words.
+    seconds : float
+        Median over the rounds.
+    fastest : float
+        Seconds of the fastest round.
+    flops : int
+        The operations of multiply-adds, by the direct algorithm.
+    weights, others : int
+        Bytes of the weights it reads, and of all else it reads and writes.
+    sequence : DotSequence or None
+        The instructions that multiply and add, of a convolution in 8-bit integers.
+    times : int
+        The number of times a run makes it: more than one in a loop. Seconds and operations are
+        those of all times. Bytes are those of one, as the next may find them in a cache.
+    predicted : float
+        Seconds that the compiler predicted; 0 if the plan says nothing of it.
+    lacks : str
+        The compiler's account of what is not as it should be.
+    """
+
+    name: str
+    kernel: str
+    kind: str
+    work: str
+    seconds: float
+    fastest: float
+    flops: int
+    weights: int
+    others: int
+    sequence: DotSequence | None = None
+    times: int = 1
+    predicted: float = 0.0
+    lacks: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Operators of one kind together: those of one kernel, or those of one class.
+
+    Attributes
+    ----------
+    label : str
+    bound : str
+        The limit that is nearest, in time.
+    least : float
+        Seconds that it lets them take at least.
+    predicted : float
+        Seconds that the compiler predicted; 0 if the plan says nothing of them.
+    lacks : str
+        The compiler's account of what is not as it should be, in the first one.
+    """
+
+    label: str
+    kind: str
+    work: str
+    count: int
+    seconds: float
+    flops: int
+    bytes: int
+    bound: Bound
+    least: float
+    predicted: float
+    lacks: str = ""
+
+    @property
+    def share_of_bound(self) -> float:
+        """The share of the nearest limit that is reached; 0 if no run made the call."""
+        return self.least / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileReport:
+    """The parts of a network's time.
+
+    Attributes
+    ----------
+    threads : int
+    seconds, instrumented : float
+        The time of a run as it is, and of one whose operators are timed.
+    operators : tuple of Operator
+        The operators in the order of their calls.
+    limits : Limits
+        The limits of the machine.
+    pages : mapping
+        The value of `neocpu.plan.profiling.held_pages.held_pages`.
+    """
+
+    threads: int
+    seconds: float
+    instrumented: float
+    operators: tuple[Operator, ...]
+    limits: Limits
+    pages: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """Seconds of all operators."""
+        return sum(operator.seconds for operator in self.operators)
+
+    @cached_property
+    def kernels(self) -> tuple[Row, ...]:
+        """Each kernel with all its calls, longest first."""
+        return self._rows("kernel")
+
+    @cached_property
+    def classes(self) -> tuple[Row, ...]:
+        """Each class of operators, longest first."""
+        return self._rows("kind")
+
+    @property
+    def conspicuous(self) -> tuple[Row, ...]:
+        """Kernels above `CONSPICUOUS` that are no convolutions or dense layers."""
+        free = (DENSE, RUNTIME)
+        return tuple(
+            row
+            for row in self.kernels
+            if row.seconds > CONSPICUOUS * self.total
+            and row.kind not in free
+            and not row.kind.startswith(CONVOLUTION)
+        )
+
+    @property
+    def far_below(self) -> tuple[Row, ...]:
+        """Kernels above `NOTICEABLE` that reach less than `FAR_BELOW` of their nearest limit."""
+        return tuple(
+            row
+            for row in self.kernels
+            if row.seconds > NOTICEABLE * self.total and 0 < row.share_of_bound < FAR_BELOW
+        )
+
+    def share(self, row: Row) -> float:
+        """Share of the time of all operators."""
+        return row.seconds / self.total
+
+    def least(self, operator: Operator) -> tuple[Bound, float]:
+        """Return the nearest limit of an operator and the seconds it lets it take at least.
+
+        Weights are read from memory unless the last-level cache holds all of the network's; feature
+        maps are where their producer left them, in that cache if they fit.
+        """
+        limits = self.limits
+        cached = limits.cache_read or limits.dram
+        all_weights = sum(one.weights for one in self.operators)
+        weights = limits.dram if all_weights > limits.cache else cached
+        others = limits.dram if operator.others > limits.cache else cached
+        times: dict[Bound, float] = {
+            "multiply-adds": operator.flops / limits.flops,
+            "weights": operator.weights / weights,
+            "feature maps": operator.others / others,
+        }
+        bound = max(times, key=times.__getitem__)
+        return (bound, times[bound]) if times[bound] else ("call", 0.0)
+
+    def _rows(self, attribute: Literal["kernel", "kind"]) -> tuple[Row, ...]:
+        groups: dict[str, list[Operator]] = defaultdict(list)
+        for operator in self.operators:
+            groups[getattr(operator, attribute)].append(operator)
+        rows = [self._row(label, operators) for label, operators in groups.items()]
+        return tuple(sorted(rows, key=lambda row: row.seconds, reverse=True))
+
+    def _row(self, label: str, operators: Sequence[Operator]) -> Row:
+        times: dict[Bound, float] = defaultdict(float)
+        for operator in operators:
+            bound, seconds = self.least(operator)
+            times[bound] += seconds
+        return Row(
+            label=label,
+            kind=operators[0].kind,
+            work=operators[0].work,
+            count=sum(one.times for one in operators),
+            seconds=sum(one.seconds for one in operators),
+            flops=sum(one.flops for one in operators),
+            bytes=sum(one.weights + one.others for one in operators),
+            bound=max(times, key=times.__getitem__),
+            least=sum(times.values()),
+            predicted=sum(one.predicted for one in operators),
+            lacks=operators[0].lacks,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; times in seconds, ``share`` of the operators' sum."""
+
+        def row(one: Row) -> dict[str, Any]:
+            return {
+                **asdict(one),
+                "share": self.share(one),
+                "share_of_bound": one.share_of_bound,
+            }
+
+        def operator(one: Operator) -> dict[str, Any]:
+            bound, least = self.least(one)
+            sequence = None if one.sequence is None else one.sequence.to_json()
+            return {**asdict(one), "sequence": sequence, "bound": bound, "least": least}
+
+        return {
+            "threads": self.threads,
+            "seconds": self.seconds,
+            "instrumented": self.instrumented,
+            "limits": self.limits.to_json(),
+            "classes": [row(one) for one in self.classes],
+            "operators": [operator(one) for one in self.operators],
+            "conspicuous": [one.label for one in self.conspicuous],
+            "far_below": [one.label for one in self.far_below],
+            "pages": dict(self.pages),
+        }
+
+
+def measure_profile(
+    artifact: Path,
+    plan: Plan,
+    limits: Limits,
+    rounds: int = ROUNDS,
+    on_progress: ProgressCallback = silent,
+    number: int = 0,
+) -> ProfileReport:
+    """Time every operator of an artifact in a process of its own.
+
+    Parameters
+    ----------
+    plan : Plan
+        The artifact's plan, or that of one of its signatures.
+    limits : Limits
+        Their number of threads is the one used.
+    number : int
+        The number of the plan's shapes in a set of shapes.
+
+    Raises
+    ------
+    ArtifactError
+        The artifact does not run.
+    """
+    on_progress(Progress("profile", detail=plural(limits.threads, "thread")))
+    measured = measure_in_process(
+        "neocpu.plan.profiling.call_times",
+        (artifact, limits.threads, rounds, number),
+        ArtifactError,
+        doing=f"profiling {artifact.name}",
+        cannot=f"cannot profile {artifact.name}",
+        timeout=TIMEOUT,
+    )
+    operators = operators_of(plan, measured["calls"])
+    predicted, lacks = _predictions(plan), _lacks(plan)
+    return ProfileReport(
+        threads=limits.threads,
+        seconds=measured["seconds"],
+        instrumented=measured["instrumented"],
+        operators=tuple(
+            replace(
+                one,
+                predicted=one.times * predicted.get(one.kernel, 0.0),
+                lacks=lacks.get(one.kernel, ""),
+            )
+            for one in (
+                *map(_repeated, operators, measured["times"]),
+                _runtime(measured["between"]),
+            )
+        ),
+        limits=limits,
+        pages=measured["pages"],
+    )
+
+
+def _predictions(plan: Plan) -> dict[str, float]:
+    """Return the seconds that a call of each kernel, or what lies between, is predicted to take."""
+    return {kernel.name: kernel.cost_us / 1e6 / kernel.calls for kernel in plan.kernels}
+
+
+def _lacks(plan: Plan) -> dict[str, str]:
+    """Return what each kernel lacks, and why, in words."""
+    return {
+        kernel.name: "; ".join(
+            f"{lack.kind} ({lack.detail}), about {lack.cost_us:.0f} µs"
+            + (f", because {lack.reason}" if lack.reason else "")
+            for lack in kernel.lacks
+        )
+        for kernel in plan.kernels
+        if kernel.lacks
+    }
+
+
+def _repeated(operator: Operator, times: int) -> Operator:
+    """Return an operator that a run computes so often."""
+    return replace(operator, flops=operator.flops * times, times=times)
+
+
+def operators_of(
+    plan: Plan, calls: Iterable[tuple[str, float, float, int, int]]
+) -> tuple[Operator, ...]:
+    """Say of each call which operator of the plan it is.
+
+    Parameters
+    ----------
+    plan : Plan
+        The artifact's plan.
+    calls : iterable of (str, float, float, int, int)
+        Kernel, median and least seconds, bytes of weights and other bytes, in calling order.
+    """
+    calls = tuple(calls)
+    transforms = {one.kernel: one for one in plan.transforms}
+    operators = []
+    named = operators_in_turn(plan.ops, (kernel for kernel, *_ in calls))
+    for (kernel, seconds, fastest, weights, others), op in zip(calls, named, strict=True):
+        name, kind, work, flops, sequence = kernel, OTHER, "", 0, None
+        if op is not None:
+            name, kind, work, flops = op.name, _kind(op), op.workload, op.flops
+            sequence = _sequence(op)
+        elif kernel in transforms:
+            kind, work = TRANSFORM, transforms[kernel].shape_text
+        operators.append(
+            Operator(
+                name=name,
+                kernel=kernel,
+                kind=kind,
+                work=work,
+                seconds=seconds,
+                fastest=fastest,
+                flops=flops,
+                weights=weights,
+                others=others,
+                sequence=sequence,
+            )
+        )
+    return tuple(operators)
+
+
+def _runtime(seconds: float) -> Operator:
+    """Return what lies between the calls: copies of inputs and outputs, and calling itself."""
+    return Operator(
+        name=RUNTIME,
+        kernel=RUNTIME,
+        kind=RUNTIME,
+        work="",
+        seconds=seconds,
+        fastest=seconds,
+        flops=0,
+        weights=0,
+        others=0,
+    )
+
+
+def _sequence(op: PlannedOperator) -> DotSequence | None:
+    """Return what multiplies in an operator, if its sums are of integers, in vectors."""
+    if op.numerics is None or op.numerics.sum != "int32" or op.scheme is None:
+        return None
+    if op.scheme.template == MatrixScheme.template:
+        return None
+    numerics = Numerics.take_from({"numerics": value_to_json(op.numerics)})
+    groups = op.scheme.parameters.get("int16_groups")
+    return DotSequence(numerics, groups if isinstance(groups, int) and groups else 1)
+
+
+def _kind(op: PlannedOperator) -> str:
+    """Return the class of an operator that has a kernel: convolutions by their algorithm."""
+    if op.scheme is not None and op.kind != DENSE:
+        return CONVOLUTION + op.scheme.algorithm
+    return POOL if op.kind == "global_pool" else op.kind
