@@ -113,10 +113,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """A model and its program, as it was written."""
+    """A model and its program, as it was written.
+
+    Attributes
+    ----------
+    loaded : LoadedModel
+        The model without its graphs, but for the original, where a reference is to run it.
+    mods : list of tvm.IRModule
+        The program; empty once it is being simplified.
+    """
 
     loaded: LoadedModel
-    mod: tvm.IRModule
+    mods: list[tvm.IRModule]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,22 +260,22 @@ class Builder:
             How many plans will be made of it.
         """
         with self.clock.phase("import"):
-            imported = on_deep_stack(self._import, load)
-        loaded = imported.loaded.without_graphs(keep_original=keep)
+            imported = on_deep_stack(self._import, load, keep)
+        loaded = imported.loaded
         with self.clock.phase("simplify"):
-            return Simplified(
-                loaded, on_deep_stack(self._simplify, imported.mod, loaded.row_counts, uses)
-            )
+            return Simplified(loaded, on_deep_stack(self._simplify, imported, uses))
 
-    def _import(self, load: Callable[[], LoadedModel]) -> Imported:
+    def _import(self, load: Callable[[], LoadedModel], keep: bool) -> Imported:
         loaded = load()
         mod = import_relax(loaded)
         self.dump.module("import", mod)
-        return Imported(loaded, mod)
+        return Imported(loaded.without_graphs(keep_original=keep), [mod])
 
-    def _simplify(self, mod: tvm.IRModule, row_counts: Sequence[int | None], uses: int) -> Source:
+    def _simplify(self, imported: Imported, uses: int) -> Source:
+        """Simplify the program, which no variable holds meanwhile but the passes' own."""
         fired: Counter[str] = Counter()
-        mod = simplify(mod, self.disabled_rules, fired)
+        row_counts = imported.loaded.row_counts
+        mod = simplify(imported.mods.pop(), self.disabled_rules, fired)
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
         digests = ArrayDigests()

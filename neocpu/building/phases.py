@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from neocpu.foundation.progress import Progress, ProgressCallback
+from neocpu.serving.freed_memory import return_freed_memory
 
 # TVM keeps the functions under construction on one stack for all threads of the process.
 BUILDING: Final = threading.Lock()
@@ -37,4 +38,5 @@ class PhaseClock:
         with BUILDING if alone else nullcontext():
             start = time.perf_counter()
             yield
+            return_freed_memory()
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

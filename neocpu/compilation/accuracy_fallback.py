@@ -103,7 +103,9 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
             if not admissions:
                 break
             # The weights are gone: read again, they need not be held beside the packed ones.
-            again = builder.read(partial(load_model, loaded.original), keep=False)
+            again = builder.read(
+                partial(load_model, loaded.original, weights=loaded.weights), keep=False
+            )
             again = Simplified(loaded, again.source)
             planned = builder.plan(again, admissions, {a.key for a in attempts})
             generating = builder.generate(planned) if planned else None

@@ -34,6 +34,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.foundation.instruction_sets import code_obstacle, host_features
 from neocpu.foundation.progress import ProgressCallback, of_part, silent
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.onnx_graph.weight_store import WeightStore
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.shapes.input_shapes import InputShapes
@@ -194,7 +195,7 @@ def _load(
     UsageError
         If all integers are asked for and it has none: float32 would come out without a word.
     """
-    loaded = load_for_import(model, shapes, processing)
+    loaded = load_for_import(model, shapes, processing, WeightStore())
     if Precision.INT8 in precisions and not is_quantised(loaded.reference):
         raise UsageError(
             f"--precision int8 is for quantised models, and '{loaded.name}' is none: give data to "

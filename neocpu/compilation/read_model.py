@@ -15,6 +15,7 @@ from neocpu.compilation.network_tuning import workloads_of
 from neocpu.frontend import models
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.onnx_graph.weight_store import WeightStore
 from neocpu.frontend.processing.load_processed import load_processed
 from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
@@ -28,20 +29,32 @@ ModelLike: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 def load_for_import(
-    model: ModelLike, shapes: InputShapes, processing: Processing = NO_PROCESSING
+    model: ModelLike,
+    shapes: InputShapes,
+    processing: Processing = NO_PROCESSING,
+    weights: WeightStore | None = None,
 ) -> LoadedModel:
-    """Read, check and simplify a model, or build one by its name."""
+    """Read, check and simplify a model, or build one by its name.
+
+    Parameters
+    ----------
+    weights : WeightStore, optional
+        The store that takes large weights; by default they stay in the model's messages.
+    """
     if isinstance(model, str) and models.is_name(model):
         built = models.build_with_shapes(model, shapes)
-        return replace(load_processed(built, NO_SHAPES, processing), name=model)
-    return load_processed(model, shapes, processing)
+        if weights is not None:
+            built = weights.take(built)
+        return replace(load_processed(built, NO_SHAPES, processing, weights), name=model)
+    return load_processed(model, shapes, processing, weights)
 
 
 def read_network(model: ModelLike, shapes: InputShapes = NO_SHAPES) -> Network:
     """Return a model's operators as the layout search sees them."""
 
     def read() -> Network:
-        return extract(simplify(import_relax(load_for_import(model, shapes))))
+        loaded = load_for_import(model, shapes, weights=WeightStore())
+        return extract(simplify(import_relax(loaded)))
 
     with BUILDING:
         return on_deep_stack(read)

@@ -21,7 +21,7 @@ from neocpu.foundation.files import regular_status
 from neocpu.foundation.host import usable_memory
 from neocpu.foundation.plain_text import plain, shortened
 from neocpu.frontend.checks.tensor_check import all_tensors, declared_problem
-from neocpu.frontend.weightless_model import tensor_bytes
+from neocpu.frontend.onnx_graph.weightless_model import tensor_bytes
 
 _T = TypeVar("_T")
 _SHOWN = 100
@@ -30,7 +30,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a tensor's bytes lie: a file's name and what part of it, all of it by default."""
+    """The place of a tensor's bytes: a file's name and a part of it, all of it by default."""
 
     location: str
     offset: int = 0
@@ -81,7 +81,7 @@ def _checked_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
     Raises
     ------
     ValueError
-        If that cannot be; the message continues a sentence that begins with the tensor.
+        Either is impossible; the message continues a sentence that begins with the tensor.
     """
     if problem := declared_problem(tensor):
         raise ValueError(problem)
@@ -100,7 +100,7 @@ def _read(tensor: onnx.TensorProto, folder: Path) -> None:
     Raises
     ------
     ValueError
-        As `_checked_bytes`.
+        Errors of `_checked_bytes`.
     """
     for entry in list(tensor.external_data):  # of what ONNX does not know it would warn
         if entry.key not in ("location", "offset", "length"):

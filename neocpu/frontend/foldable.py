@@ -1,4 +1,4 @@
-"""Which graphs ONNX's optimizer may fold something of: others need not wait until it is imported.
+"""Graphs of which ONNX's optimizer may fold something: others need not wait for its import.
 
 What onnxscript's ``fold_constants`` changes, read at version 0.7: what reads nothing but constants,
 what computes shapes, and nodes of some operators that have no effect. It infers each shape once

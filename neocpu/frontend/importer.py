@@ -26,11 +26,12 @@ from neocpu.frontend.converters.node import Node
 from neocpu.frontend.converters.table import CONTRIB_CONVERTERS, CONVERTERS, OWN_CONVERTERS
 from neocpu.frontend.expansions.expand import WRITTEN_OUT
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.onnx_graph.subgraphs import all_nodes
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.frontend.shapes.static_shapes import static_dims
 from neocpu.frontend.source import first_line
-from neocpu.frontend.subgraphs import all_nodes
 from neocpu.frontend.unsupported import (
     OWN_DOMAIN,
     STANDARD_DOMAINS,
@@ -39,6 +40,7 @@ from neocpu.frontend.unsupported import (
     refuse_unsupported,
 )
 from neocpu.frontend.words import refuse_unknown_words
+from neocpu.ir.constants import make_const
 from neocpu.ir.custom_operators.lowering import attributes_of, call_operator
 from neocpu.ir.custom_operators.registry import find_operator
 from neocpu.ir.model_names import RENAMED
@@ -63,7 +65,7 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     Parameters
     ----------
     model : LoadedModel
-        What `load_model` returned.
+        The model as `load_model` returned it.
 
     Returns
     -------
@@ -277,7 +279,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         """Make every weight a constant, whatever its name; TVM refuses blank ones."""
         for tensor in graph.initializer:
-            self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
+            self._nodes[tensor.name] = make_const(array_of(tensor))
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Do nothing: `refuse_unsupported` has looked, and knows our converters."""

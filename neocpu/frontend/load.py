@@ -21,6 +21,9 @@ from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_identity import identities
 from neocpu.frontend.number_formats import refuse_number_formats, widen_halves
+from neocpu.frontend.onnx_graph.onnx_tools import check_model
+from neocpu.frontend.onnx_graph.subgraphs import all_nodes, called_operators, has_control_flow
+from neocpu.frontend.onnx_graph.weight_store import WeightStore
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
 from neocpu.frontend.quantised.scale_checks import refuse_scales
 from neocpu.frontend.rows.bound_rows import bound_rows
@@ -38,18 +41,17 @@ from neocpu.frontend.shapes.static_shapes import (
 from neocpu.frontend.shapes.unknown_shapes import why_unknown
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.source import first_line, name_of, read_model
-from neocpu.frontend.subgraphs import all_nodes, called_operators, has_control_flow
 from neocpu.frontend.unsupported import (
     STANDARD_DOMAINS,
     refuse_own_operators,
     refuse_unknown_operators,
 )
-from neocpu.frontend.weightless_model import strip_weights
 
 
 def load_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     shapes: InputShapes | Mapping[str, Sequence[int]] | None = None,
+    weights: WeightStore | None = None,
 ) -> LoadedModel:
     """Read, check, freeze and simplify a model.
 
@@ -60,21 +62,23 @@ def load_model(
     shapes : InputShapes, or mapping of str to sequence of int, optional
         Complete shapes of inputs with dynamic dimensions, by input name, the batch, extents of
         named dimensions, and the values of inputs that become constants.
+    weights : WeightStore, optional
+        The store that takes the model's large weights; by default they stay in its messages.
 
     Raises
     ------
     ModelError
-        If the model cannot be read, is not valid ONNX, or an input shape stays dynamic.
+        The model cannot be read, is not valid ONNX, or an input shape stays dynamic.
     UsageError
-        If ``shapes`` does not fit the model.
+        ``shapes`` does not fit the model.
     UnsupportedError
-        If the model cannot be raised to a current opset, or an output's shape depends on data in
+        The model cannot be raised to a current opset, or an output's shape depends on data in
         another way than by its number of rows; if a tensor is
         empty or too large, or a window does not fit its padded image; if the model is of one image,
         and cannot take a batch.
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
-    original = read_model(model)
+    original = read_model(model, weights)
     where = name_of(model)
     told_apart = identities(original)
     given = fix_dimensions(original.graph, given)
@@ -119,6 +123,7 @@ def load_model(
         sample=sample,
         identities=told_apart,
         shapes=known_shapes(simplified.graph) if sample is None else {},
+        weights=weights,
     )
 
 
@@ -157,12 +162,8 @@ def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
 
 def _check(model: onnx.ModelProto, where: str) -> None:
     """Run onnx's checker."""
-    light = strip_weights(model).model
-    for value in (*light.graph.input, *light.graph.output):
-        if value.type.HasField("tensor_type"):  # whose shape may be unknown: the caller gives it
-            value.type.tensor_type.shape.SetInParent()
     try:
-        onnx.checker.check_model(light)
+        check_model(model)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{where} is not a valid ONNX model: {first_line(error)}") from error
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import onnx
 
 from neocpu.foundation.tensor_spec import TensorSpec, group_rows
+from neocpu.frontend.onnx_graph.weight_store import WeightStore
 from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
     """A checked model with static shapes, as given and as the importer takes it.
 
@@ -25,24 +26,27 @@ class LoadedModel:
     simplified : onnx.ModelProto
         The equivalent model with a raised opset, constants folded and dead code removed.
     bounded : onnx.ModelProto
-        What is imported: the simplified model, its shapes static where only the data decides how
-        many rows there are. After its outputs are hidden ones, the row counts of bounded outputs.
+        The model that is imported: the simplified one, its shapes static where only the data
+        decides how many rows there are. After its outputs are hidden ones, the row counts of
+        bounded outputs.
     inputs, outputs : tuple of TensorSpec
-        In graph order; weights are not inputs.
+        Inputs and outputs in graph order; weights are not inputs.
     row_counts : tuple of int or None
-        Of each output, the position of the hidden one that says how many of its rows count; None
+        The position, for each output, of the hidden one that says how many of its rows count; None
         where all do.
     sample : onnx.ModelProto or None
         The model as given, if that is of one image and was changed to take a batch.
     processing : Processing
-        What is done before and after the model.
+        Steps before and after the model.
     notes : tuple of str
-        What to tell of that.
+        Remarks on these steps for the user.
     identities : tuple of str
-        What tells the model that was given from others, and what it was made of:
+        Names that tell the given model from others, and those of the models that it was made of:
         `model_identity.identities`.
+    weights : WeightStore or None
+        The large weights of all these models, which refer to them; None if they hold their own.
     shapes : mapping of str to tuple of int
-        What the simplified model's tensors are known to have; most are also the original's.
+        Known shapes of the simplified model's tensors; most are also the original's.
     """
 
     name: str
@@ -57,6 +61,7 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     identities: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    weights: WeightStore | None = None
 
     @property
     def reference(self) -> onnx.ModelProto:
@@ -70,8 +75,15 @@ class LoadedModel:
         return tuple(tuple(self.outputs[i].name for i in group) for group in groups)
 
     def without_graphs(self, *, keep_original: bool) -> LoadedModel:
-        """Let go of its graphs, each of which holds a copy of all weights."""
+        """Return the model without its graphs, which hold or refer to all weights."""
         nothing = onnx.ModelProto()
         if keep_original:
-            return replace(self, simplified=nothing)
-        return replace(self, original=nothing, simplified=nothing, sample=None)
+            return replace(self, simplified=nothing, bounded=nothing)
+        return replace(
+            self,
+            original=nothing,
+            simplified=nothing,
+            bounded=nothing,
+            sample=None,
+            weights=None,
+        )

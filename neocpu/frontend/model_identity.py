@@ -1,4 +1,4 @@
-"""What tells a model from others: its operators and its weights, whichever file they are in.
+"""The identity of a model: its operators and its weights, whichever file they are in.
 
 Shapes of inputs, names of nodes, documentation and who wrote the file make no other model.
 """
@@ -9,11 +9,11 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-import numpy as np
 import onnx
 
 from neocpu.frontend.checks.tensor_check import all_tensors
-from neocpu.frontend.subgraphs import model_nodes
+from neocpu.frontend.onnx_graph.subgraphs import model_nodes
+from neocpu.frontend.onnx_graph.weight_store import bytes_of_tensor, is_stored
 from neocpu.ir.array_digests import elements_digest
 
 MADE_OF: Final = "neocpu.made_of"
@@ -76,7 +76,7 @@ def _operators(model: onnx.ModelProto) -> Iterable[bytes]:
 def _weights(model: onnx.ModelProto) -> Iterable[bytes]:
     for tensor in all_tensors(model):
         yield repr((tensor.name, tensor.data_type, [*tensor.dims])).encode()
-        if tensor.HasField("raw_data"):
-            yield elements_digest(np.frombuffer(tensor.raw_data, np.uint8))
+        if is_stored(tensor) or tensor.HasField("raw_data"):
+            yield elements_digest(bytes_of_tensor(tensor))
         else:
             yield tensor.SerializeToString(deterministic=True)

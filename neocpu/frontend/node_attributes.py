@@ -1,4 +1,4 @@
-"""What a node's attributes are."""
+"""Attributes of a node."""
 
 from __future__ import annotations
 

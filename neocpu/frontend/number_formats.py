@@ -11,8 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.checks.tensor_check import all_tensors
+from neocpu.frontend.onnx_graph.names import fresh_names
+from neocpu.frontend.onnx_graph.subgraphs import all_nodes
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.shapes.static_shapes import real_inputs
-from neocpu.frontend.subgraphs import all_names, all_nodes
 
 _HALVES: Final = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
@@ -46,7 +48,7 @@ def widen_halves(model: onnx.ModelProto) -> None:
     made = [value for value in graph.output if _is_half(value) and value.name not in given]
     for tensor in all_tensors(model):
         if tensor.data_type in _HALVES:
-            wide = numpy_helper.to_array(tensor).astype(np.float32)
+            wide = array_of(tensor).astype(np.float32)
             tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
     values = [*graph.value_info, *(each for each in graph.input if each.name not in given)]
     for nodes in (graph.node, *(function.node for function in model.functions)):
@@ -89,14 +91,14 @@ def _convert_boundary(
     outputs: Iterable[onnx.ValueInfoProto],
 ) -> None:
     """Put a Cast after each of these inputs, and before each of these outputs."""
-    taken = set(all_names(graph))
+    names = fresh_names(graph)
     new: dict[str, str] = {}
     first, last = [], []
     for value in inputs:
-        new[value.name] = _fresh(f"{value.name}_float32", taken)
+        new[value.name] = names.fresh(f"{value.name}_float32")
         first.append(_cast(value.name, new[value.name], TensorProto.FLOAT))
     for value in outputs:
-        new[value.name] = _fresh(f"{value.name}_float32", taken)
+        new[value.name] = names.fresh(f"{value.name}_float32")
         kind = value.type.tensor_type.elem_type
         last.append(_cast(new[value.name], value.name, kind))
     for node in all_nodes(graph.node) if new else ():
@@ -111,13 +113,6 @@ def _convert_boundary(
 
 def _cast(source: str, result: str, kind: int) -> onnx.NodeProto:
     return helper.make_node("Cast", [source], [result], name=f"{result}_cast", to=kind)
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _widen_attributes(node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:

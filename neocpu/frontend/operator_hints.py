@@ -1,4 +1,4 @@
-"""What to do about operators that cannot be compiled: what messages add to their names."""
+"""Advice on operators that cannot be compiled, which messages add to their names."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
@@ -47,7 +48,7 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
         shape = shapes.get(node.input[0]) if scales is not None else None
         if scales is None or shape is None:
             continue
-        factors = onnx.numpy_helper.to_array(scales)
+        factors = array_of(scales)
         axes = attributes_of(node).get("axes", range(len(shape)))
         extents = np.array([shape[axis] for axis in axes])
         sizes = (extents.astype(np.float32) * factors).astype(np.int64)

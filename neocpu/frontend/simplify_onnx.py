@@ -22,11 +22,13 @@ from onnx_ir.passes import common as passes
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.checks.argument_checks import refuse_arguments
 from neocpu.frontend.checks.model_limits import FoldingBudget
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.contributed.contributed_operators import expand_contributed
 from neocpu.frontend.control_flow.flatten import Infer, flatten_control_flow, needs_flattening
 from neocpu.frontend.expansions.expand import expand_operators
 from neocpu.frontend.foldable import is_foldable
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.ir_tensors import ir_tensor
+from neocpu.frontend.onnx_graph.weightless_model import Skeleton, strip_weights
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named, raise_opset, without_functions
 from neocpu.frontend.quantised.kept_weights import keeps_stored
 from neocpu.frontend.quantised.quantised_operators import expand_quantised
@@ -37,7 +39,6 @@ from neocpu.frontend.shapes.extents import known_shapes, refuse_kernels
 from neocpu.frontend.shapes.static_shapes import real_inputs
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, refuse_missing_inputs
-from neocpu.frontend.weightless_model import Skeleton, strip_weights
 
 # From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
 # them, and group normalisation has a scale per channel. Newer models are taken as they are.
@@ -67,9 +68,9 @@ def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.Mode
     Raises
     ------
     ModelError
-        If the model's types or shapes contradict each other, or an argument means nothing.
+        The model's types or shapes contradict each other, or an argument means nothing.
     UnsupportedError
-        If an operator cannot be raised to the target opset, or written in others, or ONNX's
+        An operator cannot be raised to the target opset, or written in others, or ONNX's
         optimizer fails.
     """
     simplified = _simplify_once(model, counted, _LARGE)
@@ -206,7 +207,7 @@ def _restore_weights(module: ir.Model, light: Skeleton) -> None:
     for value in list(graph.inputs):
         weight = light.weights.get(value.name or "")
         if weight is not None:
-            value.const_value = ir.serde.deserialize_tensor(weight)
+            value.const_value = ir_tensor(weight)
             graph.inputs.remove(value)
             graph.register_initializer(value)
 
@@ -283,7 +284,7 @@ def _is_affordable(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> 
     Raises
     ------
     UnsupportedError
-        If what it makes is too large.
+        The node's results are too large.
     """
     for output in node.outputs:
         if output.shape is None or not output.shape.is_static():

@@ -16,6 +16,7 @@ from neocpu.frontend.checks.tensor_check import all_tensors
 from neocpu.frontend.checks.text_check import refuse_broken_texts
 from neocpu.frontend.external_data import read_external_data
 from neocpu.frontend.foreign_formats import foreign_file, foreign_folder
+from neocpu.frontend.onnx_graph.weight_store import WeightStore, is_stored
 from neocpu.frontend.sparse_weights import make_dense
 
 MAX_BYTES: Final = 2 << 30
@@ -30,23 +31,31 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def read_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
+def read_model(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, weights: WeightStore | None = None
+) -> onnx.ModelProto:
     """Return a ModelProto of the caller's model that may be changed freely.
 
     External tensor data is read from the model file's own folder only. Sparse tensors become
     dense ones.
 
+    Parameters
+    ----------
+    weights : WeightStore, optional
+        The store that takes large weights, which are outside the returned model then. Its owner
+        keeps it for as long as the model.
+
     Raises
     ------
     ModelError
-        If the file cannot be read, is not an ONNX model, or its external data is missing,
+        The file cannot be read, is not an ONNX model, or its external data is missing,
         truncated or outside the folder; or if a sparse tensor is malformed.
     UnsupportedError
-        If dense tensors in place of sparse ones would be too large.
+        Dense tensors in place of sparse ones would be too large.
     ArgumentTypeError
-        If it is none of these.
+        It is none of these.
     """
-    found = _read(model)
+    found = _read(model, weights)
     make_dense(found, name_of(model))
     return found
 
@@ -56,18 +65,30 @@ def name_of(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> str:
     return "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
 
 
-def _read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
+def _read(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, weights: WeightStore | None
+) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
+        where = "the given ModelProto"
+        refuse_broken_texts(model, where)
+        _refuse_external_data(model, where, _BY_PATH)
+        if weights is not None:
+            return weights.take(model)
         own = onnx.ModelProto()
         own.CopyFrom(model)
-        refuse_broken_texts(own, "the given ModelProto")
-        return _without_external_data(own, "the given ModelProto", _BY_PATH)
+        return own
     if isinstance(model, bytes):
         where = "the given bytes object"
-        return _without_external_data(_parse(model, where), where, _BY_PATH)
+        proto = _parse(model, where)
+        _refuse_external_data(proto, where, _BY_PATH)
+        return proto if weights is None else weights.take(proto)
     if not isinstance(model, str | os.PathLike):
         raise _no_model(model)
-    path = Path(model)
+    proto = _read_path(Path(model))
+    return proto if weights is None else weights.take(proto)
+
+
+def _read_path(path: Path) -> onnx.ModelProto:
     data = _read_bytes(path)
     try:
         proto = _parse(data, f"'{path}'")
@@ -76,7 +97,8 @@ def _read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Model
             raise ModelError(f"'{path}' is not an ONNX model but {kind}") from None
         raise
     read_external_data(proto, path)
-    return _without_external_data(proto, f"'{path}'", "save it with its weights inside")
+    _refuse_external_data(proto, f"'{path}'", "save it with its weights inside")
+    return proto
 
 
 def _no_model(given: object) -> ArgumentTypeError:
@@ -119,11 +141,14 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
     return proto
 
 
-def _without_external_data(proto: onnx.ModelProto, where: str, mend: str) -> onnx.ModelProto:
-    """Refuse what others would look for in the working directory."""
-    outside = [tensor.name for tensor in all_tensors(proto) if uses_external_data(tensor)]
+def _refuse_external_data(proto: onnx.ModelProto, where: str, mend: str) -> None:
+    """Refuse tensors whose files others would look for in the working directory."""
+    outside = [
+        tensor.name
+        for tensor in all_tensors(proto)
+        if uses_external_data(tensor) and not is_stored(tensor)
+    ]
     if outside:
         raise ModelError(
             f"{where} keeps {len(outside)} tensors (first '{outside[0]}') in external files; {mend}"
         )
-    return proto

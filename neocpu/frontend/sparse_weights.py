@@ -14,7 +14,7 @@ from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain
 from neocpu.frontend.checks.model_limits import amount, refuse_ranks
 from neocpu.frontend.checks.tensor_check import tensor_problem
-from neocpu.frontend.subgraphs import graphs_of, model_nodes
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of, model_nodes
 
 MAX_BYTES: Final = 2 << 30
 """Bytes of all tensors that are made dense: what an ONNX file itself may hold."""
@@ -31,16 +31,16 @@ def make_dense(model: onnx.ModelProto, where: str) -> None:
     Parameters
     ----------
     model : onnx.ModelProto
-        Without external data.
+        A model without external data.
     where : str
         The model, as messages name it.
 
     Raises
     ------
     ModelError
-        If one is not what ONNX says of sparse tensors.
+        One is not what ONNX says of sparse tensors.
     UnsupportedError
-        If one holds strings, or all together are too large.
+        One holds strings, or all together are too large.
     """
     left = MAX_BYTES
 
@@ -83,9 +83,9 @@ def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorP
     Raises
     ------
     ValueError
-        If it is malformed; the message continues a sentence that begins with the tensor.
+        It is malformed; the message continues a sentence that begins with the tensor.
     UnsupportedError
-        As `make_dense`.
+        Errors of `make_dense`.
     """
     shape = tuple(sparse.dims)
     _check_parts(sparse)

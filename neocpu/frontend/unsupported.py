@@ -9,8 +9,8 @@ import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain
+from neocpu.frontend.onnx_graph.subgraphs import called_operators
 from neocpu.frontend.operator_hints import hint
-from neocpu.frontend.subgraphs import called_operators
 from neocpu.ir.custom_operators.registry import find_operator
 
 STANDARD_DOMAINS = ("", "ai.onnx")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import Var
 
+from neocpu.foundation.array_file import ArrayFile
 from neocpu.planning.weight_origin import Unpacked
 
 _SAMPLES: Final = 64
@@ -23,13 +24,15 @@ class WeightTable:
     """Collects arrays and the variables that stand for them; equal ones are stored once.
 
     A model of several heads, or one that computes a few rows at a time, reads the same weights at
-    many places.
+    many places. Large ones lie in a temporary file: packed they may be several times as many as the
+    model's own, which are still needed meanwhile.
     """
 
     def __init__(self) -> None:
         self.arrays: list[NDArray[np.generic]] = []
         self.params: list[Any] = []
         self.unpacked: list[Unpacked | None] = []
+        self._file = ArrayFile()
         self._known: dict[Any, Any] = {}
         self._alike: defaultdict[Any, list[int]] = defaultdict(list)
 
@@ -61,7 +64,7 @@ class WeightTable:
         alike.append(len(self.arrays))
         ty = relax.TensorType(array.shape, str(array.dtype))
         var = Var(f"weight_{len(self.arrays)}", ty)
-        self.arrays.append(array)
+        self.arrays.append(self._file.keep(array))
         self.params.append(var)
         self.unpacked.append(origin)
         return var

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.frontend.shapes.static_shapes import fix_inputs
-from neocpu.frontend.weightless_model import strip_weights
 
 AnyArray = np.ndarray[Any, Any]
 

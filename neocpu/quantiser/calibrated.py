@@ -1,4 +1,4 @@
-"""What calibration says of a model: of each tensor its grid, of each layer its integers."""
+"""A calibrated model: a grid for each tensor, and integers for each layer."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Calibrated:
     ----------
     graph : FloatGraph
     seen : mapping of str to Distribution
-        Of the graph's tensors.
+        Entries for the graph's tensors.
     methods : mapping of str to str
-        How each tensor's range was found.
+        The method by which each tensor's range was found.
     grids : mapping of str to TensorGrid
-        Of the graph's tensors.
+        Entries for the graph's tensors.
     layers : mapping of str to StoredLayer
-        By what the layers make.
+        Layers' numbers, by the names of the layers' results.
     """
 
     graph: FloatGraph
@@ -91,7 +91,7 @@ def calibrate(
     Raises
     ------
     UsageError
-        If a tensor of 16 bits is none, or data are not finite.
+        A tensor of 16 bits is none, or data are not finite.
     """
     for name in how.wide:
         if name not in graph.tensors:

@@ -42,7 +42,7 @@ def read_samples(
     Raises
     ------
     UsageError
-        If there are none, or one does not fit the model's inputs, or is infinite or NaN; of a
+        There are none, or one does not fit the model's inputs, or is infinite or NaN; of a
         function, whatever it raises.
     """
     if isinstance(source, str | Path):

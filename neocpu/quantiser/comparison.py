@@ -15,7 +15,7 @@ from neocpu.quantiser.observation import Samples, VisibleModel, decibels
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far a quantised model is from the one it was made of.
+    """The distance of a quantised model from the one it was made of.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Comparison:
 
     @property
     def worst(self) -> float:
-        """Of the outputs, in decibels."""
+        """The signal-to-noise ratio of the outputs, in decibels."""
         return min(self.decibels[name] for name in self.outputs)
 
     @property
@@ -83,7 +83,7 @@ def compare_models(
     Parameters
     ----------
     tensors : sequence of str
-        What to compare besides the outputs, of the same name in both.
+        Tensors to compare besides the outputs, of the same name in both.
     """
     names = tuple(dict.fromkeys((*outputs, *tensors)))
     runs = [

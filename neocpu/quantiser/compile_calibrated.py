@@ -54,7 +54,7 @@ _WORTH: Final = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What outputs may differ by from float32, on data that no range was taken from.
+    """Bounds on the outputs' difference from float32, on data that no range was taken from.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Budget:
 
     @property
     def power(self) -> float:
-        """What layers may add to the outputs' power."""
+        """The noise that layers may add to the outputs, as a share of their power."""
         return math.inf if self.max_error is None else self.max_error**2
 
     def excess(self, found: Comparison) -> str:
@@ -147,9 +147,9 @@ def compile_calibrated(
     Parameters
     ----------
     model, target, settings
-        As `neocpu.compile` takes them.
+        Arguments of `neocpu.compile`.
     calibration, how
-        As `neocpu.quantize` takes them.
+        Arguments of `neocpu.quantize`.
     precision : str
         ``auto``; or ``int8``: all layers are quantised, and computed so where that is faster.
     max_error : float, optional
@@ -160,7 +160,7 @@ def compile_calibrated(
     Raises
     ------
     AccuracyError
-        If ``int8`` does not keep the limits; ``auto`` leaves layers in float32 until it does.
+        ``int8`` does not keep the limits; ``auto`` leaves layers in float32 until it does.
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
     """
     options = CompileOptions.parse(precision=precision, **settings)
@@ -207,8 +207,15 @@ def compile_each_calibrated(
         calibrated = calibrate(graph, original, choosing, how, threads, tell)
         for number, member in enumerate(members):
             compiling = _Compiling(
-                *(model, options, budget, calibrated, original, choosing, checking),
-                *(member, progress_of(number)),
+                model=model,
+                options=options,
+                budget=budget,
+                calibrated=calibrated,
+                original=original,
+                choosing=choosing,
+                checking=checking,
+                member=member,
+                tell=progress_of(number),
             )
             yield compiling.compile()
 
@@ -226,7 +233,7 @@ def _takes_integers(member: Member) -> bool:
     return member.precision in (Precision.INT8, Precision.AUTO)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiling:
     """A calibrated model on its way to one CPU.
 

@@ -32,9 +32,9 @@ def correct_by_weights(
     Parameters
     ----------
     weights : array
-        In float32, output channels first.
+        Weights in float32, output channels first.
     seen : Distribution
-        Of what the layer reads.
+        The distribution of the values that the layer reads.
     """
     if layer.node.op_type == "MatMul" or seen.means is None:
         return numbers

@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 from onnxscript.rewriter import rewrite
 from onnxscript.rewriter.rules.common import (
     fuse_batchnorm_into_conv_rule,
@@ -29,6 +28,7 @@ from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.frontend.model_identity import remember
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.opsets.opset_raising import named
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.rows.bound_rows import row_values
@@ -47,7 +47,7 @@ _FUSED_NORMS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Layer:
     """A node with weights that is computed in integers.
 
@@ -63,7 +63,7 @@ class Layer:
     bias : str or None
         Its bias' initializer, a vector.
     groups : int
-        Of a convolution.
+        The number of groups of a convolution.
     """
 
     node: onnx.NodeProto
@@ -75,7 +75,7 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """What people know it by."""
+        """The name that people know it by."""
         return str(self.node.name or self.node.output[0])
 
     @property
@@ -92,7 +92,7 @@ class Layer:
         return np.moveaxis(weights, 0, self.weight_axis)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FloatGraph:
     """A float32 model, its shapes fixed and its batch norms fused, and what of it is quantised.
 
@@ -101,16 +101,16 @@ class FloatGraph:
     proto : onnx.ModelProto
     inputs : tuple of TensorSpec
     compared : tuple of str
-        What tells how far off the quantised model is: its outputs, and, where rows are selected of
-        what it finds, what they are selected by instead.
+        Tensors that tell how far off the quantised model is: its outputs, and, where rows of an
+        output are selected, the scores that they are selected by instead.
     layers : tuple of Layer
-        In program order.
+        Layers in program order.
     tensors : tuple of str
-        What is brought to a grid, in program order.
+        Tensors that are brought to a grid, in program order.
     kept : mapping of str to str
         Tensors that are on the grid of another.
     initializers : mapping of str to array
-        Of the layers.
+        The layers' weights and biases.
     """
 
     proto: onnx.ModelProto
@@ -133,7 +133,7 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
     Raises
     ------
     UsageError
-        If the model is quantised already, computes nothing in integers, or ``exclude`` names what
+        The model is quantised already, computes nothing in integers, or ``exclude`` names what
         it does not have.
     """
     with named("fuse the model's batch norms"):
@@ -167,13 +167,13 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
     tensors, kept = _on_grids(graph, read, arrays)
     wanted = {name for layer in layers for name in (layer.weights, layer.bias) if name}
     return FloatGraph(
-        proto,
-        loaded.inputs,
-        _compared(graph, of_rows),
-        tuple(layers),
-        tensors,
-        kept,
-        {name: numpy_helper.to_array(arrays[name]) for name in wanted},
+        proto=proto,
+        inputs=loaded.inputs,
+        compared=_compared(graph, of_rows),
+        layers=tuple(layers),
+        tensors=tensors,
+        kept=kept,
+        initializers={name: array_of(arrays[name]) for name in wanted},
     )
 
 
@@ -238,7 +238,14 @@ def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
         return None
     if bias is not None and arrays[bias].dims[0] != arrays[node.input[1]].dims[axis]:
         return None
-    return Layer(node, node.input[0], node.input[1], axis, bias, attributes.get("group", 1))
+    return Layer(
+        node=node,
+        data=node.input[0],
+        weights=node.input[1],
+        weight_axis=axis,
+        bias=bias,
+        groups=attributes.get("group", 1),
+    )
 
 
 def _is_sum(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> bool:

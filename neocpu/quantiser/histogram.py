@@ -1,4 +1,4 @@
-"""Which values a tensor takes over calibration data, in one pass and little memory."""
+"""Values that a tensor takes over calibration data, found in one pass and little memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOMENTUM: Final = 0.9
 """Of the moving averages of the least and the largest value: what each sample leaves as it was."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Distribution:
-    """What was seen of a tensor.
+    """The distribution of a tensor's values.
 
     Attributes
     ----------
     counts : array
-        Of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
+        Numbers of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
     zeros : int
         Values that are exactly zero.
     low, high : float
@@ -36,7 +36,7 @@ class Distribution:
     average_low, average_high : float
         Moving averages of each sample's.
     means : array or None
-        Of each channel, where the second axis is one of channels.
+        The mean of each channel, where the second axis is one of channels.
     """
 
     limit: float
@@ -112,13 +112,14 @@ class Histogram:
         assert self._averages is not None, "nothing was added"
         means = None if self._sums is None else self._sums / self._samples
         return Distribution(
-            self._limit or 1.0,
-            self._counts.copy(),
-            self._zeros,
-            self._low,
-            self._high,
-            *self._averages,
-            means,
+            limit=self._limit or 1.0,
+            counts=self._counts.copy(),
+            zeros=self._zeros,
+            low=self._low,
+            high=self._high,
+            average_low=self._averages[0],
+            average_high=self._averages[1],
+            means=means,
         )
 
     def _grow(self, reach: float) -> None:

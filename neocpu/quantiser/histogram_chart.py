@@ -24,7 +24,7 @@ def check_drawing(path: Path) -> tuple[Any, str]:
     Raises
     ------
     UsageError
-        If matplotlib is missing, or the name has another suffix.
+        Matplotlib is missing, or the name has another suffix.
     """
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -44,7 +44,7 @@ def draw(report: QuantisationReport, path: Path) -> None:
     Raises
     ------
     UsageError
-        As `check_drawing`.
+        Errors of `check_drawing`.
     """
     figure_class, kind = check_drawing(path)
     rows = max(1, math.ceil(len(report.tensors) / _COLUMNS))

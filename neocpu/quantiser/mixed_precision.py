@@ -1,4 +1,4 @@
-"""Which layers of a model compute in integers: those that are faster so, within a budget of noise.
+"""The choice of layers that compute in integers: the faster ones, within a budget of noise.
 
 The layout search decides by time, layer by layer, of the model with all of its layers in 8 bits.
 What it computes in float32 all the same needs no grid and is left alone, and so on until nothing

@@ -77,7 +77,7 @@ def observe(
     Raises
     ------
     UsageError
-        If one is infinite or NaN, naming the sample.
+        One is infinite or NaN, naming the sample.
     """
     histograms = {name: Histogram() for name in tensors}
     for number, found in enumerate(model.on(samples, on_progress, "calibrate")):

@@ -22,14 +22,14 @@ SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".ti
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How a picture becomes an input: ``(pixel / 255 - mean) / std``, of pixels from 0 to 255.
+    """The way a picture becomes an input: ``(pixel / 255 - mean) / std``, of pixels from 0 to 255.
 
     Attributes
     ----------
     fit : {"stretch", "crop", "letterbox"}
         Both sides as they are; the middle of what the shorter side fits; or all of it, on grey.
     mean, std : tuple of float
-        Of each channel, or of all.
+        The mean and standard deviation of each channel, or of all.
     bgr : bool
         Whether blue is first.
     """
@@ -54,7 +54,7 @@ def find_pictures(folder: Path) -> list[Path]:
     Raises
     ------
     UsageError
-        If there is none.
+        There is none.
     """
     found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not found:
@@ -70,7 +70,7 @@ def read_picture(path: Path, spec: TensorSpec, how: Preprocessing) -> Array:
     Raises
     ------
     UsageError
-        If the file cannot be read, Pillow is missing, or the input is no picture's.
+        The file cannot be read, Pillow is missing, or the input is no picture's.
     """
     channels, height, width, last = _layout(spec)
     image = _read(path, "L" if channels == 1 else "RGB", (width, height), how.fit)

@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from neocpu.frontend.onnx_graph.names import FreshNames
+from neocpu.frontend.onnx_graph.subgraphs import all_names
 from neocpu.quantiser.float_graph import FloatGraph, Layer
 from neocpu.quantiser.histogram import Array
 from neocpu.quantiser.stored_tensors import Stored
@@ -22,7 +24,7 @@ _BITS: Final[Mapping[int, type[np.unsignedinteger]]] = {8: np.uint8, 16: np.uint
 
 @dataclass(frozen=True, slots=True)
 class TensorGrid:
-    """What a tensor's integers, of ``bits`` unsigned, stand for: ``(stored - zero) * scale``."""
+    """The values of a tensor's integers, of ``bits`` unsigned: ``(stored - zero) * scale``."""
 
     scale: float
     zero: int
@@ -42,7 +44,7 @@ class StoredLayer:
     ----------
     weights : Stored
     bias : array or None
-        In float32: it is stored in products of the operands' scales.
+        The bias in float32: it is stored in products of the operands' scales.
     """
 
     weights: Stored
@@ -57,9 +59,9 @@ def write_qdq(
     Parameters
     ----------
     grids : mapping
-        Of tensors, by name.
+        Grids of tensors, by name.
     layers : mapping
-        By the names of what the layers make; others stay in float32.
+        Layers' numbers, by the names of their results; others stay in float32.
     """
     return _Writer(graph, grids).write(layers)
 
@@ -72,16 +74,7 @@ class _Writer:
         self._arrays: dict[str, Array] = {}
         self._real: dict[str, str] = {}
         inner = graph.proto.graph
-        given = (*inner.input, *inner.initializer, *inner.node)
-        self._names = {each.name for each in given}
-        self._names |= {name for node in inner.node for name in node.output}
-
-    def _new(self, name: str) -> str:
-        """Return a name that nothing in the model has."""
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
-        return name
+        self._names = FreshNames((*all_names(inner), *(node.name for node in inner.node)))
 
     def write(self, layers: Mapping[str, StoredLayer]) -> onnx.ModelProto:
         graph = self._proto.graph
@@ -107,12 +100,15 @@ class _Writer:
         grid = self._grids.get(name)
         if grid is None:
             return []
-        scale, zero = self._new(f"{name}_scale"), self._new(f"{name}_zero_point")
+        scale, zero = self._names.fresh(f"{name}_scale"), self._names.fresh(f"{name}_zero_point")
         self._arrays[scale] = np.array(grid.scale, np.float32)
         self._arrays[zero] = np.array(grid.zero, _BITS[grid.bits])
-        stored, real = self._new(f"{name}_quantized"), self._new(f"{name}_dequantized")
+        stored, real = (
+            self._names.fresh(f"{name}_quantized"),
+            self._names.fresh(f"{name}_dequantized"),
+        )
         self._real[name] = real
-        down, up = self._new(f"{name}_quantize"), self._new(f"{name}_dequantize")
+        down, up = self._names.fresh(f"{name}_quantize"), self._names.fresh(f"{name}_dequantize")
         return [
             helper.make_node("QuantizeLinear", [name, scale, zero], [stored], down),
             helper.make_node("DequantizeLinear", [stored, scale, zero], [real], up),
@@ -132,7 +128,7 @@ class _Writer:
             node.input.append("")
         grid = self._grids.get(layer.data)
         if grid is None:  # of what is not on a grid, sums are real numbers
-            node.input[2] = self._new(f"{layer.result}_bias")
+            node.input[2] = self._names.fresh(f"{layer.result}_bias")
             self._arrays[node.input[2]] = numbers.bias.astype(np.float32)
         else:
             unit = np.broadcast_to(stored.scale * np.float32(grid.scale), numbers.bias.shape)
@@ -147,7 +143,7 @@ class _Writer:
         scalar = scale.size == 1 and values.ndim > 1
         scale = scale.reshape(()) if scalar else scale
         parts = ("quantized", "scale", "zero_point", "dequantized", "dequantize")
-        *names, made, node = (self._new(f"{name}_{part}") for part in parts)
+        *names, made, node = (self._names.fresh(f"{name}_{part}") for part in parts)
         zero = np.zeros(scale.shape, values.dtype)
         self._arrays.update(zip(names, (values, scale.astype(np.float32), zero), strict=True))
         return helper.make_node("DequantizeLinear", names, [made], node, axis=axis)

@@ -1,4 +1,4 @@
-"""What quantising a model did: ranges, and how far it is from the float32 model, layer by layer."""
+"""The report on a quantised model: ranges, and errors against the float32 model, layer by layer."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class LayerReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisationReport:
     """All of it.
 
     Attributes
     ----------
     samples : int
-        Of calibration.
+        The number of samples that it was calibrated with.
     tensors : tuple of TensorReport
     layers : tuple of LayerReport
     outputs : mapping of str to float
@@ -71,9 +71,9 @@ class QuantisationReport:
     agreement : float or None
         Share of rows whose largest output is the same, of models that return rows of scores.
     correction : str
-        What was done to biases.
+        The correction of biases.
     notes : tuple of str
-        What is worth knowing.
+        Remarks for the user.
     """
 
     samples: int

@@ -36,7 +36,7 @@ class QuantisedModel:
     Attributes
     ----------
     proto : onnx.ModelProto
-        Of the shapes it was calibrated with.
+        The model in the shapes it was calibrated with.
     report : QuantisationReport
     """
 
@@ -49,7 +49,7 @@ class QuantisedModel:
         Raises
         ------
         UsageError, ArtifactError
-            If the folder is missing or read-only, or the disk is full.
+            The folder is missing or read-only, or the disk is full.
         """
         data = self.proto.SerializeToString()
         with replacing(Path(path), len(data)) as stream:
@@ -71,15 +71,15 @@ def quantize(
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or str
-        As `neocpu.compile` takes it.
+        A model that `neocpu.compile` takes.
     calibration : str, path, array, mapping or iterable
         A folder of pictures, an ``.npz`` file or ``loader.py:function``; an array whose first axis
         is samples, arrays by input name, or samples one by one.
     options : QuantiseOptions, optional
     shapes, batch
-        Of inputs with dynamic dimensions, as `neocpu.compile` takes them.
+        Shapes of inputs with dynamic dimensions, as `neocpu.compile` takes them.
     threads : int, optional
-        To run the model with.
+        The number of threads that run the model.
 
     Raises
     ------
@@ -136,12 +136,12 @@ def _report(
         for layer in graph.layers
     )
     return QuantisationReport(
-        samples,
-        tensors,
-        described,
-        {name: found.decibels[name] for name in graph.compared},
-        found.agreement,
-        correction,
-        constant_notes([name for name in graph.tensors if seen[name].is_constant]),
-        dict(seen),
+        samples=samples,
+        tensors=tensors,
+        layers=described,
+        outputs={name: found.decibels[name] for name in graph.compared},
+        agreement=found.agreement,
+        correction=correction,
+        notes=constant_notes([name for name in graph.tensors if seen[name].is_constant]),
+        distributions=dict(seen),
     )

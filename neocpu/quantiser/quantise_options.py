@@ -1,4 +1,4 @@
-"""How a model is to be quantised, checked once for the command line and Python."""
+"""Options of quantisation, checked once for the command line and Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class QuantiseOptions:
     method : str
         One of `METHODS`: how ranges of tensors are found.
     percentile : float
-        Of method ``percentile``: the values, in percent, that are not cut off.
+        The values, in percent, that method ``percentile`` does not cut off.
     symmetric : bool
         Whether zero is in the middle of the ranges of tensors that have both signs.
     per_channel : bool
@@ -44,7 +44,7 @@ class QuantiseOptions:
     wide : tuple of str
         Tensors of 16 bits.
     pictures : Preprocessing
-        How pictures become inputs.
+        The way pictures become inputs.
     """
 
     samples: int = DEFAULT_SAMPLES

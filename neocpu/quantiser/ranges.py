@@ -1,4 +1,4 @@
-"""From what was seen of a tensor to the range that its integers stand for: one function a method.
+"""The range of a tensor's integers, by the distribution of its values: one function a method.
 
 Values beyond a range are cut off; a wider one has coarser steps. Minimum and maximum cut nothing
 off; percentiles and moving averages cut off what is rare; the others try ranges and take the one
@@ -52,7 +52,7 @@ def _scale(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What the integers are that a range is for.
+    """The integers that a range is for.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ def minmax(seen: Distribution, rounding: Rounding) -> Range:
 
 
 def moving_average(seen: Distribution, rounding: Rounding) -> Range:
-    """What samples reach on average, later ones more."""
+    """The extremes of samples on average, later ones weighted more."""
     return _with_zero(seen.average_low, seen.average_high)
 
 

@@ -1,4 +1,4 @@
-"""What rounding one tensor, or one layer's weights, does to the outputs by itself.
+"""The error of the outputs when one tensor, or one layer's weights, is rounded by itself.
 
 A laboratory: the float32 model with every tensor brought to a grid that is an input, or left as it
 is, and with what each layer's weights lose added to its sums or not. It is compiled once, and each
@@ -42,7 +42,7 @@ class Laboratory:
     Attributes
     ----------
     tensors, layers : tuple of str
-        What can be rounded: tensors by name, layers' weights by what they make.
+        Tensors that can be rounded, by name, and layers whose weights can, by their results.
     """
 
     module: Module
@@ -57,7 +57,7 @@ class Laboratory:
         Parameters
         ----------
         grids : mapping
-            Of tensors to round.
+            Grids of the tensors to round.
         rounded : sequence of str
             Layers with rounded weights.
         """

@@ -37,12 +37,12 @@ def reading(what: str) -> Iterator[None]:
     Parameters
     ----------
     what : str
-        What is read, which the message begins with.
+        The name of the file that is read, with which the message begins.
 
     Raises
     ------
     UsageError
-        If it cannot be read.
+        It cannot be read.
     """
     try:
         yield
@@ -67,15 +67,15 @@ class StoredArray:
     Attributes
     ----------
     what : str
-        What messages call it.
+        The name that messages give it.
     file : file
         Open for reading bytes.
     archive : ZipFile or None
-        That is in the file; None if the array is all of it.
+        The archive in the file; None if the array is all of it.
     member : str
         Name of the array's file in the archive.
     header : NpyHeader
-        What it is.
+        The array's header.
     """
 
     what: str
@@ -105,7 +105,7 @@ class StoredArray:
         Raises
         ------
         UsageError
-            If it is cut short, or in an order in which too much had to be read for the rows.
+            It is cut short, or in an order in which too much had to be read for the rows.
         """
         header = self.header
         with reading(self.what), ExitStack() as opened:
@@ -132,7 +132,7 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
     Raises
     ------
     UsageError
-        If it is another kind of file; and when an array is asked for that holds no numbers.
+        It is another kind of file; and when an array is asked for that holds no numbers.
     """
 
     def __init__(self, path: Path) -> None:

@@ -24,9 +24,9 @@ class Stored:
     Attributes
     ----------
     values : array of int8
-        With the output channels first.
+        Integers with the output channels first.
     scale : array of float32
-        Of each output channel, or of all.
+        The scale of each output channel, or of all.
     """
 
     values: Array

@@ -19,8 +19,8 @@ from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
 from neocpu.frontend.control_flow.loop_nodes import repeated
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.onnx_graph.weightless_model import tensor_bytes
 from neocpu.frontend.shapes.static_shapes import static_dims
-from neocpu.frontend.weightless_model import tensor_bytes
 
 TIMEOUT: Final = 300.0
 

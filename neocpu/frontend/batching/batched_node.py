@@ -12,6 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.ir.row_analysis.independence import Shape
 from neocpu.ir.row_analysis.onnx_call import OnnxCall
 
@@ -87,7 +88,7 @@ class BatchedNode:
     def _constant(self, index: int) -> np.ndarray[Any, Any] | None:
         name = self._node.input[index] if index < len(self._node.input) else ""
         tensor = self._graph.constants.get(name)
-        return None if tensor is None else numpy_helper.to_array(tensor)
+        return None if tensor is None else array_of(tensor)
 
     def set_extent(self, index: int, position: int) -> None:
         """Write the batch into a constant input of one dimension."""

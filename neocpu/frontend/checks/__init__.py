@@ -1,1 +1,1 @@
-"""What of a model is refused before anything is made of it."""
+"""Checks that refuse a model before anything is made of it."""

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.foundation.plain_text import plain, shortened
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.shapes.extents import MAX_ELEMENTS, known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.runtime.header import MAX_RANK
@@ -55,7 +56,7 @@ def refuse_arguments(graph: onnx.GraphProto) -> None:
     Parameters
     ----------
     graph : onnx.GraphProto
-        Of any opset. The more shapes it states, the more is checked.
+        A graph of any opset. The more shapes it states, the more is checked.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def refuse_arguments(graph: onnx.GraphProto) -> None:
         tensors = {place: constants[name] for place, name in names.items() if name in constants}
         known = _Node(
             proto=node,
-            constants={i: onnx.numpy_helper.to_array(tensor) for i, tensor in tensors.items()},
+            constants={i: array_of(tensor) for i, tensor in tensors.items()},
             shapes={place: shapes[name] for place, name in names.items() if name in shapes},
         )
         if problem := _CHECKS[node.op_type](known):

@@ -12,13 +12,14 @@ import onnx
 from onnx.helper import make_tensor_value_info
 
 from neocpu.foundation.errors import ModelError, NeoCPUError, UsageError
+from neocpu.frontend.onnx_graph.onnx_tools import infer_shapes
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.frontend.shapes.candidate_shapes import Shapes, candidate_shapes, option
 from neocpu.frontend.shapes.extents import known_shapes, refuse_extents
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.static_shapes import real_inputs, set_dims
 from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
-from neocpu.frontend.weightless_model import strip_weights
 
 _MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
 """Of what networks want images to be that halve them some times and join the halves again."""
@@ -52,7 +53,7 @@ def refuse_conflicts(
     simplified, given : onnx.ModelProto
         A model with static input shapes, all other shapes inferred; and the one it was made of.
     shapes : InputShapes
-        What the caller said of the shapes.
+        The shapes that the caller gave.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def _infers(
     graph = onnx.helper.make_graph([node], "one", others, outputs, constants)
     alone = onnx.helper.make_model(graph, opset_imports=model.opset_import)
     try:
-        onnx.shape_inference.infer_shapes(strip_weights(alone).model, strict_mode=True)
+        infer_shapes(alone, strict=True)
     except (onnx.shape_inference.InferenceError, IndexError):
         return False
     return True
@@ -204,7 +205,7 @@ def first_fitting(skeleton: onnx.ModelProto, candidates: Iterable[Shapes]) -> Sh
     Parameters
     ----------
     skeleton : onnx.ModelProto
-        Without its large weights. The more nodes it has, the fewer are tried.
+        A model without large weights. The more nodes it has, the fewer shapes are tried.
     """
     tries = _MAX_TRIED_NODES // max(1, len(skeleton.graph.node))
     return next((each for each in islice(candidates, tries) if _fits(skeleton, each)), None)

@@ -87,7 +87,7 @@ class FoldingBudget:
         Raises
         ------
         UnsupportedError
-            If all that are kept take more than `MAX_FOLDED_BYTES`.
+            All that are kept take more than `MAX_FOLDED_BYTES`.
         """
         self.release(name)
         self._sizes[name] = size

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
 from neocpu.foundation.errors import ModelError
-from neocpu.frontend.weightless_model import PACKED, tensor_bytes
+from neocpu.frontend.onnx_graph.weightless_model import PACKED, tensor_bytes
 
 _COMPLEX = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 

@@ -16,7 +16,8 @@ import onnx
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.node_attributes import attributes_of
-from neocpu.frontend.node_writer import NodeWriter, free_prefix
+from neocpu.frontend.onnx_graph.names import FreshNames
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.opsets.opset_raising import raise_opset, without_functions
 from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
@@ -95,7 +96,7 @@ def _quick_gelu(node: _Node) -> None:
 
 
 def _matmul(node: _Node) -> None:
-    """Of each operand the batch may come second, and rows and columns be exchanged."""
+    """Multiply matrices; the batch may come second, and rows and columns be exchanged."""
     operands = []
     for place, name in enumerate("AB"):
         operand = node.input(place)
@@ -174,7 +175,9 @@ def _skip_layer_norm(node: _Node) -> None:
         others.pop()
     node.make(
         "LayerNormalization",
-        *(total, scale, *([shift] if shift else [])),
+        total,
+        scale,
+        *([shift] if shift else []),
         others=others,
         axis=-1,
         epsilon=float(node.attributes.get("epsilon", _EPSILON)),
@@ -270,12 +273,12 @@ def expand_contributed(model: onnx.ModelProto) -> onnx.ModelProto:
     Parameters
     ----------
     model : onnx.ModelProto
-        Without control flow.
+        A model without control flow.
 
     Raises
     ------
     UnsupportedError
-        Of an operator of a form that is not supported, or if the model cannot be raised.
+        An operator has a form that is not supported, or the model cannot be raised.
     """
     bodies = (node for function in model.functions for node in function.node)
     if any(map(_is_written, bodies)):
@@ -289,7 +292,7 @@ def expand_contributed(model: onnx.ModelProto) -> onnx.ModelProto:
     raised = raise_opset(model, _OPSET)
     graph = raised.graph
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
-    prefix = free_prefix(taken, "contributed_")
+    prefix = FreshNames(taken).prefix("contributed_")
     nodes: list[onnx.NodeProto] = []
     for number, node in enumerate(graph.node):
         nodes += _expanded(node, graph, f"{prefix}{number}_") if _is_written(node) else [node]

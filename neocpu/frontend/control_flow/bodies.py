@@ -7,26 +7,9 @@ from dataclasses import dataclass
 
 import onnx
 
-from neocpu.frontend.subgraphs import all_names, graphs_of
+from neocpu.frontend.onnx_graph.names import FreshNames
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
-
-
-class Names:
-    """Names for new values, unlike any that the model has."""
-
-    def __init__(self, graph: onnx.GraphProto) -> None:
-        self._taken = {"", *all_names(graph)}
-        self._last: dict[str, int] = {}
-
-    def fresh(self, wish: str) -> str:
-        """Return ``wish``, with a number if that is taken."""
-        name, number = wish, self._last.get(wish, 1)
-        while name in self._taken:
-            number += 1
-            name = f"{wish}_{number}"
-        self._last[wish] = number
-        self._taken.add(name)
-        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +19,9 @@ class Instance:
     Attributes
     ----------
     nodes : tuple of NodeProto
-        In order, with names of their own.
+        The nodes in order, with names of their own.
     outputs : tuple of str
-        What the graph returns.
+        The values that the graph returns.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -51,25 +34,25 @@ class Body:
     Parameters
     ----------
     graph : onnx.GraphProto
-    names : Names
+    names : FreshNames
     """
 
-    def __init__(self, graph: onnx.GraphProto, names: Names) -> None:
+    def __init__(self, graph: onnx.GraphProto, names: FreshNames) -> None:
         self._graph = graph
         self._names = names
 
     @property
     def node_count(self) -> int:
-        """How many nodes a copy has, those of graphs within counted once."""
+        """The number of nodes of a copy; those of graphs within count once."""
         return _count(self._graph)
 
     @property
     def output_count(self) -> int:
-        """How many outputs it has."""
+        """The number of outputs."""
         return len(self._graph.output)
 
     def rank(self, place: int) -> int:
-        """How many axes an input is declared to have."""
+        """The number of axes that an input is declared to have."""
         return len(self._graph.input[place].type.tensor_type.shape.dim)
 
     def returns_input(self, output: int, place: int) -> bool:
@@ -96,7 +79,7 @@ class Body:
         inputs : sequence of str
             Values of the outer graph, in the order of the graph's inputs.
         label : str
-            What the names of its values begin with.
+            The first characters of the names of its values.
         """
         names = dict(zip((value.name for value in self._graph.input), inputs, strict=True))
         nodes = []
@@ -107,7 +90,7 @@ class Body:
         return Instance(tuple(nodes), tuple(outputs))
 
 
-def hoist_constants(graph: onnx.GraphProto, names: Names) -> None:
+def hoist_constants(graph: onnx.GraphProto, names: FreshNames) -> None:
     """Make the constants of all inner graphs the outer one's, in place, under names of their own.
 
     Copies of an inner graph then share them.
@@ -125,7 +108,7 @@ def _hoist(
     inner: onnx.GraphProto,
     outer: onnx.GraphProto,
     constants: list[onnx.NodeProto],
-    names: Names,
+    names: FreshNames,
 ) -> None:
     moved = {tensor.name: names.fresh(tensor.name) for tensor in inner.initializer}
     for tensor in inner.initializer:

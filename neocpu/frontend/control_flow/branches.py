@@ -1,4 +1,4 @@
-"""If: the branch that a constant chooses, or both, and the run takes the results of one."""
+"""Branches of If: the one that a constant chooses, or both, and the run takes one's results."""
 
 from __future__ import annotations
 

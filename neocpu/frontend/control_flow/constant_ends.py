@@ -1,4 +1,4 @@
-"""How often a Loop runs whose condition is constant in each step, as of `while i < 1000`."""
+"""The steps of a Loop whose condition is constant in each of them, as in `while i < 1000`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx
 
 from neocpu.frontend.control_flow.bodies import free_names, live_nodes
 from neocpu.frontend.control_flow.known_values import Array, Knowledge
-from neocpu.frontend.subgraphs import graphs_of
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of
 
 MAX_COUNTED: Final = 100_000
 """Steps that are counted: as many take seconds."""
@@ -36,9 +36,9 @@ def constant_steps(
     value : callable
         Returns what is known of a value of the graph around.
     opsets : sequence of OperatorSetIdProto
-        Of the model.
+        The model's operator sets.
     most : int, optional
-        What bounds it.
+        The most steps it may take.
     """
     inputs = [each.name for each in body.input]
     outputs = [each.name for each in body.output]

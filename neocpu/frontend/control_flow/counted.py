@@ -27,7 +27,7 @@ MAX_STEPS: Final = 1_000_000_000
 """How often a loop may run."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CountedLoop:
     """A Loop or a Scan.
 
@@ -35,19 +35,19 @@ class CountedLoop:
     ----------
     node : onnx.NodeProto
     body : Body
-        Of a Loop, it takes the number of the step and a condition, and returns a condition; then
-        both have the states, and an element of each that is scanned or stacked.
+        The body. A Loop's takes the number of the step and a condition, and returns a condition;
+        then both have the states, and an element of each that is scanned or stacked.
     limit : int
-        How often it runs at most.
+        The most steps it takes.
     states : tuple of str
         Their first values.
     scanned : tuple of (str, int, bool)
         Values, the axis along which a step takes an element of each, and whether it begins with the
         last one.
     stacked : tuple of (int, bool)
-        Of each further output, the axis of the elements, and whether the last step's comes first.
+        The axis of the elements of each further output, and whether the last step's comes first.
     count : str, optional
-        What says how often it runs, if data decide.
+        The value that says how often it runs, where data decide.
     begins : str, optional
         The condition on which it runs at all, likewise.
     goes_on : bool
@@ -80,7 +80,7 @@ class CountedLoop:
 
 
 class Counting(Enum):
-    """What came of a try."""
+    """The result of an attempt."""
 
     DONE = "done"
     NOT_YET = "not yet"
@@ -136,7 +136,7 @@ class _Counter:
     own : list of str
         The number of the step, and the states.
     nodes : list of NodeProto
-        What a step does.
+        The nodes of a step.
     results : list of str
         Whether it goes on, if data decide; the next states, and the rows.
     """
@@ -218,8 +218,13 @@ class _Counter:
             *(loop_nodes.outer(name, result) for name, result in outer.items()),
             loop_nodes.begin(self._name, loop.states, self._count(), self.own),
             loop_nodes.end(
-                *(self._name, loop.limit, [self.own[0], *made], len(last)),
-                *([back for _, back, _ in self._rows], condition, [*last, *rows]),
+                name=self._name,
+                limit=loop.limit,
+                made=[self.own[0], *made],
+                states=len(last),
+                backward=[back for _, back, _ in self._rows],
+                condition=condition,
+                outputs=[*last, *rows],
             ),
         ]
         of_bodies = {n for node in nodes if node.domain == OWN_DOMAIN for n in node.output}
@@ -245,7 +250,12 @@ class _Counter:
             return node
         backward = self._places[place]
         return loop_nodes.element(
-            *(value, self.own[0], axis % len(shape), limit, node.output[0]), backward=backward
+            value=value,
+            number=self.own[0],
+            axis=axis % len(shape),
+            limit=limit,
+            result=node.output[0],
+            backward=backward,
         )
 
     def _count(self) -> str | None:

@@ -22,7 +22,7 @@ def split_elements(graph: onnx.GraphProto, rewriting: Rewriting) -> None:
     Parameters
     ----------
     rewriting : Rewriting
-        At the beginning of a round in which nothing waits.
+        The rewriting at the beginning of a round in which nothing waits.
     """
     taken: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     for node in graph.node:

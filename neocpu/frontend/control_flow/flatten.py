@@ -16,7 +16,6 @@ import onnx
 
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.frontend.control_flow.bodies import (
-    Names,
     forget_inner_shapes,
     hoist_constants,
     live_nodes,
@@ -28,6 +27,7 @@ from neocpu.frontend.control_flow.loop_nodes import kinds_of
 from neocpu.frontend.control_flow.loops import rewrite_loop, rewrite_scan
 from neocpu.frontend.control_flow.rewriting import FIXING, Rewriting
 from neocpu.frontend.control_flow.sequences import OF_SEQUENCES, SEQUENCE_REWRITERS, Rewriter
+from neocpu.frontend.onnx_graph.names import fresh_names
 from neocpu.frontend.rows.bound_rows import row_values
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
@@ -77,7 +77,7 @@ def flatten_control_flow(
     UnsupportedError
         Naming a node of which the run decides more than which of two values of one shape it is.
     """
-    names = Names(model.graph)
+    names = fresh_names(model.graph)
 
     def flatten_body(body: onnx.ModelProto, constants: AbstractSet[str]) -> None:
         _flatten(body, infer, Rewriting(body, names, constants, flatten_body))

@@ -17,9 +17,9 @@ class RowLoop:
     Attributes
     ----------
     node : onnx.NodeProto
-        Without the lists; its last outputs are the rows, one for each list.
+        The node without the lists; its last outputs are the rows, one for each list.
     lists : tuple of (str, str, str)
-        Of each, its name before the loop, its name after, and that of the rows.
+        The name of each list before the loop, its name after it, and the name of its rows.
     """
 
     node: onnx.NodeProto

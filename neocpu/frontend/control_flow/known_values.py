@@ -1,4 +1,4 @@
-"""What is known of a value before the model runs: all of it, its shape, or nothing yet."""
+"""Knowledge of a value before the model runs: all of it, its shape, or nothing yet."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import numpy_helper
 
 from neocpu.foundation.errors import ModelError
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class KnownValues:
     Parameters
     ----------
     model : onnx.ModelProto
-        Whose weights and opsets count.
+        The model, of which weights and opsets are read.
     shapes : mapping of str to tuple of int
-        Of values whose shapes are known.
+        Shapes of values, as far as they are known.
     pending : iterable of str
         Values that nodes make which are not rewritten yet.
     """
@@ -139,7 +139,7 @@ class KnownValues:
 
     def _find(self, name: str, node: onnx.NodeProto | None) -> Knowledge:
         if name in self._tensors:
-            return _small(numpy_helper.to_array(self._tensors[name]))
+            return _small(array_of(self._tensors[name]))
         if name in self._pending:
             return Unknown.YET
         if node is None or node.domain not in STANDARD_DOMAINS:
@@ -208,7 +208,7 @@ def single(value: Array, node: onnx.NodeProto, what: str) -> Any:
     Raises
     ------
     ModelError
-        If it has not one.
+        The value has not one element.
     """
     if value.size != 1:
         raise ModelError(

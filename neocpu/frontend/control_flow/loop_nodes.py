@@ -78,13 +78,13 @@ def end(
     Parameters
     ----------
     limit : int
-        How often it runs at most.
+        The most steps it takes.
     made : sequence of str
         The number of the step, the next states and the rows.
     states : int
-        How many there are.
+        The number of states.
     backward : sequence of bool
-        Of each row, whether the last step's comes first.
+        Whether the last step's comes first, for each row.
     condition : str, optional
         Whether the body runs once more.
     outputs : sequence of str
@@ -207,11 +207,11 @@ def body_model(
     Parameters
     ----------
     around : onnx.ModelProto
-        Whose opsets count.
+        The model whose opsets hold.
     nodes : sequence of NodeProto
     constants : iterable of TensorProto
     kinds : mapping of str to Kind
-        What the nodes read. All but the constants are inputs.
+        Types and shapes of the values that the nodes read. All but the constants are inputs.
     results : iterable of str
     """
     outputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(results)]

@@ -28,7 +28,7 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     Raises
     ------
     UnsupportedError
-        If nothing that is constant bounds it, it is too long, or the run decides how many rows it
+        Nothing that is constant bounds it, it is too long, or the run decides how many rows it
         makes.
     """
     limit = rewriting.value(node.input[0]) if node.input[0] else None
@@ -38,8 +38,8 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         return False
     body = rewriting.body(node, "body")
     loop = _Loop(
-        node,
-        body,
+        node=node,
+        body=body,
         count=int(single(limit, node, "trip count")) if isinstance(limit, np.ndarray) else None,
         decider=node.input[0] if limit is Unknown.RUN else None,
         condition=None if isinstance(first, np.ndarray) else node.input[1],
@@ -64,7 +64,7 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
     """A Loop, how often it runs at most, and the condition, if data decide whether it begins.
 
@@ -82,7 +82,7 @@ class _Loop:
 
     @property
     def states(self) -> int:
-        """How many values each step hands to the next."""
+        """The number of values that each step hands to the next."""
         return len(self.node.input) - 2
 
 
@@ -95,7 +95,11 @@ def _count(loop: _Loop, rewriting: Rewriting) -> Counting:
     node, body = made.node, rewriting.body(made.node, "body")
     states = tuple(node.input[2:])
     counted = CountedLoop(
-        *(node, body, limit, states, ()),
+        node=node,
+        body=body,
+        limit=limit,
+        states=states,
+        scanned=(),
         stacked=((0, False),) * (body.output_count - 1 - len(states)),
         count=loop.decider,
         begins=loop.condition,
@@ -213,7 +217,7 @@ def _stack(
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What the attributes of a Scan say: of each input, and of each output, axis and direction."""
+    """The axes and directions of a Scan's inputs and outputs, by its attributes."""
 
     states: int
     inputs: tuple[tuple[int, bool], ...]
@@ -226,7 +230,7 @@ def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     Raises
     ------
     UnsupportedError
-        If its sequences are of several lengths, or it runs no times or too often.
+        Its sequences are of several lengths, or it runs no times or too often.
     """
     if rewriting.opset < 9:
         return _rewrite_batched(node, rewriting)
@@ -239,7 +243,14 @@ def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     ways = zip(node.input[scan.states :], scan.inputs, strict=True)
     scanned = tuple((name, axis, backward) for name, (axis, backward) in ways)
     states = tuple(node.input[: scan.states])
-    counted = CountedLoop(node, body, count, states, scanned, scan.outputs)
+    counted = CountedLoop(
+        node=node,
+        body=body,
+        limit=count,
+        states=states,
+        scanned=scanned,
+        stacked=scan.outputs,
+    )
     counting = count_loop(counted, rewriting)
     if counting is not Counting.UNLIKE:
         return counting is Counting.DONE

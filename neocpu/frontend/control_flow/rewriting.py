@@ -1,4 +1,4 @@
-"""What is known and made while a graph's control flow is rewritten."""
+"""Nodes that take the place of control flow, and knowledge of values while they are written."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.control_flow.bodies import Body, Instance, Names, inner_graph, reads
+from neocpu.frontend.control_flow.bodies import Body, Instance, inner_graph, reads
 from neocpu.frontend.control_flow.known_values import Knowledge, KnownValues, Unknown
 from neocpu.frontend.control_flow.loop_nodes import Kind, body_model, kinds_of
+from neocpu.frontend.onnx_graph.names import FreshNames
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.shapes.structural_inputs import STRUCTURAL
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, describe, node_name
@@ -54,7 +55,7 @@ class Rewriting:
     Parameters
     ----------
     model : onnx.ModelProto
-    names : Names
+    names : FreshNames
     weights : set of str
         Inputs of the model that no run gives.
     flatten : callable, optional
@@ -71,13 +72,13 @@ class Rewriting:
     selects : list of Select
         The values between which the run chooses.
     steps : dict of str to int
-        How often loops run that constants end, by an output: counted once, not in every round.
+        The steps of loops that constants end, by an output: counted once, not in every round.
     """
 
     def __init__(
         self,
         model: onnx.ModelProto,
-        names: Names,
+        names: FreshNames,
         weights: AbstractSet[str],
         flatten: Flatten | None,
     ) -> None:
@@ -116,7 +117,7 @@ class Rewriting:
         ----------
         known : KnownValues
         kinds : mapping of str to Kind
-            Of values whose shapes are known.
+            Types and shapes of values, as far as they are known.
         of_rows : set of str
             Values that depend on how many rows a run finds.
         decided : bool
@@ -146,7 +147,7 @@ class Rewriting:
 
     @property
     def opsets(self) -> Sequence[onnx.OperatorSetIdProto]:
-        """Of the model."""
+        """The model's operator sets."""
         return list(self._model.opset_import)
 
     @property
@@ -183,9 +184,9 @@ class Rewriting:
         ----------
         nodes : sequence of NodeProto
         outer, own : mapping of str to Kind
-            What they read of this model, and what is theirs alone.
+            Values of this model that they read, and values that are theirs alone.
         results : sequence of str
-            What they make.
+            The values that they make.
 
         Returns
         -------
@@ -339,7 +340,7 @@ class Rewriting:
         Raises
         ------
         UnsupportedError
-            If the opset has no operator for it.
+            The opset has no operator for it.
         """
         if chosen == other:
             return chosen
@@ -381,7 +382,7 @@ class Rewriting:
         Raises
         ------
         UnsupportedError
-            If all of them have too many nodes.
+            All of them have too many nodes.
         """
         self.require_room(node, body, 1)
         self._spent += max(body.node_count, 1)
@@ -416,7 +417,7 @@ class Rewriting:
         Raises
         ------
         UnsupportedError
-            If the run decides it; ``what`` is what it is called.
+            The run decides it; ``what`` is what it is called.
         """
         value = self.value(name)
         if value is Unknown.RUN:

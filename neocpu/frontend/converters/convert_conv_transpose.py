@@ -28,9 +28,9 @@ _CHANNELS: Final = 16
 """Of which it must have a multiple: what fills vectors together does not do so alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """How a transposed convolution works along one dimension.
+    """A transposed convolution along one dimension.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class _Axis:
 
     @property
     def remainders(self) -> list[tuple[int, int, int]]:
-        """Of each remainder that outputs have, in their order, what it is in the convolution's.
+        """Remainders of the convolution that belong to those of the outputs, in the outputs' order.
 
         With it the zeros in front of the data and behind it, if its outputs are computed alone.
         """
@@ -198,7 +198,16 @@ def _axes(node: Node) -> list[_Axis]:
             raise ValueError("output_shape is larger than the convolution's full output")
         # Of one element the stride does not matter: with the largest, no tap meets a border.
         stride = kernel if extent == dilations[axis] == 1 else strides[axis]
-        found.append(_Axis(extent, output, kernel, stride, dilations[axis], pads[axis]))
+        found.append(
+            _Axis(
+                extent=extent,
+                output=output,
+                kernel=kernel,
+                stride=stride,
+                dilation=dilations[axis],
+                begin=pads[axis],
+            )
+        )
     return found
 
 

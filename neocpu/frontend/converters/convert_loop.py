@@ -30,9 +30,11 @@ def loop_end(node: Node) -> relax.Expr:
     ways = node.string("backward", "")
     rows, condition = tensors[states:][: len(ways)], tensors[states + len(ways) :]
     kernel = lower_loop_end(
-        *(node.string("loop", ""), limit, tensors[:states]),
-        [(row, way == "1") for row, way in zip(rows, ways, strict=True)],
-        condition[0] if condition else None,
+        name=node.string("loop", ""),
+        limit=limit,
+        states=tensors[:states],
+        rows=[(row, way == "1") for row, way in zip(rows, ways, strict=True)],
+        condition=condition[0] if condition else None,
     )
     stacked = [Tensor(row.dtype, (limit, *row.shape)) for row in rows]
     types = _types([*tensors[:states], *stacked])

@@ -23,7 +23,7 @@ MAX_WINDOW: Final = 256
 """Channels that one element of an LRN reads: a kernel names each of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
     """Pooling geometry per spatial axis; ``extra`` is what ceil mode adds at the end."""
 
@@ -93,7 +93,15 @@ def _window(node: Node) -> _Window:
             outputs -= 1
         if ceil:
             extra[axis] = max((outputs - 1) * stride - room, 0)
-    return _Window(extents, kernel, strides, dilations, begin, end, extra)
+    return _Window(
+        extents=extents,
+        kernel=kernel,
+        strides=strides,
+        dilations=dilations,
+        begin=begin,
+        end=end,
+        extra=extra,
+    )
 
 
 def _refuse_empty(window: _Window) -> None:

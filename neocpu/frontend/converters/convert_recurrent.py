@@ -102,7 +102,7 @@ def _workload(node: Node, cell: str, inputs: Mapping[str, relax.Expr]) -> Recurr
     Raises
     ------
     ValueError
-        If its tensors do not fit each other, or an attribute is none that ONNX has.
+        Its tensors do not fit each other, or an attribute is none that ONNX has.
     """
     attrs = node.attrs
     reverse = DIRECTIONS[node.string("direction", "forward")]

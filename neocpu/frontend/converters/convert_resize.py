@@ -42,7 +42,7 @@ _NATIVE_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asy
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """How one axis is resized: ``output`` elements, ``scale`` of them per input element."""
+    """The resizing of one axis: ``output`` elements, ``scale`` of them per input element."""
 
     axis: int
     extent: int

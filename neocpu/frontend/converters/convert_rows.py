@@ -54,7 +54,7 @@ def suppression_workload(
     Raises
     ------
     ValueError
-        If shapes or limits are none the operator has.
+        Shapes or limits are none the operator has.
     """
     if boxes is None or scores is None:
         raise ValueError("the number of its boxes depends on the data")

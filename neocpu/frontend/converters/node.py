@@ -1,4 +1,4 @@
-"""What a converter sees of one ONNX node: Relax inputs, attributes, static shapes."""
+"""One ONNX node as a converter sees it: Relax inputs, attributes, static shapes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Node:
         Raises
         ------
         ValueError
-            If the input is computed at run time.
+            The input is computed at run time.
         """
         value = self.optional(index)
         if value is None:
@@ -98,7 +98,7 @@ def static_shape(expr: relax.Expr) -> tuple[int, ...]:
     Raises
     ------
     ValueError
-        If the shape depends on data.
+        The shape depends on data.
     """
     shape = expr.ty.shape
     if shape is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):
@@ -172,7 +172,7 @@ def call_kernel(
     Parameters
     ----------
     rows : KernelRows, optional
-        How it keeps the rows of a batch apart; without it may mix them.
+        The way it keeps the rows of a batch independent; without one it may mix them.
     """
     if rows is not None:
         kernel = rows.marked(kernel)

@@ -8,9 +8,9 @@ import onnx
 import onnx.inliner
 
 from neocpu.frontend.expansions.writer import Graph
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.frontend.opsets.opset_raising import IR_VERSION, named
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
-from neocpu.frontend.weightless_model import strip_weights
 
 BODIES: Final = frozenset(
     {
@@ -47,11 +47,10 @@ def inline_bodies(model: onnx.ModelProto, known: Graph) -> onnx.ModelProto:
     Raises
     ------
     UnsupportedError
-        If ONNX cannot write one out.
+        ONNX cannot write one out.
     """
     skeleton = strip_weights(model)
-    light, weights = onnx.ModelProto(), skeleton.weights
-    light.CopyFrom(skeleton.model)
+    light, weights = skeleton.model, skeleton.weights
     versions = {o.domain: o.version for o in model.opset_import}
     for number, node in enumerate(light.graph.node):
         if not has_body(node):

@@ -8,7 +8,6 @@ from typing import Final
 import onnx
 
 from neocpu.foundation.errors import UnsupportedError
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.expansions.bodies import BODIES, has_body, inline_bodies
 from neocpu.frontend.expansions.einsum import einsum
 from neocpu.frontend.expansions.empty_tensors import drop_empty, split_constant
@@ -23,7 +22,8 @@ from neocpu.frontend.expansions.slice_updates import join_slice_update
 from neocpu.frontend.expansions.training import batch_statistics, dropout_mask
 from neocpu.frontend.expansions.windows import deformable_convolution
 from neocpu.frontend.expansions.writer import Graph, Writer
-from neocpu.frontend.node_writer import free_prefix
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.names import FreshNames
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe, node_name
@@ -73,7 +73,7 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
     if any(has_body(node) for node in graph.node):
         return inline_bodies(model, known)
     names = {name for node in graph.node for name in (*node.input, *node.output)}
-    prefix = free_prefix(names, "expanded_")
+    prefix = FreshNames(names).prefix("expanded_")
     written = [_expanded(node, known, f"{prefix}{i}_") for i, node in enumerate(graph.node)]
     if not any(isinstance(each, Writer) for each in written):
         return None

@@ -7,9 +7,9 @@ may be gigabytes of what a few numbers say.
 from __future__ import annotations
 
 import numpy as np
-from onnx import numpy_helper
 
 from neocpu.frontend.expansions.writer import Array, Graph, Writer
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
@@ -79,7 +79,7 @@ def _columns(graph: Graph, indices: str) -> list[Array] | None:
 def _value(graph: Graph, name: str) -> Array | None:
     """Return what a value is known to be; of what is repeated, a view."""
     if name in graph.constants:
-        array: Array = numpy_helper.to_array(graph.constants[name])
+        array: Array = array_of(graph.constants[name])
         return array
     node = graph.makers.get(name)
     if node is None or node.op_type not in ("Expand", "Unsqueeze"):

@@ -34,7 +34,7 @@ def dropout_mask(w: Writer) -> None:
     Raises
     ------
     ValueError
-        If it drops: what is random is not compiled.
+        It drops: what is random is not compiled.
     """
     training = w.has(2) and bool(w.constant(2))
     ratio = float(w.constant(1)) if w.has(1) else 0.5

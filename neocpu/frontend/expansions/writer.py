@@ -1,4 +1,4 @@
-"""What an expansion sees of the node it replaces, and writes instead."""
+"""The node that an expansion replaces, and the nodes that it writes instead."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from neocpu.frontend.node_writer import NodeWriter
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
+from neocpu.frontend.onnx_graph.weight_store import array_of
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What is known of a graph's tensors.
+    """Knowledge of a graph's tensors.
 
     Attributes
     ----------
     shapes : mapping of str to tuple of int
-        Of those without unknown dimensions.
+        Shapes of tensors without unknown dimensions.
     types : mapping of str to int
         ONNX's element types.
     constants : mapping of str to onnx.TensorProto
     makers : mapping of str to onnx.NodeProto
         The node that has a tensor as its output.
     results : set of str
-        What the graph returns.
+        The tensors that the graph returns.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -75,7 +76,7 @@ class Writer(NodeWriter):
         Raises
         ------
         ValueError
-            If it depends on data.
+            It depends on data.
         """
         return self._known(self.node.input[index])
 
@@ -100,12 +101,12 @@ class Writer(NodeWriter):
         Raises
         ------
         ValueError
-            If it is computed at run time.
+            It is computed at run time.
         """
         name = self.node.input[index]
         if name not in self.graph.constants:
             raise ValueError(f"its input '{name}' must be a constant")
-        value: Array = numpy_helper.to_array(self.graph.constants[name])
+        value: Array = array_of(self.graph.constants[name])
         return value
 
     def attribute(self, name: str, default: Any) -> Any:

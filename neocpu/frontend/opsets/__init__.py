@@ -1,1 +1,1 @@
-"""What a model of an older version of the standard meant, in the words of a newer one."""
+"""Models of older versions of the standard, written in operators of a newer one."""

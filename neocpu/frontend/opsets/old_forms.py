@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 
 from neocpu.foundation.errors import ModelError
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.node_attributes import attributes_of
-from neocpu.frontend.node_writer import NodeWriter
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rewrites import is_standard, uses
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.unsupported import describe, node_name
@@ -27,7 +28,7 @@ def anchor_old_resizes(proto: onnx.ModelProto) -> None:
         if not is_standard(node, "Resize"):
             continue
         tensor = constants.get(node.input[2])
-        scales = None if tensor is None else onnx.numpy_helper.to_array(tensor)
+        scales = None if tensor is None else array_of(tensor)
         shrinks = scales is not None and bool((scales < 1).any())
         if scales is not None and shrinks and (scales > 1).any():
             _anchor(_resize_in_two(proto.graph, index, scales), shrinks=False)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import onnx
-import onnx.inliner
-import onnx.version_converter
 
 from neocpu.foundation.errors import NeoCPUError, UnsupportedError
+from neocpu.frontend.onnx_graph.onnx_tools import convert_version, inline_functions
 from neocpu.frontend.opsets.old_forms import (
     anchor_old_resizes,
     channel_slopes,
@@ -19,7 +18,6 @@ from neocpu.frontend.opsets.old_forms import (
 from neocpu.frontend.rewrites import uses
 from neocpu.frontend.shapes.extents import refuse_axes
 from neocpu.frontend.source import first_line
-from neocpu.frontend.weightless_model import strip_weights
 
 IR_VERSION = 10
 
@@ -36,7 +34,7 @@ def raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
     Raises
     ------
     UnsupportedError
-        If an operator cannot be raised.
+        An operator cannot be raised.
     """
     if opset_of(proto) < 7:
         with named("infer the shapes of the model"):
@@ -59,24 +57,20 @@ def without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with its functions inlined: itself, if it has none."""
     if not proto.functions:
         return proto
-    light = strip_weights(proto)
     with named("inline the model's functions"):
-        inlined = onnx.inliner.inline_local_functions(light.model, convert_version=True)
-    light.restore(inlined)
-    return inlined
+        return inline_functions(proto)
 
 
 def _converted(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    light = strip_weights(without_functions(proto))  # which the converter would forget
+    inlined = without_functions(proto)  # which the converter would forget
     try:
-        raised = onnx.version_converter.convert_version(light.model, target)
+        raised = convert_version(inlined, target)
     except Exception as error:  # the C++ converter has no exception type of its own
         raise UnsupportedError(
             f"cannot raise the model from opset {opset_of(proto)} to {target}: "
             f"{first_line(error)}; export it again with a newer opset"
         ) from error
     raised.ir_version = IR_VERSION
-    light.restore(raised)
     return raised
 
 

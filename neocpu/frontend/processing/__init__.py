@@ -1,1 +1,1 @@
-"""What an artifact does before and after its model: pictures in, answers out."""
+"""Steps of an artifact before and after its model: pictures in, answers out."""

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.frontend.processing.names import free_name, rename
+from neocpu.frontend.onnx_graph.names import fresh_names, rename
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 CLASSES_AXIS: Final = 1
@@ -24,7 +24,7 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
     Parameters
     ----------
     graph : onnx.GraphProto
-        Of opset 13 or newer.
+        A graph of opset 13 or newer.
     spec : TensorSpec
         The output as it is: scores of shape ``(N, classes, ...)``.
     kind : {"softmax", "argmax", "top5"}
@@ -35,7 +35,7 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
     Raises
     ------
     UsageError
-        If it is no float tensor of two dimensions or four.
+        It is no float tensor of two dimensions or four.
     """
     name, shape = spec.name, spec.shape
     if len(shape) not in (2, 4) or not spec.dtype.startswith("float"):
@@ -46,11 +46,11 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
         )
     place = next(i for i, value in enumerate(graph.output) if value.name == name)
     element = graph.output[place].type.tensor_type.elem_type
-    scores = free_name(graph, f"{name}.raw")
+    scores = fresh_names(graph).fresh(f"{name}.raw")
     is_probability = _makes_probabilities(graph, name)
     rename(graph, name, scores)
     if kind != "argmax" and not is_probability:
-        made = name if kind == "softmax" else free_name(graph, f"{name}.probabilities")
+        made = name if kind == "softmax" else fresh_names(graph).fresh(f"{name}.probabilities")
         graph.node.append(helper.make_node("Softmax", [scores], [made], axis=CLASSES_AXIS))
         scores = made
     if kind == "softmax":
@@ -66,7 +66,8 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
     else:
         count = min(BEST, shape[CLASSES_AXIS])
         best = [shape[0], count, *shape[2:]]
-        values, size = free_name(graph, f"{name}.scores"), free_name(graph, f"{name}.count")
+        names = fresh_names(graph)
+        values, size = names.fresh(f"{name}.scores"), names.fresh(f"{name}.count")
         graph.initializer.append(numpy_helper.from_array(np.array([count], np.int64), size))
         graph.node.append(
             helper.make_node("TopK", [scores, size], [values, name], axis=CLASSES_AXIS)
@@ -81,7 +82,7 @@ def find_output(outputs: Sequence[TensorSpec], name: str, option: str) -> Tensor
     Raises
     ------
     UsageError
-        If there is none.
+        There is none.
     """
     specs = {spec.name: spec for spec in outputs}
     if name not in specs:

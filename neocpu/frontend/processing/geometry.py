@@ -1,4 +1,4 @@
-"""Where the pixels of a picture go in a model's input, and back."""
+"""Places of a picture's pixels in a model's input, and the way back."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Side:
     Attributes
     ----------
     extent : int
-        Of the picture.
+        The picture's extent.
     resized : int
-        What it is scaled to.
+        The extent that it is scaled to.
     output : int
-        Of the model's input.
+        The extent of the model's input.
     offset : int
-        Where the model's input begins in the resized picture; below 0, how much is put before it.
+        The place in the resized picture at which the input begins; below 0, the padding before it.
     sampling : str
     """
 
@@ -40,23 +40,23 @@ class Side:
 
     @property
     def start(self) -> int:
-        """Where the picture begins in the model's input."""
+        """The place at which the picture begins in the model's input."""
         return max(0, -self.offset)
 
     @property
     def length(self) -> int:
-        """How much of the model's input the picture fills."""
+        """The extent of the model's input that the picture fills."""
         return min(self.output, self.resized)
 
     @property
     def matrix(self) -> Matrix:
-        """What makes the filled part of the picture's pixels: (length, extent)."""
+        """The matrix that makes the filled part of the picture's pixels: (length, extent)."""
         first = max(0, self.offset)
         return resampling_matrix(self.extent, self.resized, self.sampling, first, self.length)
 
     @property
     def padded(self) -> Matrix:
-        """What makes all of the model's input, zeros where nothing of the picture is."""
+        """The matrix that makes all of the model's input, zeros where nothing of the picture is."""
         made = np.zeros((self.output, self.extent), np.float32)
         made[self.start : self.start + self.length] = self.matrix
         return made

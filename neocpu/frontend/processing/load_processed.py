@@ -13,6 +13,7 @@ from neocpu.foundation.errors import UsageError
 from neocpu.frontend.batching.named_dimensions import fix_dimensions
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
+from neocpu.frontend.onnx_graph.weight_store import WeightStore
 from neocpu.frontend.opsets.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.answers import answer, find_output
 from neocpu.frontend.processing.picture_prefix import PicturePrefix, picture_prefix
@@ -29,6 +30,7 @@ def load_processed(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     shapes: InputShapes,
     processing: Processing,
+    weights: WeightStore | None = None,
 ) -> LoadedModel:
     """Load a model as `load_model`, with what ``processing`` puts before and after it.
 
@@ -38,26 +40,29 @@ def load_processed(
     Parameters
     ----------
     shapes : InputShapes
-        Of the model's own inputs. The model's size need not be said where ``processing`` does.
+        Shapes of the model's own inputs. The size need not be given where ``processing`` has it.
+
+    weights : WeightStore, optional
+        The store that takes large weights, as in `load_model`.
 
     Raises
     ------
     ModelError, UnsupportedError
-        As `load_model`.
+        Errors of `load_model`.
     UsageError
-        If the processing does not fit the model, too.
+        The processing does not fit the model, too.
     """
     if not processing:
-        return load_model(model, shapes)
-    proto = read_model(model)
+        return load_model(model, shapes, weights)
+    proto = read_model(model, weights)
     shapes = _with_size(proto, fix_dimensions(proto.graph, shapes), processing)
-    loaded = load_model(proto, shapes)
+    loaded = load_model(proto, shapes, weights)
     told_apart = loaded.identities
     prefix = picture_prefix(processing, loaded.inputs)
     notes: list[str] = [] if prefix is None else [str(prefix)]
     if processing.outputs or processing.suppression:
         answered, told = _answered(proto, loaded, processing, prefix)
-        loaded = load_model(answered, shapes)
+        loaded = load_model(answered, shapes, weights)
         notes += told
     stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
     name = stem or loaded.name

@@ -16,15 +16,14 @@ from onnx import TensorProto
 
 from neocpu.foundation.errors import UsageError, did_you_mean
 from neocpu.foundation.tensor_spec import LETTERBOX, TensorSpec
-from neocpu.frontend.node_writer import NodeWriter, free_prefix
+from neocpu.frontend.onnx_graph.names import fresh_names, rename
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.opsets.opset_raising import opset_of, raise_opset
 from neocpu.frontend.processing.geometry import Geometry, geometry_of
-from neocpu.frontend.processing.names import free_name, rename
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.processing.resampling import taps_of
 from neocpu.frontend.shapes.extents import MAX_ELEMENTS
 from neocpu.frontend.shapes.static_shapes import set_dims
-from neocpu.frontend.subgraphs import all_names
 from neocpu.frontend.unsupported import OWN_DOMAIN
 
 OPERATOR: Final = "PreparePicture"
@@ -33,18 +32,18 @@ _BROADCASTING_OPSET: Final = 7
 _ELEMENTS: Final = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PicturePrefix:
-    """What stands before a model.
+    """The operators before a model that prepare pictures for it.
 
     Attributes
     ----------
     spec : TensorSpec
-        Of the model's own input.
+        The model's own input.
     planes : bool
         Whether that is (N, C, H, W), not (N, H, W, C).
     picture : TensorSpec
-        Of the artifact's input, under the same name.
+        The artifact's input, of the same name.
     geometry : Geometry
     swapped : bool
         Whether the picture's first colour is the model's last.
@@ -83,7 +82,7 @@ class PicturePrefix:
 
     @property
     def colours(self) -> int:
-        """How many there are."""
+        """The number of colours."""
         return len(self.factors)
 
     def put_before(self, model: onnx.ModelProto, *, standard: bool) -> onnx.ModelProto:
@@ -92,18 +91,18 @@ class PicturePrefix:
         Parameters
         ----------
         standard : bool
-            In standard ONNX. Its batch is that of ``model``.
+            Whether to write standard ONNX. The batch is that of ``model``.
         """
         if standard and opset_of(model) < _BROADCASTING_OPSET:
             model = raise_opset(model, _BROADCASTING_OPSET)
         graph = model.graph
-        made_name = free_name(graph, f"{self.spec.name}.float")
+        made_name = fresh_names(graph).fresh(f"{self.spec.name}.float")
         rename(graph, self.spec.name, made_name, made=False)
         value = next(value for value in graph.input if value.name == self.spec.name)
         batch = value.type.tensor_type.shape.dim[0].dim_value
         value.type.tensor_type.elem_type = TensorProto.UINT8
         set_dims(value, (batch, *self.picture.shape[1:]))
-        nodes = NodeWriter(free_prefix(all_names(graph), f"{self.spec.name}.prepared"))
+        nodes = NodeWriter(fresh_names(graph).prefix(f"{self.spec.name}.prepared"))
         made = self._standard(nodes) if standard else self._own(nodes)
         if self.spec.dtype != "float32":
             made = nodes.op("Cast", made, to=_ELEMENTS[self.spec.dtype])
@@ -160,7 +159,7 @@ def picture_prefix(processing: Processing, inputs: tuple[TensorSpec, ...]) -> Pi
     Raises
     ------
     UsageError
-        If the model has no such input, it is none for pictures, or sizes or colours do not fit.
+        The model has no such input, it is none for pictures, or sizes or colours do not fit.
     """
     asked, resize = processing.picture, processing.resize
     if asked is None:
@@ -204,13 +203,13 @@ def picture_prefix(processing: Processing, inputs: tuple[TensorSpec, ...]) -> Pi
     )
     stored = (colours, *sides) if given.layout == "nchw" else (*sides, colours)
     return PicturePrefix(
-        spec,
-        planes,
-        TensorSpec(spec.name, "uint8", (spec.shape[0], *stored), picture=given),
-        geometry_of(asked, size, resize),
-        given.colours != "gray" and (given.colours == "bgr") != processing.bgr,
-        (1 / (255 * std)).astype(np.float32),
-        (-mean / std).astype(np.float32),
+        spec=spec,
+        planes=planes,
+        picture=TensorSpec(spec.name, "uint8", (spec.shape[0], *stored), picture=given),
+        geometry=geometry_of(asked, size, resize),
+        swapped=given.colours != "gray" and (given.colours == "bgr") != processing.bgr,
+        factors=(1 / (255 * std)).astype(np.float32),
+        offsets=(-mean / std).astype(np.float32),
     )
 
 

@@ -42,7 +42,7 @@ def resampling_matrix(
     Parameters
     ----------
     sampling : {"pillow", "opencv"}
-        With antialiasing where it shrinks, or without.
+        The filter: with antialiasing where it shrinks, or without.
     """
     scale = extent / output
     reach = max(scale, 1.0) if sampling == "pillow" else 1.0

@@ -15,13 +15,12 @@ from onnx import TensorProto, helper
 
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import TensorSpec
-from neocpu.frontend.node_writer import NodeWriter, free_prefix
+from neocpu.frontend.onnx_graph.names import fresh_names
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.processing.answers import replace_output
 from neocpu.frontend.processing.geometry import Geometry
-from neocpu.frontend.processing.names import free_name
 from neocpu.frontend.processing.processing import Suppression
-from neocpu.frontend.subgraphs import all_names
 
 MAX_BOXES: Final = 300
 """Of a class, as ultralytics keeps of a picture."""
@@ -51,12 +50,12 @@ class Head:
 
     @property
     def boxes(self) -> int:
-        """How many there are before suppression."""
+        """The number of boxes before suppression."""
         return self.spec.shape[2 if self.is_v8 else 1]
 
     @property
     def classes(self) -> int:
-        """How many classes a box may be of."""
+        """The number of classes that a box may be of."""
         return self.spec.shape[1] - 4 if self.is_v8 else self.spec.shape[2] - 5
 
     def __str__(self) -> str:
@@ -78,7 +77,7 @@ def find_head(outputs: Sequence[TensorSpec], size: tuple[int, int] | None) -> He
     Raises
     ------
     UsageError
-        If there is none, or more than one.
+        There is none, or more than one.
     """
     found = [head for spec in outputs if (head := _head(spec, size)) is not None]
     texts = ", ".join(f"{spec.name} {'x'.join(map(str, spec.shape))}" for spec in outputs)
@@ -121,11 +120,11 @@ def suppress(
     Parameters
     ----------
     model : onnx.ModelProto
-        Of opset 13 or newer.
+        A model of opset 13 or newer.
     """
     graph = model.graph
     place = next(i for i, value in enumerate(graph.output) if value.name == head.spec.name)
-    nodes = NodeWriter(free_prefix(all_names(graph), f"{head.spec.name}.boxes"))
+    nodes = NodeWriter(fresh_names(graph).prefix(f"{head.spec.name}.boxes"))
     data = head.spec.name
     if head.spec.dtype != "float32":
         data = nodes.op("Cast", data, to=TensorProto.FLOAT)
@@ -162,7 +161,7 @@ def suppress(
         (kept, "scores", TensorProto.FLOAT, ("rows",)),
         (kinds, "classes", TensorProto.INT64, ("rows",)),
     ):
-        public = free_name(graph, name)
+        public = fresh_names(graph).fresh(name)
         graph.node.append(helper.make_node("Identity", [value], [public]))
         outputs.append((public, kind, shape))
     replace_output(graph, place, outputs)

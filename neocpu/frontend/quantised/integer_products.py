@@ -17,8 +17,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rewrites import optional_input
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
@@ -36,7 +37,7 @@ class _Product:
     real : str
         The operator on real numbers.
     axis : int
-        Of the weights, the axis along which zero points are.
+        The axis of the weights along which zero points are.
     summed : tuple of int
         Their axes that are added up.
     """
@@ -71,7 +72,7 @@ def expand_integer_products(graph: onnx.GraphProto) -> None:
 
 
 class _Known:
-    """What is known of a graph's tensors before it runs."""
+    """Knowledge of a graph's tensors before it runs."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph, self._constants = graph, constant_tensors(graph)
@@ -173,7 +174,7 @@ class _Known:
 
     def _integers(self, name: str) -> NDArray[Any] | None:
         tensor = self._constants.get(name)
-        return None if tensor is None else numpy_helper.to_array(tensor).astype(np.int64)
+        return None if tensor is None else array_of(tensor).astype(np.int64)
 
     def _is_of_bytes(self, name: str) -> bool:
         tensor = self._constants.get(name)

@@ -1,4 +1,4 @@
-"""Which quantised weights stay as they are stored, for kernels that compute with them."""
+"""Quantised weights that stay as they are stored, for kernels that compute with them."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from onnx import helper
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.contributed.contributed_operators import CONTRIBUTED
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.subgraphs import called_operators
 from neocpu.frontend.opsets.opset_raising import raise_opset
 from neocpu.frontend.quantised.integer_products import (
     INTEGER_PRODUCTS,
     expand_integer_products,
 )
 from neocpu.frontend.rewrites import optional_input, uses
-from neocpu.frontend.subgraphs import called_operators
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _OPSET: Final = 21
@@ -31,7 +31,7 @@ _OPSET: Final = 21
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Where an operator on quantised numbers has what; places are indices of inputs.
+    """Places of an operator's quantised operands, scales and zero points: indices of inputs.
 
     Attributes
     ----------
@@ -108,14 +108,14 @@ def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
     Parameters
     ----------
     model : onnx.ModelProto
-        Without functions of its own, or these as they are.
+        A model without functions of its own; others are left as they are.
 
     Raises
     ------
     ModelError
-        Of an operator that lacks an operand or a scale.
+        An operator lacks an operand or a scale.
     UnsupportedError
-        Of an operator that has channels last, or if the model cannot be raised.
+        An operator has channels last, or the model cannot be raised.
     """
     graph, nodes = model.graph, []
     changed = uses(model, *INTEGER_PRODUCTS)

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 from neocpu.foundation.errors import ModelError, UnsupportedError
-from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _SCALED: Final = ("QuantizeLinear", "DequantizeLinear")
@@ -21,9 +22,9 @@ def refuse_scales(graph: onnx.GraphProto) -> None:
     Raises
     ------
     ModelError
-        Of a scale that is zero, negative, infinite or NaN, or of zero points that are not as many.
+        A scale is zero, negative, infinite or NaN, or its zero points are not as many.
     UnsupportedError
-        Of scales for blocks of something that is no constant.
+        Scales are for blocks of something that is no constant.
     """
     nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _SCALED]
     if not nodes:
@@ -32,7 +33,7 @@ def refuse_scales(graph: onnx.GraphProto) -> None:
     for node in nodes:
         scale = constants.get(node.input[1])
         if scale is not None:
-            _check_scale(node, onnx.numpy_helper.to_array(scale).astype(np.float64))
+            _check_scale(node, array_of(scale).astype(np.float64))
         zero = constants.get(node.input[2]) if len(node.input) > 2 else None
         if scale is not None and zero is not None and list(scale.dims) != list(zero.dims):
             many = " of ".join(str(math.prod(each.dims)) for each in (zero, scale))

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
-from neocpu.frontend.constant_tensors import constant_of
+from neocpu.frontend.onnx_graph.constant_tensors import constant_of
+from neocpu.frontend.onnx_graph.subgraphs import all_nodes, graphs_of
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rows import (
     branches,
     fold_rows,
@@ -33,7 +34,6 @@ from neocpu.frontend.rows.make_rows import SOURCES
 from neocpu.frontend.rows.row_graph import DOMAIN, RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import Rule, Step
-from neocpu.frontend.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 RULES: Mapping[str, Rule] = {
@@ -212,7 +212,7 @@ class _Walk:
         before, problems = dict(self.graph.values), len(self.problems)
         values = self.graph.values
         for tensor in part.initializer:
-            values[tensor.name] = self.graph.adopted(numpy_helper.to_array(tensor))
+            values[tensor.name] = self.graph.adopted(array_of(tensor))
         for node in part.node:
             if node.op_type == "Constant":
                 values[node.output[0]] = self.graph.adopted(constant_of(node))

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto
 
-from neocpu.frontend.node_writer import NodeWriter
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.opsets.opset_raising import opset_of
 from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.frontend.rows.row_loop import Array, RowLoop

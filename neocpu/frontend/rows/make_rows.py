@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rows.extent import Count, Extent, product
 from neocpu.frontend.rows.fold_rows import masked
 from neocpu.frontend.rows.row_graph import Array, RowGraph
@@ -137,7 +138,7 @@ def filled(step: Step) -> Sequence[Value]:
     if len(open_axes) > 1:
         raise RowError("it lays rows along two axes")
     tensor = step.attribute("value", None)
-    element = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor)
+    element = np.zeros(1, np.float32) if tensor is None else array_of(tensor)
     shape = [max(each.most, 1) for each in wanted]
     attributes = {}
     if tensor is not None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from neocpu.frontend.node_writer import NodeWriter
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.rows.row_loop import Array, RowLoop
 
 # The heights of masks differ from their widths, so that these cannot be confused.

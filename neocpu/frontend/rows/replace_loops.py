@@ -7,12 +7,12 @@ from typing import Final
 import onnx
 from onnx import helper
 
-from neocpu.frontend.node_writer import NodeWriter, free_prefix
+from neocpu.frontend.onnx_graph.names import fresh_names
+from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.rows.keypoints import write_keypoints
 from neocpu.frontend.rows.pasted_masks import write_pasted_masks
 from neocpu.frontend.rows.row_graph import DOMAIN
 from neocpu.frontend.rows.row_loop import row_loops
-from neocpu.frontend.subgraphs import all_names
 
 _WRITERS: Final = (write_pasted_masks, write_keypoints)
 
@@ -22,7 +22,7 @@ def replace_loops(model: onnx.ModelProto) -> None:
     loops = dict(row_loops(model))
     if not loops:
         return
-    writer = NodeWriter(free_prefix(all_names(model.graph), "loop_"))
+    writer = NodeWriter(fresh_names(model.graph).prefix("loop_"))
     for index, node in enumerate(model.graph.node):
         known = index in loops and any(
             write(writer, loops[index], node.output) for write in _WRITERS

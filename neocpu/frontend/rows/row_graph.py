@@ -11,7 +11,9 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.names import FreshNames
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rows.extent import Count, Extent
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.shapes.static_shapes import static_dims
@@ -50,12 +52,19 @@ class RowGraph:
         self._inferred = {
             value.name: value for value in (*graph.value_info, *graph.output, *graph.input)
         }
-        self._taken = {*self._inferred, *(name for node in graph.node for name in node.output)}
+        self._names = FreshNames(
+            (
+                *self._inferred,
+                *(name for node in graph.node for name in node.output),
+                *(tensor.name for tensor in graph.initializer),
+            ),
+            between="",
+            first=1,
+        )
         self._constants = dict(constant_tensors(graph))
         self._remembered: dict[Any, Any] = {}
         self.base = "rows"
         for tensor in graph.initializer:
-            self._taken.add(tensor.name)
             self._know(tensor)
         for value in graph.input:
             if value.name not in self.values:
@@ -65,7 +74,7 @@ class RowGraph:
         """Enter a constant of the graph that is read."""
         value = _constant(tensor)
         if 0 in value.shape or _counts(value):
-            self.values[tensor.name] = self.adopted(numpy_helper.to_array(tensor))
+            self.values[tensor.name] = self.adopted(array_of(tensor))
         else:
             self.values[tensor.name] = value
 
@@ -86,7 +95,7 @@ class RowGraph:
             kind = helper.tensor_dtype_to_np_dtype(value.kind)
             return np.array(value.known, kind).reshape(value.shape)
         tensor = self._constants.get(value.name)
-        return None if tensor is None else numpy_helper.to_array(tensor)
+        return None if tensor is None else array_of(tensor)
 
     def by_name(self, name: str) -> Value:
         """Return a constant, or a node's output, as if all its rows counted."""
@@ -131,12 +140,7 @@ class RowGraph:
 
     def name(self, suffix: str) -> str:
         """Return a name that nothing has yet."""
-        name, number = f"{self.base}.{suffix}", 0
-        while name in self._taken:
-            number += 1
-            name = f"{self.base}.{suffix}{number}"
-        self._taken.add(name)
-        return name
+        return self._names.fresh(f"{self.base}.{suffix}")
 
     def emit(
         self,

@@ -15,10 +15,11 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from neocpu.frontend.constant_tensors import constant_of, constant_tensors
 from neocpu.frontend.control_flow.bodies import live_nodes
+from neocpu.frontend.onnx_graph.constant_tensors import constant_of, constant_tensors
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.shapes.extents import known_shapes
-from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 Array = npt.NDArray[Any]
@@ -105,7 +106,7 @@ def row_loops(model: onnx.ModelProto) -> Iterator[tuple[int, RowLoop]]:
     if not loops:
         return
     around = _Around(
-        {name: numpy_helper.to_array(t) for name, t in constant_tensors(graph).items()},
+        {name: array_of(t) for name, t in constant_tensors(graph).items()},
         {name: node for node in graph.node for name in node.output},
     )
     for index, node in loops:

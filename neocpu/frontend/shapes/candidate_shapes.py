@@ -33,7 +33,7 @@ def candidate_shapes(
     Parameters
     ----------
     batch : int, optional
-        What a dynamic first dimension is to be; 1 by default.
+        The extent of a dynamic first dimension; 1 by default.
     """
     unknown = any(not value.type.tensor_type.HasField("shape") for value in inputs)
     seen: list[Shapes] = []

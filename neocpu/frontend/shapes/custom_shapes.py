@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 from onnx.helper import make_tensor_value_info, np_dtype_to_tensor_dtype, tensor_dtype_to_np_dtype
 
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.control_flow.loop_nodes import declared, kinds_of
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.rewrites import is_standard
 from neocpu.frontend.unsupported import OWN_DOMAIN, node_name
 from neocpu.ir.custom_operators.registry import find_operator
@@ -22,12 +22,12 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     Parameters
     ----------
     inferred : onnx.ModelProto
-        With all shapes that ONNX can infer.
+        The model with all shapes that ONNX can infer.
 
     Raises
     ------
     UnsupportedError
-        If a custom operator fails.
+        A custom operator fails.
     """
     graph = inferred.graph
     ours: list[onnx.ValueInfoProto] = []
@@ -78,7 +78,7 @@ def _unpooled(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
         make_tensor_value_info(
             node.output[0],
             kinds[node.input[0]].element,
-            numpy_helper.to_array(constants[node.input[2]]).tolist(),
+            array_of(constants[node.input[2]]).tolist(),
         )
         for node in nodes
         if node.output[0] not in kinds

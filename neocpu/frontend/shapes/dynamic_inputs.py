@@ -6,10 +6,10 @@ import onnx
 
 from neocpu.foundation.errors import ModelError
 from neocpu.frontend.checks.conflicts import first_fitting
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.frontend.shapes.candidate_shapes import candidate_shapes, option
 from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs, static_dims
-from neocpu.frontend.weightless_model import strip_weights
 
 
 def refuse_dynamic_inputs(model: onnx.ModelProto, given: InputShapes) -> None:

@@ -10,6 +10,7 @@ import onnx
 from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.frontend.checks.model_limits import refuse_ranks
 from neocpu.frontend.node_attributes import attributes_of
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 # Kernels index with 32-bit integers, and blocks of channels may pad a tensor to about twice its
@@ -40,7 +41,7 @@ def refuse_inputs(graph: onnx.GraphProto) -> None:
         Naming the input. One that may state a shape makes inference write down as many dimensions
         as it has elements.
     ModelError
-        If an input is returned too, and is said to be of another shape there.
+        An input is returned too, and is said to be of another shape there.
     """
     shapes = known_shapes(graph)
     _refuse_sizes(shapes, {value.name: "the model has input" for value in graph.input})
@@ -83,7 +84,7 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
     UnsupportedError
         Naming the node.
     ModelError
-        If a kernel is not of its weights' extents.
+        A kernel is not of its weights' extents.
     """
     shapes = known_shapes(graph)
     refuse_axes(graph)
@@ -189,7 +190,7 @@ def _refuse_repeated_axes(
     axes = [axis for a in node.attribute if a.name == "axes" for axis in a.ints]
     given = constants.get((*node.input, "")[1])
     if given is not None:
-        axes = onnx.numpy_helper.to_array(given).ravel().tolist()
+        axes = array_of(given).ravel().tolist()
     # A scalar may be reduced along an axis, too.
     if len({axis % max(rank, 1) for axis in axes}) < len(axes):
         raise UnsupportedError(

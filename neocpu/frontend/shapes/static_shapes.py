@@ -28,7 +28,7 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
     Raises
     ------
     UsageError
-        If there is no such input, or its elements cannot be that.
+        There is no such input, or its elements cannot be that.
     """
     inputs = {value.name: value for value in real_inputs(graph)}
     arrays = {}
@@ -100,10 +100,10 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, i
     Raises
     ------
     UsageError
-        If ``shapes`` names an unknown input, has another rank, a dimension below 1, contradicts
+        ``shapes`` names an unknown input, has another rank, a dimension below 1, contradicts
         a fixed dimension, or has a batch that no input takes.
     ModelError, UnsupportedError
-        If an input is not a tensor of numbers.
+        An input is not a tensor of numbers.
     """
     inputs = real_inputs(graph)
     known = [value.name for value in inputs]

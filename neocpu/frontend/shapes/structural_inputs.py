@@ -1,4 +1,4 @@
-"""Which inputs of a model decide shapes, so that a plan has to know their values."""
+"""Inputs of a model that decide shapes, so that a plan has to know their values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 import onnx
 
+from neocpu.frontend.onnx_graph.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.shapes.static_shapes import real_inputs
-from neocpu.frontend.subgraphs import all_nodes, graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {

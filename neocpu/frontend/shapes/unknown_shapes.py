@@ -7,10 +7,10 @@ from typing import Final
 
 import onnx
 
-from neocpu.frontend.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.shapes.structural_inputs import inputs_behind, operands
-from neocpu.frontend.subgraphs import graphs_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _BY_DATA: Final = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
@@ -27,7 +27,7 @@ def why_unknown(graph: onnx.GraphProto, output: str) -> str:
     Parameters
     ----------
     graph : onnx.GraphProto
-        With all shapes that are known.
+        The graph with all shapes that are known.
     """
     shapes, constants = known_shapes(graph), constant_tensors(graph)
     for node in graph.node:

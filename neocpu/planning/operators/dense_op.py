@@ -144,15 +144,11 @@ class DenseOp:
         return math.prod(shape) * bytes_of(self.workload.numerics.weights)
 
     def reading_bfloat16_weights(self) -> DenseOp:
-        """Return it with weights of 16 bits, if they are of float32."""
+        """Return it reading weights of 16 bits, if they are of float32: `emit` rounds them."""
         if self.workload.numerics != FLOAT32:
             return self
         numerics = replace(FLOAT32, weights=NAME)
-        return replace(
-            self,
-            workload=replace(self.workload, numerics=numerics),
-            weights=rounded_weights(self.weights),
-        )
+        return replace(self, workload=replace(self.workload, numerics=numerics))
 
     def emit(self, emitter: Emitter) -> Var:
         """Emit its kernel's call, on packed weights; data and result are seen as matrices."""
@@ -160,8 +156,10 @@ class DenseOp:
         kernel = emitter.kernel(self.name, workload, lambda: lower_dense(workload, target, threads))
         rows = (workload.m, workload.n)
         args = [emitter.plain(self.data, (workload.m, workload.k))]
-        packed = pack_weights(self.weights, workload, target, threads)
-        origin = Unpacked(self.weights.T[:, :, None, None], KernelLayout(1, packed.shape[-1]))
+        is_rounded = workload.numerics.weights == NAME and self.weights.dtype == np.float32
+        weights = rounded_weights(self.weights) if is_rounded else self.weights
+        packed = pack_weights(weights, workload, target, threads)
+        origin = Unpacked(weights.T[:, :, None, None], KernelLayout(1, packed.shape[-1]))
         args.append(emitter.weight(packed, origin=origin))
         for operand in self.operands:
             if isinstance(operand, Var):

@@ -1,4 +1,4 @@
-"""What decoding a picture and making it fit takes in memory, before any of it is made."""
+"""Bounds on the memory that decoding a picture and making it fit takes, known beforehand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TILE_WIDTH, _TILE_LENGTH, _BITS_PER_SAMPLE = 322, 323, 258
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which part of a picture is resized, and to which size.
+    """The part of a picture that is resized, and its new size.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ def decoder_bytes(image: Any, scans: int) -> int:
     image : PIL.ImageFile.ImageFile
         Its header is read, and nothing is decoded yet.
     scans : int
-        How many a JPEG has.
+        The number of scans of a JPEG.
     """
     pixels: int = image.width * image.height
     if image.format in ("JPEG", "MPO"):

@@ -74,9 +74,9 @@ def read_sized(
     Raises
     ------
     ModuleNotFoundError
-        If there is no Pillow.
+        There is no Pillow.
     ValueError
-        If it cannot be decoded, would take more than `MAX_BYTES` of memory, or has numbers that
+        It cannot be decoded, would take more than `MAX_BYTES` of memory, or has numbers that
         stand for no shade of 8 bits. The message says in some words why.
     """
     from PIL import Image
@@ -113,17 +113,17 @@ def decode_picture(spec: TensorSpec, file: bytes | memoryview) -> Pixels:
     Parameters
     ----------
     spec : TensorSpec
-        Of an input that is compiled for pictures, whose fit is that of the model.
+        An input that is compiled for pictures, whose fit is that of the model.
 
     Returns
     -------
     uint8 array
-        Of the input's size, colours and layout, without the axis of the batch.
+        The picture in the input's size, colours and layout, without the axis of the batch.
 
     Raises
     ------
     ModuleNotFoundError, ValueError
-        As `read_sized`.
+        Errors of `read_sized`.
     """
     assert spec.picture is not None
     return _as_input(spec, read_sized(file, _mode(spec), _size(spec), spec.picture.fit))
@@ -135,15 +135,15 @@ def fit_pixels(spec: TensorSpec, pixels: Pixels) -> Pixels:
     Parameters
     ----------
     pixels : uint8 array
-        Of the shape height, width, and one, three or four colours: grey, or red, green, blue and
+        Pixels of shape height, width, and one, three or four colours: grey, or red, green, blue and
         opacity, which is not looked at; or height and width, in grey.
 
     Raises
     ------
     ValueError
-        If it has no pixels, or would take more than `MAX_BYTES` of memory.
+        It has no pixels, or would take more than `MAX_BYTES` of memory.
     ModuleNotFoundError
-        If it has to be converted, and there is no Pillow.
+        It has to be converted, and there is no Pillow.
     """
     picture = spec.picture
     assert picture is not None
@@ -273,7 +273,7 @@ def _fitted(image: Any, wanted: tuple[int, int], fit: str) -> Any:
     Parameters
     ----------
     image : PIL.Image.Image
-        In mode L or RGB. One of that size already is returned as it is.
+        A picture in mode L or RGB. One of that size already is returned as it is.
     """
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""How many parts a picture's file is made of, before a decoder makes an object of each.
+"""The number of parts of a picture's file, counted before a decoder makes an object of each.
 
 A few bytes of a comment, or of a strip's place, become hundreds in memory and are copied again and
 again: files of 15 MB took a gigabyte, and minutes.
@@ -36,7 +36,7 @@ class CountedReads(io.BytesIO):
         Raises
         ------
         ValueError
-            If that is once too often.
+            The file is read too often.
         """
         if self._left is not None:
             if self._left == 0:
@@ -45,7 +45,7 @@ class CountedReads(io.BytesIO):
         return super().read(size)
 
     def end_head(self) -> None:
-        """From now on, let it be read as often as decoding takes."""
+        """Let it be read as often as decoding takes, from now on."""
         self._left = None
 
 

@@ -1,1 +1,1 @@
-"""From a model that fails to the smallest part of it that still does."""
+"""The reduction of a model that fails to the smallest part that still does."""

@@ -1,4 +1,4 @@
-"""What a model may fail at: a check of ours, or a command of the caller's."""
+"""Checks that a model may fail: ours, or a command of the caller's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def parse_check(text: str, write: Write) -> Check:
     Raises
     ------
     UsageError
-        If there is no text, or the shell cannot read it.
+        There is no text, or the shell cannot read it.
     """
     if text in CHECKS:
         return CHECKS[text]
@@ -136,7 +136,7 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int | None, bytes]:
     Raises
     ------
     NeoCPUError
-        If there is no process to be had.
+        There is no process to be had.
     """
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     try:

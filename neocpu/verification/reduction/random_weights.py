@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from neocpu.frontend.subgraphs import graphs_of, model_nodes
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of, model_nodes
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -20,7 +20,7 @@ PATIENCE = 3.0
 SLACK = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
     """The smallest part that was found to fail.
 
@@ -28,9 +28,9 @@ class Reduction:
     ----------
     case : Case
     nodes : int
-        Of the whole model.
+        The number of nodes of the whole model.
     failure : str
-        How the part fails.
+        The failure of the part.
     checks : int
         Parts that were checked, the whole model included.
     seconds : float
@@ -65,7 +65,7 @@ def reduce_model(
     Parameters
     ----------
     name : str
-        Of the part's graph.
+        The name of the part's graph.
     budget : float
         Seconds, after which the smallest part so far is returned. A check that is under way is
         waited for.
@@ -75,7 +75,7 @@ def reduce_model(
     Raises
     ------
     UsageError
-        If the model passes the check, or cannot be cut.
+        The model passes the check, or cannot be cut.
     """
     start = clock()
     nodes = len(whole.model.graph.node)
@@ -117,4 +117,11 @@ def reduce_model(
         pass
     checks = len(failures) + len(passed)
     failure = failures[smallest]
-    return Reduction(case, nodes, failure, checks, clock() - start, finished)
+    return Reduction(
+        case=case,
+        nodes=nodes,
+        failure=failure,
+        checks=checks,
+        seconds=clock() - start,
+        is_smallest=finished,
+    )

@@ -26,14 +26,14 @@ def static_model(
     Parameters
     ----------
     shapes
-        As `neocpu.compile` has them.
+        Shapes, as `neocpu.compile` takes them.
     weights : bool
         Whether it keeps its own, and not random ones.
 
     Raises
     ------
     ModelError, UsageError, UnsupportedError
-        As `neocpu.compile`, for what is wrong with the file or with its inputs.
+        Errors of `neocpu.compile` about the file or its inputs.
     """
     given = InputShapes.parse(shapes)
     builtin = isinstance(model, str) and models.is_name(model)

@@ -12,11 +12,11 @@ from onnx import helper
 
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.control_flow.bodies import free_names
+from neocpu.frontend.onnx_graph.onnx_tools import check_model, infer_shapes
+from neocpu.frontend.onnx_graph.subgraphs import all_nodes
 from neocpu.frontend.shapes.extents import known_shapes
 from neocpu.frontend.shapes.static_shapes import fix_inputs, real_inputs, tensor_spec
 from neocpu.frontend.shapes.structural_inputs import structural_inputs
-from neocpu.frontend.subgraphs import all_nodes
-from neocpu.frontend.weightless_model import strip_weights
 from neocpu.quantiser.observation import with_outputs
 from neocpu.verification.reference.onnxruntime_oracle import run_onnxruntime
 from neocpu.verification.reference.runner import run_reference
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """What its nodes compute, in order."""
+        """The operators of its nodes, in order."""
         return tuple(node.op_type for node in self.model.graph.node)
 
 
@@ -49,9 +49,9 @@ class WholeGraph:
     ----------
     model : onnx.ModelProto
     types : mapping of str to onnx.ValueInfoProto
-        Of tensors, those whose type and shape are known.
+        Tensors whose type and shape are known.
     values : mapping of str to array
-        What tensors are in a run; empty if nothing can run the model.
+        Values of tensors in a run; empty if nothing can run the model.
     """
 
     model: onnx.ModelProto
@@ -85,7 +85,7 @@ class WholeGraph:
         kept : sequence of int
             Positions of nodes, rising.
         name : str
-            Of the graph.
+            The name of the graph.
 
         Returns
         -------
@@ -128,11 +128,8 @@ class WholeGraph:
         return self.types.get(name, unknown)
 
     def _case(self, model: onnx.ModelProto) -> Case | None:
-        light = strip_weights(model).model
-        for value in light.graph.output:  # whose shape may be unknown
-            value.type.tensor_type.shape.SetInParent()
         try:
-            onnx.checker.check_model(light)
+            check_model(model)
         except onnx.checker.ValidationError:
             return None
         inputs = real_inputs(model.graph)
@@ -169,7 +166,7 @@ def _clear(messages: Iterable[onnx.NodeProto | onnx.FunctionProto]) -> None:
 def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:
     """Return the tensors whose type and shape onnx can tell."""
     try:
-        light = onnx.shape_inference.infer_shapes(strip_weights(model).model, data_prop=True)
+        light = infer_shapes(model, data_prop=True)
     except Exception:  # it raises what its C++ does
         light = model
     known = known_shapes(light.graph)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import onnx
 from onnx.reference.op_run import OpRun
 
-from neocpu.frontend.subgraphs import model_nodes
+from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.frontend.unsupported import node_name
 from neocpu.ir.custom_operators.custom_operator import CustomOperator
 from neocpu.ir.custom_operators.lowering import attributes_of

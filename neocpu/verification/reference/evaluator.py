@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx.inliner
-from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from neocpu.frontend.control_flow.bodies import reads
 from neocpu.frontend.numpy_operators.moving_operators import Columns
 from neocpu.frontend.numpy_operators.pieces import in_pieces
-from neocpu.frontend.weightless_model import strip_weights
+from neocpu.frontend.onnx_graph.weight_store import array_of
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.verification.reference.control_flow import CONTROL_FLOW, CONTROL_FLOW_OPERATORS
 from neocpu.verification.reference.tolerance import finite, scales
 
@@ -182,7 +182,7 @@ class _Run:
             return found.values[name]
         while scope.outer is not None:
             scope = scope.outer
-        scope.values[name] = self.keep(numpy_helper.to_array(self.weights[name]))
+        scope.values[name] = self.keep(array_of(self.weights[name]))
         return scope.values[name]
 
 

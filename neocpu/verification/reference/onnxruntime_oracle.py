@@ -8,11 +8,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy.typing as npt
 import onnx
-from onnx import numpy_helper
 
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.quiet_onnxruntime import import_onnxruntime
-from neocpu.frontend.weightless_model import Skeleton, strip_weights
+from neocpu.frontend.onnx_graph.weight_store import array_of, whole
+from neocpu.frontend.onnx_graph.weightless_model import Skeleton, strip_weights
 from neocpu.verification.reference.runner import run_each_image
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -67,7 +67,7 @@ def run_onnxruntime(
         with suppress(Exception):  # a kernel that must know its weights when it is made
             session, weights = session_of(apart.model), _arrays(apart.weights)
     if session is None:
-        session = session_of(model)
+        session = session_of(whole(model))
     return run_each_image(
         model,
         inputs,
@@ -86,4 +86,4 @@ def _weights_apart(model: onnx.ModelProto) -> Skeleton | None:
 
 
 def _arrays(weights: Mapping[str, onnx.TensorProto]) -> dict[str, Array]:
-    return {name: numpy_helper.to_array(tensor) for name, tensor in weights.items()}
+    return {name: array_of(tensor) for name, tensor in weights.items()}

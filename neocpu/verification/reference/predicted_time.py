@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
-from neocpu.frontend.constant_tensors import constant_tensors
 from neocpu.frontend.numpy_operators.fast_operators import Window, convolve
+from neocpu.frontend.onnx_graph.constant_tensors import constant_tensors
+from neocpu.frontend.onnx_graph.onnx_tools import infer_shapes
+from neocpu.frontend.onnx_graph.subgraphs import graphs_of
+from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.shapes.extents import known_shapes
-from neocpu.frontend.subgraphs import graphs_of
-from neocpu.frontend.weightless_model import strip_weights
 
 _ELEMENT_SECONDS: Final = 6e-9
 """Of an operator that computes each element by itself."""
@@ -52,7 +52,7 @@ def predicted_seconds(
         Shapes of tensors, where inference does not tell.
     """
     try:
-        graph = _inferred(strip_weights(model).model, known)
+        graph = _inferred(model, known)
     except Exception:  # C++ has exceptions of its own
         return 0.0
     shapes = {**known, **known_shapes(graph)}
@@ -65,14 +65,14 @@ def predicted_seconds(
     return images * seconds
 
 
-def _inferred(light: onnx.ModelProto, known: Mapping[str, tuple[int, ...]]) -> onnx.GraphProto:
+def _inferred(model: onnx.ModelProto, known: Mapping[str, tuple[int, ...]]) -> onnx.GraphProto:
     """Return the graph with every shape that can be told, also of what reads computed shapes."""
-    graph = onnx.shape_inference.infer_shapes(light).graph
+    graph = infer_shapes(model).graph
     known = {**known, **known_shapes(graph)}
     if all(name in known for node in graph.node for name in node.output if name):
         return graph
     with suppress(Exception):  # C++ has exceptions of its own
-        return onnx.shape_inference.infer_shapes(light, data_prop=True).graph
+        return infer_shapes(model, data_prop=True).graph
     return graph
 
 
@@ -100,7 +100,7 @@ def _integers(graph: onnx.GraphProto) -> dict[str, int]:
         for name, tensor in constant_tensors(graph).items()
         if tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) == 1
     }
-    return {name: int(numpy_helper.to_array(tensor).item()) for name, tensor in of_one.items()}
+    return {name: int(array_of(tensor).item()) for name, tensor in of_one.items()}
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from neocpu.frontend.subgraphs import model_nodes
+from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
 from neocpu.verification.reference.comparison import Comparison, compare
 from neocpu.verification.reference.evaluator import Noise

@@ -13,8 +13,8 @@ from neocpu.bench.engines.measured_model import onnx_file
 from neocpu.foundation.errors import UsageError
 from neocpu.frontend.models import MODELS, SUITES, build, build_with_shapes, find, is_name, suite
 from neocpu.frontend.models.emitter import Emitter
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
-from neocpu.frontend.weightless_model import strip_weights
 
 CLASSIFIERS = tuple(
     name for name in MODELS if name not in ("ssd_resnet50", "unet", "yolov3_tiny", "inception_v3")

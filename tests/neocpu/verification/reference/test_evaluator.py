@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from neocpu.frontend.weightless_model import KEEP_BYTES
+from neocpu.frontend.onnx_graph.weightless_model import KEEP_BYTES
 from neocpu.verification.reference import evaluator
 from neocpu.verification.reference.evaluator import evaluate
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from neocpu.frontend.onnx_graph.weight_store import array_of
+
 
 def constant_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """Return initializers and the results of Constant nodes, by name."""
@@ -21,6 +23,6 @@ def constant_of(node: onnx.NodeProto) -> np.ndarray[Any, Any]:
     """Return what a Constant node makes, in whichever attribute it is."""
     value = onnx.helper.get_attribute_value(node.attribute[0])
     if isinstance(value, onnx.TensorProto):
-        return np.asarray(onnx.numpy_helper.to_array(value))
+        return np.asarray(array_of(value))
     array = np.asarray(value)
     return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,26 +12,19 @@ import onnx
 from onnx import helper, numpy_helper
 
 
-def free_prefix(names: Iterable[str], wish: str) -> str:
-    """Return what none of the names begins with, like ``wish``."""
-    alike = [name for name in names if name.startswith(wish)]
-    while any(name.startswith(wish) for name in alike):
-        wish += "_"
-    return wish
-
-
 @dataclass(slots=True)
 class NodeWriter:
-    """What is written so far; whoever writes puts it into a graph.
+    """Nodes and constants that are not yet in a graph; whoever writes them puts them there.
 
     Attributes
     ----------
     prefix : str
-        What the names of new tensors begin with; no other name does.
+        The first characters of the names of new tensors, with which no other name begins.
     nodes, tensors : list
-        Nodes in their order, and constants.
+        The nodes in their order, and the constants.
     origin : str
-        What nodes are called in messages: whose place they take. Else as what they make.
+        The name of the node whose place they take, by which messages call them. Where it is empty,
+        each node is called as its first output.
     """
 
     prefix: str

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from onnx.helper import make_node as node
 
 import neocpu
-from neocpu.frontend.processing.names import free_name, rename
+from neocpu.frontend.onnx_graph.names import fresh_names, rename
 from neocpu.frontend.processing.processing import Processing
 
 FLOAT = TensorProto.FLOAT
@@ -62,8 +62,8 @@ def test_what_inner_graphs_read_and_return_is_renamed_and_what_they_have_is_not(
 
 
 def test_a_free_name_is_none_of_an_inner_graph():
-    assert free_name(branching().graph, "u") == "u_"
-    assert free_name(branching().graph, "w") == "w"
+    assert fresh_names(branching().graph).fresh("u") == "u_2"
+    assert fresh_names(branching().graph).fresh("w") == "w"
 
 
 def test_answers_of_a_value_that_branches_read():

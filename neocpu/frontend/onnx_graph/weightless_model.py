@@ -50,15 +50,7 @@ def tensor_bytes(tensor: onnx.TensorProto) -> int:
 
 def strip_weights(model: onnx.ModelProto) -> Skeleton:
     """Split a model into a light skeleton and its weights (referenced, not copied)."""
-    light = onnx.ModelProto()
-    for field, value in model.ListFields():
-        if field.name == "graph":
-            continue
-        _assign(light, field.name, value)
-    for field, value in model.graph.ListFields():
-        if field.name != "initializer":
-            _assign(light.graph, field.name, value)
-
+    light = without_initializers(model)
     weights: dict[str, onnx.TensorProto] = {}
     declared = {value.name for value in light.graph.input}
     for tensor in model.graph.initializer:
@@ -71,6 +63,18 @@ def strip_weights(model: onnx.ModelProto) -> Skeleton:
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
     return Skeleton(light, weights)
+
+
+def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of a model that has no weights."""
+    light = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _assign(light, field.name, value)
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            _assign(light.graph, field.name, value)
+    return light
 
 
 def _assign(target: onnx.ModelProto | onnx.GraphProto, name: str, value: object) -> None:
