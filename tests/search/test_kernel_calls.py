@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from conv_workloads import conv_workload
 from python_kernels import kernel_of
 from tvm.tirx.script.builder import ir as T
 
@@ -20,23 +21,23 @@ from neocpu.schedules.tir.builder import build_kernel
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.target import host_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, KernelPool, _core, compile_kernels
 from tests import needs
 
 TARGET = host_target()
 ONE = (1, 1, 1, 1)
-INTEGERS = Numerics("uint8", "int8", "int32", "int32")
+INTEGERS = Numerics(data="uint8", weights="int8", sum="int32", output="int32")
 WORKLOADS = [
-    Conv2dWorkload(
+    conv_workload(
         2, 13, 9, 10, 21, (3, 3), padding=(1, 0, 2, 1),
         epilogue=(EpilogueOp("bias_add"), EpilogueOp("add"), EpilogueOp("relu")),
     ),
-    Conv2dWorkload(1, 48, 14, 14, 64, (1, 1)),
-    Conv2dWorkload(1, 32, 15, 9, 32, (3, 3), padding=ONE, groups=32),
-    Conv2dWorkload(1, 32, 15, 9, 32, (3, 3), (2, 2), padding=ONE, groups=4),
-    Conv2dWorkload(1, 32, 8, 8, 32, (3, 3), padding=ONE, numerics=INTEGERS),
+    conv_workload(1, 48, 14, 14, 64, (1, 1)),
+    conv_workload(1, 32, 15, 9, 32, (3, 3), padding=ONE, groups=32),
+    conv_workload(1, 32, 15, 9, 32, (3, 3), (2, 2), padding=ONE, groups=4),
+    conv_workload(1, 32, 8, 8, 32, (3, 3), padding=ONE, numerics=INTEGERS),
 ]  # fmt: skip
 # What TVM computes on its own threads is computed where nothing has lent it the runtime's.
 ON_TVM = """

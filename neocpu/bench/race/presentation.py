@@ -139,12 +139,12 @@ def _rounds(model: ModelReport) -> Chart:
     results = model.latency.results
     count = max((len(result.rounds) for result in results), default=0)
     return Chart(
-        f"{model.name}, round by round",
-        "round",
-        "latency",
-        "us",
-        tuple(float(number) for number in range(1, count + 1)),
-        tuple(_line(result, count) for result in results),
+        title=f"{model.name}, round by round",
+        across="round",
+        up="latency",
+        unit="us",
+        along=tuple(float(number) for number in range(1, count + 1)),
+        lines=tuple(_line(result, count) for result in results),
     )
 
 
@@ -165,10 +165,10 @@ def _scaling(name: str, found: ScalingReport) -> Chart:
         speeds = tuple(1 / one.median if one is not None and one.agrees else None for one in each)
         lines.append(Line(label, speeds))
     return Chart(
-        f"{name} over the number of threads",
-        "threads",
-        "runs a second",
-        "number",
-        tuple(map(float, found.threads)),
-        tuple(lines),
+        title=f"{name} over the number of threads",
+        across="threads",
+        up="runs a second",
+        unit="number",
+        along=tuple(map(float, found.threads)),
+        lines=tuple(lines),
     )

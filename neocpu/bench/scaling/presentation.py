@@ -177,7 +177,16 @@ def _speeds(found: ScalingPrediction) -> Chart:
         *([Line("measured", measured, "dots")] if any(measured) else []),
     )
     title = f"{found.name} on a {found.request.machine.cpu}"
-    return Chart(title, "threads", "as fast as one", "times", counts, lines, log_x=True, log_y=True)
+    return Chart(
+        title=title,
+        across="threads",
+        up="as fast as one",
+        unit="times",
+        along=counts,
+        lines=lines,
+        log_x=True,
+        log_y=True,
+    )
 
 
 def _losses(found: ScalingPrediction) -> Chart:
@@ -190,11 +199,11 @@ def _losses(found: ScalingPrediction) -> Chart:
         for limit in limits
     )
     return Chart(
-        f"{found.name}, what the time is lost to",
-        "threads",
-        "of a run",
-        "share",
-        tuple(float(step.threads) for step in found.steps),
-        lines,
+        title=f"{found.name}, what the time is lost to",
+        across="threads",
+        up="of a run",
+        unit="share",
+        along=tuple(float(step.threads) for step in found.steps),
+        lines=lines,
         log_x=True,
     )

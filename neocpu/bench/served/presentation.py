@@ -107,7 +107,14 @@ def _speed(report: ServedReport) -> Chart:
     direct = tuple(1 / statistics.median(one.per_call) for one in report.results)
     lines = (Line("served", middle, low=low, high=high), Line("direct calls", direct, "limit"))
     title = f"{report.name}, requests a second"
-    return Chart(title, "clients", "requests a second", "number", _clients(report), lines)
+    return Chart(
+        title=title,
+        across="clients",
+        up="requests a second",
+        unit="number",
+        along=_clients(report),
+        lines=lines,
+    )
 
 
 def _latency(report: ServedReport) -> Chart:
@@ -128,7 +135,9 @@ def _latency(report: ServedReport) -> Chart:
         *([Line("the aim of the 99 %", bounds, "limit")] if any(bounds) else []),
     )
     title = f"{report.name}, what a request takes"
-    return Chart(title, "clients", "latency", "us", _clients(report), lines)
+    return Chart(
+        title=title, across="clients", up="latency", unit="us", along=_clients(report), lines=lines
+    )
 
 
 def _clients(report: ServedReport) -> tuple[float, ...]:

@@ -137,4 +137,6 @@ def _chart(
         lines.append(Line(way, tuple(known.get(count) for count in counts)))
     title = f"{report.name}, {what}"
     along = tuple(map(float, counts))
-    return Chart(title, "calls at once", what, unit, along, tuple(lines))
+    return Chart(
+        title=title, across="calls at once", up=what, unit=unit, along=along, lines=tuple(lines)
+    )
