@@ -1,7 +1,17 @@
-"""The stages of a compilation: imported → simplified → planned → generating → artifact.
+"""The stages of a compilation, in order.
 
-Each is what the next is made of. Most hold all of the model's weights in some form: each step lets
-go of what the next replaces.
+1. import: read and check ONNX, make a Relax module (`neocpu.frontend`)
+2. simplify: rewrite the graph by rules (`neocpu.graph`)
+3. search: find operators, choose their formats and schemes (`neocpu.planning`, `neocpu.search`)
+4. rewrite: apply the plan, pack weights (`neocpu.lowering`)
+5. lower: fuse and schedule, place tensors in memory (`neocpu.building.pipeline`)
+6. build: generate code in child processes (`neocpu.building`)
+7. link: write the artifact (`neocpu.building.link`)
+8. verify: compare with a float64 reference (`neocpu.verification.reference`)
+
+Stages 1 and 2 are `Pipeline.read`, 3 and 4 `Pipeline.plan`, 5 and 6 `Pipeline.generate`, 6 and 7
+`Pipeline.finish`. `neocpu.compilation` runs them for each CPU and shape, verifies the artifact, and
+plans again with more exact kernels if outputs err too much (`accuracy_fallback`).
 """
 
 from __future__ import annotations
@@ -9,35 +19,41 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
-from typing import TypeAlias
 
-import numpy as np
 import tvm
-from numpy.typing import NDArray
 
 from neocpu.building.deep_stack import on_deep_stack
-from neocpu.building.kernel_report import KernelReport, kernel_reports, report_shortcomings
+from neocpu.building.kernel_report import kernel_reports, report_shortcomings
 from neocpu.building.link import write_artifact
 from neocpu.building.parallel_codegen import OneAtATime
 from neocpu.building.phases import PhaseClock
-from neocpu.building.pipeline import Building, Built, Dump, begin_build, finish_build, lower
+from neocpu.building.pipeline import Dump, begin_build, finish_build, lower
+from neocpu.compilation.artifact_header import header_of
 from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.model_forms import (
+    Attempt,
+    Generating,
+    Imported,
+    PlanKey,
+    Planned,
+    Simplified,
+    Source,
+    plan_key,
+)
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.host import usable_cpus
 from neocpu.frontend.importer import import_relax
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.graph.simplify import simplify
 from neocpu.ir.array_digests import ArrayDigests
-from neocpu.ir.row_analysis.proof import Rows, prove_independent_rows
+from neocpu.ir.row_analysis.proof import prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
-from neocpu.lowering.values.held_values import HeldValue, placed
+from neocpu.lowering.values.held_values import placed
 from neocpu.plan.outcome import WeightSizes
-from neocpu.plan.plan import Plan
 from neocpu.plan.reports.calibration_report import CalibrationReport
 from neocpu.plan.reports.decisions import Decisions, operator_reports
 from neocpu.plan.reports.stored_plan import stored_plan
@@ -49,187 +65,44 @@ from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.together.plan_together import most_of_convolutions, plan_together
-from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.planning.weights import weights_of
-from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
-from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.scheme import Scheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Workload
 
-PlanKey: TypeAlias = tuple[tuple[Format, Format, Scheme | None], ...]
-"""What tells plans apart: of each operator its layouts and scheme."""
-
-
-class Source:
-    """A model's program and operators, which hold the weights until the last plan takes them.
-
-    Parameters
-    ----------
-    uses : int
-        How many times they are taken.
-    fired : mapping of str to int
-        How often each rule was applied to simplify the program.
-    rows : Rows
-        Whether the program computes the rows of a batch apart.
-    digests : ArrayDigests
-        Of the weights.
-    """
-
-    def __init__(
-        self,
-        mod: tvm.IRModule,
-        network: Network,
-        uses: int,
-        fired: Mapping[str, int],
-        rows: Rows,
-        digests: ArrayDigests,
-    ) -> None:
-        self.digests = digests
-        self.fired = fired
-        self.rows = rows
-        self._mod: tvm.IRModule | None = mod
-        self._network: Network | None = network
-        self._uses = uses
-
-    @property
-    def network(self) -> Network:
-        """The operators, for those that look before they are taken."""
-        assert self._network is not None
-        return self._network
-
-    def take(self) -> tuple[tvm.IRModule, Network, ArrayDigests]:
-        """Hand over what is held, and let go of it the last time."""
-        mod, network, digests = self._mod, self.network, self.digests
-        assert mod is not None
-        self._uses -= 1
-        if self._uses == 0:
-            self._mod = self._network = None
-            self.digests = ArrayDigests()
-        return mod, network, digests
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Imported:
-    """A model and its program, as it was written.
-
-    Attributes
-    ----------
-    loaded : LoadedModel
-        The model without its graphs, but for the original, where a reference is to run it.
-    mods : list of tvm.IRModule
-        The program; empty once it is being simplified.
-    """
-
-    loaded: LoadedModel
-    mods: list[tvm.IRModule]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Simplified:
-    """A model as plans are made of it.
-
-    Attributes
-    ----------
-    loaded : LoadedModel
-        Without its graphs, but for the original, where a reference is to run it.
-    source : Source
-    """
-
-    loaded: LoadedModel
-    source: Source
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Planned:
-    """A model rewritten by a plan.
-
-    Attributes
-    ----------
-    loaded : LoadedModel
-    key : tuple
-        Tells it from other plans.
-    mod : tvm.IRModule
-    weights : list of array
-        Packed, until the artifact has them: then it is empty.
-    decided : Decisions
-        The decisions about it.
-    values : tuple of HeldValue
-        The model's tensors that are left.
-    origins : tuple of WeightOrigin or None
-        Of a set's weights, what they were packed of; of others nothing.
-    rows : Rows
-        Whether the rows of a batch are computed apart.
-    """
-
-    loaded: LoadedModel
-    key: PlanKey
-    mod: tvm.IRModule
-    weights: list[NDArray[np.generic]]
-    decided: Decisions
-    values: tuple[HeldValue, ...]
-    origins: tuple[WeightOrigin | None, ...]
-    rows: Rows
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Those of the variables that hold the model's tensors."""
-        return frozenset(value.held for value in self.values)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Generating:
-    """A planned model whose code children generate; this process may do something else."""
-
-    planned: Planned
-    building: Building
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What came of one plan.
-
-    Attributes
-    ----------
-    key : tuple
-        Tells it from other plans.
-    compiled : CompiledModule
-        Unchecked.
-    """
-
-    key: PlanKey
-    compiled: CompiledModule
-
-    @property
-    def admission(self) -> Admission:
-        """Kernels that the plan could choose."""
-        return self.compiled.decided.admission
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Builder:
-    """What stays the same from one attempt to the next.
+class Pipeline:
+    """The stages of a compilation, with the settings that they share.
 
     Attributes
     ----------
+    target : CpuTarget
+        CPU to compile for.
+    threads : int
+        Threads of a call.
     options : PlanOptions
+        Options of the layout search.
     templates : frozenset of str or None
         Convolution templates to choose among; None for all.
     records : callable
-        What was measured of a workload.
+        Returns the measurements of a workload.
     accuracy : Accuracy
-        What is promised of the outputs.
+        Promise for the outputs.
+    clock : PhaseClock
+        Times and reports the stages.
+    dump : Dump
+        Writes the forms of the model to files, if somebody asked for them.
     generations : OneAtATime
-        Shared with other builders that are at work.
+        Code generation, shared with other pipelines that are at work.
     calibration : CalibrationReport or None
-        What calibration data decided before.
+        Decisions made before from calibration data.
     disabled_rules : frozenset of str
-        Rules for graphs that are not applied.
+        Graph rules that are not applied.
     streams : int or None
-        Calls at once that plans are made for; None where one call's time counts.
-    together : bool
+        Concurrent calls that plans are made for; None if the time of one call counts.
+    in_set : bool
         Whether the model is compiled for other shapes too.
     """
 
@@ -245,7 +118,7 @@ class Builder:
     calibration: CalibrationReport | None = None
     disabled_rules: frozenset[str] = frozenset()
     streams: int | None = None
-    together: bool = False
+    in_set: bool = False
 
     def read(self, load: Callable[[], LoadedModel], *, keep: bool, uses: int = 1) -> Simplified:
         """Import and simplify a model.
@@ -279,7 +152,7 @@ class Builder:
         self.dump.module("simplify", mod)
         prologues = self.options.fuses_prologues(self.templates)
         digests = ArrayDigests()
-        rows = prove_independent_rows(mod, row_counts, other_batches=self.together, digests=digests)
+        rows = prove_independent_rows(mod, row_counts, other_batches=self.in_set, digests=digests)
         return Source(mod, extract(mod, prologues=prologues), uses, fired, rows, digests)
 
     def plan(
@@ -342,7 +215,7 @@ class Builder:
         )
         return Planned(
             loaded=model.loaded,
-            key=_key(plan),
+            key=plan_key(plan),
             mod=rewritten.mod,
             weights=[*rewritten.weights],
             decided=decided,
@@ -375,7 +248,7 @@ class Builder:
         for admission in admissions:
             costs = self._costs(admission)
             plan = self.options.plan(network, costs, fixed_weights)
-            if _key(plan) not in tried:
+            if plan_key(plan) not in tried:
                 return costs, plan
         return None
 
@@ -415,7 +288,7 @@ class Builder:
             mod = on_deep_stack(lower, planned.mod, self.target, self.dump, planned.names)
         with self.clock.phase("build"):
             building = begin_build(
-                *(mod, self.target, self.dump, self.generations, usable_cpus()), planned.names
+                mod, self.target, self.dump, self.generations, usable_cpus(), planned.names
             )
         return Generating(planned, building)
 
@@ -424,7 +297,14 @@ class Builder:
         planned, building = generating.planned, generating.building
         with self.clock.phase("build"):
             built = finish_build(building, self.threads)
-        predicted = self._kernels(planned, built)
+        predicted = kernel_reports(
+            built.planned.program,
+            built.work,
+            planned.decided.known_calls(),
+            self._network_costs(planned.decided.weights),
+            sum(math.prod(spec.shape) * bytes_of(spec.dtype) for spec in planned.loaded.inputs),
+            built.lacks,
+        )
         report_shortcomings(predicted)
         plan = stored_plan(
             planned.decided,
@@ -434,7 +314,7 @@ class Builder:
             seconds=self.clock.seconds,
         )
         compiled = CompiledModule(
-            self._header(planned, plan),
+            header_of(planned, plan, self.target),
             planned.decided,
             predicted=predicted,
             kernels=built.kernels,
@@ -450,38 +330,3 @@ class Builder:
             planned.weights.clear()
             on_failure.pop_all()
         return Attempt(planned.key, compiled)
-
-    def _kernels(self, planned: Planned, built: Built) -> tuple[KernelReport, ...]:
-        return kernel_reports(
-            built.planned.program,
-            built.work,
-            planned.decided.known_calls(),
-            self._network_costs(planned.decided.weights),
-            sum(math.prod(spec.shape) * bytes_of(spec.dtype) for spec in planned.loaded.inputs),
-            built.lacks,
-        )
-
-    def _header(self, planned: Planned, plan: Plan) -> ArtifactHeader:
-        loaded = planned.loaded
-        return ArtifactHeader(
-            name=loaded.name,
-            neocpu_version=version("neocpu"),
-            tvm_version=version("apache-tvm"),
-            ffi_version=version("apache-tvm-ffi"),
-            target=str(self.target),
-            machine=self.target.machine,
-            isa_features=self.target.demands,
-            threads=self.threads,
-            streams=self.streams,
-            inputs=loaded.inputs,
-            outputs=loaded.outputs,
-            row_counts=loaded.row_counts,
-            row_function=planned.rows.function,
-            rows_mixed=planned.rows.mixed,
-            numbered=planned.rows.numbered,
-            stored_plan=plan.to_json(),
-        )
-
-
-def _key(plan: LayoutPlan) -> PlanKey:
-    return tuple((each.in_format, each.out_format, each.scheme) for each in plan.choices)

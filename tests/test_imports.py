@@ -36,7 +36,8 @@ ORDER = (
             *("frontend.processing.processing", "ir", "planning", "graph", "lowering"),
             *("building", "frontend", "verification.reference"),
             *("plan.reports", "plan.pages", "plan.changes", "plan.result_pages"),
-            *("compilation.compiled_module", "pipeline", "compilation", "quantiser"),
+            *("compilation.compiled_module", "compilation.model_forms"),
+            *("compilation.artifact_header", "pipeline", "compilation", "quantiser"),
             *("compilation.compile_fat", "verification.divergence", "onnx_backend"),
             *(f"bench.{room}" for room in ("results", "engines", "limits")),
             *(

@@ -18,7 +18,7 @@ from wheels.imports import closure, find_source
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-ROOMS, LOOSE = 16, 3
+ROOMS, LOOSE = 14, 3
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 FOLDERS = {folder: package for package, folder in SETUPTOOLS["package-dir"].items()}
 

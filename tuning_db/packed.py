@@ -231,11 +231,22 @@ class PackedRecords:
 
 
 def _constructor(template: str, names: list[str]) -> Callable[..., Scheme]:
-    """Return a function that makes schemes of a template from the values of these parameters."""
+    """Return a function that makes schemes of a template from the values of these parameters.
+
+    Schemes with all parameters are made without their constructor, as records are.
+    """
     cls = SCHEMES[template]
-    if [each.name for each in fields(cls)] == names:
-        return cls
-    return lambda *values: cls(**dict(zip(names, values, strict=True)))
+    if [each.name for each in fields(cls)] != names:
+        return lambda *values: cls(**dict(zip(names, values, strict=True)))
+    setters = _setters(cls)
+
+    def make(*values: object) -> Scheme:
+        scheme = _new(cls)
+        for set_value, value in zip(setters, values, strict=True):
+            set_value(scheme, value)
+        return scheme
+
+    return make
 
 
 def _setters(cls: type) -> list[Callable[[object, object], None]]:

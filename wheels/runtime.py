@@ -40,11 +40,11 @@ FOLDERS: Final[Mapping[str, Path]] = {
     for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()
 }
 
-WHOLE: Final = ("neocpu.runtime", "neocpu.batch", "neocpu.serving", "neocpu.runtime.bundle")
+WHOLE: Final = ("neocpu.runtime", "neocpu.serving")
 """Packages that are shipped with all their modules."""
 COMMANDS: Final = ("run", "inspect", "serve", "bundle", "doctor", "completion")
 """Commands of ``neocpu`` that need no compiler."""
-BY_NAME: Final = ("neocpu.__main__", "neocpu.cli.checks.runtime_health")
+BY_NAME: Final = ("neocpu.__main__", "neocpu.batch", "neocpu.cli.checks.runtime_health")
 """Modules that no statement imports."""
 CLI: Final = ("click", "rich")
 """The packages of the command line, an extra of this distribution."""

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from neocpu.building.forked import ForkedJobs, Limits
 from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.model_forms import Attempt, Generating, Simplified
 from neocpu.foundation.errors import AccuracyError, TargetError
 from neocpu.foundation.host import usable_cpus
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.load import load_model
 from neocpu.frontend.loaded_model import LoadedModel
-from neocpu.pipeline import Attempt, Builder, Generating, Simplified
+from neocpu.pipeline import Pipeline
 from neocpu.plan.reports.stored_plan import with_verdict
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
 from neocpu.schedules.vocabulary.target import CpuTarget, host_target
@@ -40,7 +41,7 @@ _FOREVER: Final = Limits(cpu_seconds=10**6, seconds=10**6)
 Judged = tuple[Admission, Verdict]
 
 
-def finish_unchecked(builder: Builder, first: Generating, reason: str) -> CompiledModule:
+def finish_unchecked(pipeline: Pipeline, first: Generating, reason: str) -> CompiledModule:
     """Return what comes of the first plan.
 
     Parameters
@@ -48,7 +49,7 @@ def finish_unchecked(builder: Builder, first: Generating, reason: str) -> Compil
     reason : str
         Why nothing is checked.
     """
-    return _finished(builder, builder.finish(first), unchecked=reason)
+    return _finished(pipeline, pipeline.finish(first), unchecked=reason)
 
 
 def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
@@ -61,7 +62,7 @@ def verifier_of(loaded: LoadedModel, accuracy: Accuracy) -> Verifier:
     return Verifier(loaded.reference, inputs, accuracy, loaded.row_groups, loaded.shapes)
 
 
-def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) -> CompiledModule:
+def finish_as_promised(pipeline: Pipeline, first: Generating, verifier: Verifier) -> CompiledModule:
     """Return what comes of the first plan whose outputs keep the promise.
 
     If none does, of the last one that errs hardly more than numpy in float32.
@@ -78,7 +79,7 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
     AccuracyError
         If outputs are wrong, or the reference cannot run the model.
     """
-    accuracy = builder.accuracy
+    accuracy = pipeline.accuracy
     loaded = first.planned.loaded
     generating: Generating | None = first
     attempts: list[Attempt] = []
@@ -86,13 +87,13 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
     accepted: list[int] = []
     with ExitStack() as on_failure:
         while generating:
-            attempt = builder.finish(generating)
+            attempt = pipeline.finish(generating)
             on_failure.enter_context(attempt.compiled)
             attempts.append(attempt)
             # Nobody waits longer for the check than for what is checked.
-            patience = sum(v for name, v in builder.clock.seconds.items() if name != "verify")
-            with builder.clock.phase("verify", alone=False):
-                outputs = _outputs(attempt.compiled, verifier, builder)
+            patience = sum(v for name, v in pipeline.clock.seconds.items() if name != "verify")
+            with pipeline.clock.phase("verify", alone=False):
+                outputs = _outputs(attempt.compiled, verifier, pipeline)
                 verdict = verifier.judge(outputs, patience)
             judged.append((attempt.admission, verdict))
             if verdict.is_accepted:
@@ -103,12 +104,12 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
             if not admissions:
                 break
             # The weights are gone: read again, they need not be held beside the packed ones.
-            again = builder.read(
+            again = pipeline.read(
                 partial(load_model, loaded.original, weights=loaded.weights), keep=False
             )
             again = Simplified(loaded, again.source)
-            planned = builder.plan(again, admissions, {a.key for a in attempts})
-            generating = builder.generate(planned) if planned else None
+            planned = pipeline.plan(again, admissions, {a.key for a in attempts})
+            generating = pipeline.generate(planned) if planned else None
         if not accepted:
             raise AccuracyError(verifier.reason(judged[-1][1]))
         chosen = accepted.pop()
@@ -117,7 +118,7 @@ def finish_as_promised(builder: Builder, first: Generating, verifier: Verifier) 
         judged.append(judged.pop(chosen))
         if not judged[-1][1].kept or len(judged) > 1:
             _log.warning("%s", tell(judged, accuracy))
-        compiled = _finished(builder, attempts[chosen], judged)
+        compiled = _finished(pipeline, attempts[chosen], judged)
         on_failure.pop_all()
     return compiled
 
@@ -165,16 +166,16 @@ def _by(error: float) -> str:
     return f"by {error:.2g}" if math.isfinite(error) else "beyond measure"
 
 
-def _outputs(compiled: CompiledModule, verifier: Verifier, builder: Builder) -> Arrays:
-    threads = min(builder.threads, usable_cpus())
+def _outputs(compiled: CompiledModule, verifier: Verifier, pipeline: Pipeline) -> Arrays:
+    threads = min(pipeline.threads, usable_cpus())
 
     def run() -> Arrays:
         # Closed again before the reference runs: the two never hold the weights at once.
         with compiled.module(threads) as module:
             return module.run(verifier.inputs)
 
-    if builder.target.mcpu != host_target().mcpu:
-        _run_apart(run, builder.target)
+    if pipeline.target.mcpu != host_target().mcpu:
+        _run_apart(run, pipeline.target)
     return run()
 
 
@@ -207,13 +208,13 @@ def _run_apart(run: Callable[[], Arrays], target: CpuTarget) -> None:
 
 
 def _finished(
-    builder: Builder,
+    pipeline: Pipeline,
     attempt: Attempt,
     judged: Sequence[Judged] = (),
     unchecked: str | None = None,
 ) -> CompiledModule:
     """Write the outcome into an attempt's artifact; if that fails, delete it."""
-    compiled, seconds = attempt.compiled, dict(builder.clock.seconds)
+    compiled, seconds = attempt.compiled, dict(pipeline.clock.seconds)
     verdict = judged[-1][1] if judged else None
     with ExitStack() as on_failure:
         on_failure.enter_context(compiled)

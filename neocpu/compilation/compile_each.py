@@ -20,6 +20,7 @@ from neocpu.building.pipeline import DUMP_VARIABLE, Dump
 from neocpu.compilation.accuracy_fallback import finish_as_promised, finish_unchecked, verifier_of
 from neocpu.compilation.compile_options import CompileOptions, Member
 from neocpu.compilation.compiled_module import CompiledModule
+from neocpu.compilation.model_forms import Generating, Simplified
 from neocpu.compilation.network_tuning import (
     make_strategy,
     measured_schemes,
@@ -38,7 +39,7 @@ from neocpu.frontend.onnx_graph.weight_store import WeightStore
 from neocpu.frontend.processing.processing import Processing
 from neocpu.frontend.quantised.quantised_operators import is_quantised
 from neocpu.frontend.shapes.input_shapes import InputShapes
-from neocpu.pipeline import Builder, Generating, Simplified
+from neocpu.pipeline import Pipeline
 from neocpu.plan.reports.calibration_report import CalibrationReport
 from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.network import Network
@@ -105,7 +106,7 @@ class _Begun:
     """
 
     signature: int
-    builder: Builder
+    pipeline: Pipeline
     generating: Generating
     tuned: TuneReport | None
     unchecked: str | None
@@ -125,13 +126,13 @@ def _finish_each(begun: Iterable[_Begun]) -> Iterator[CompiledModule]:
     verifiers: dict[tuple[int, Accuracy], Verifier] = {}
     for one in begun:
         if one.unchecked is not None:
-            compiled = finish_unchecked(one.builder, one.generating, one.unchecked)
+            compiled = finish_unchecked(one.pipeline, one.generating, one.unchecked)
         else:
-            promised = one.builder.accuracy
+            promised = one.pipeline.accuracy
             key = one.signature, promised
             if key not in verifiers:
                 verifiers[key] = verifier_of(one.generating.planned.loaded, promised)
-            compiled = finish_as_promised(one.builder, one.generating, verifiers[key])
+            compiled = finish_as_promised(one.pipeline, one.generating, verifiers[key])
         compiled.tuned = one.tuned
         yield compiled
 
@@ -158,28 +159,28 @@ def _begin_each(
             for signature in range(count)
         ]
         common = replace(
-            _builder(cpu, own, store, clocks[0], generations),
+            _pipeline(cpu, own, store, clocks[0], generations),
             calibration=calibration,
-            together=count > 1,
+            in_set=count > 1,
         )
         folder = _numbered("cpu", number, len(members))
-        builders = [
+        pipelines = [
             replace(common, clock=clock, dump=Dump(*folder, *_numbered("shape", signature, count)))
             for signature, clock in enumerate(clocks)
         ]
         if not models:
-            for builder, shapes in zip(builders, options.signatures, strict=True):
+            for pipeline, shapes in zip(pipelines, options.signatures, strict=True):
                 precisions = [each.precision for each in members]
                 load = partial(_load, model, shapes, options.processing, precisions)
-                models.append(builder.read(load, keep=None in unchecked, uses=len(members)))
+                models.append(pipeline.read(load, keep=None in unchecked, uses=len(members)))
             check_set([each.loaded for each in models])
         tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
         admissions = own.accuracy.admissions[:1]
-        agreed = builders[0].plan_together(models, *admissions)
-        for signature, (builder, each) in enumerate(zip(builders, models, strict=True)):
-            planned = builder.plan(each, admissions, agreed=agreed[signature])
+        agreed = pipelines[0].plan_together(models, *admissions)
+        for signature, (pipeline, each) in enumerate(zip(pipelines, models, strict=True)):
+            planned = pipeline.plan(each, admissions, agreed=agreed[signature])
             assert planned is not None  # no plan was tried before
-            yield _Begun(signature, builder, builder.generate(planned), tuned, unchecked[number])
+            yield _Begun(signature, pipeline, pipeline.generate(planned), tuned, unchecked[number])
 
 
 def _load(
@@ -209,15 +210,15 @@ def _numbered(what: str, number: int, count: int) -> tuple[str, ...]:
     return (f"{what}-{number + 1}",) if count > 1 else ()
 
 
-def _builder(
+def _pipeline(
     cpu: CpuTarget,
     options: CompileOptions,
     store: Store,
     clock: PhaseClock,
     generations: OneAtATime,
-) -> Builder:
+) -> Pipeline:
     cpu = replace(cpu, streams=options.streams or 1)
-    return Builder(
+    return Pipeline(
         target=cpu,
         threads=options.threads,
         options=options.plan,
@@ -249,12 +250,12 @@ def plan_only(model: ModelLike, cpu: CpuTarget, options: CompileOptions) -> Deci
     """
     store = open_store(options.databases, only=options.only_databases)
     with OneAtATime() as generations:
-        builder = _builder(cpu, options, store, PhaseClock(silent), generations)
-        simplified = builder.read(
+        pipeline = _pipeline(cpu, options, store, PhaseClock(silent), generations)
+        simplified = pipeline.read(
             partial(_load, model, options.shapes, options.processing, [options.plan.precision]),
             keep=False,
         )
-        planned = builder.plan(simplified, options.accuracy.admissions[:1], compares=False)
+        planned = pipeline.plan(simplified, options.accuracy.admissions[:1], compares=False)
     assert planned is not None  # no plan was tried before
     return planned.decided
 

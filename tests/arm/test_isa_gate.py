@@ -9,7 +9,7 @@ from emulator import arm_python, x86_python
 from small_model import IMAGE, small_model
 
 import neocpu
-from neocpu import pipeline as stages
+from neocpu.compilation import artifact_header
 from neocpu.foundation.errors import TargetError
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.target import parse_target
@@ -95,7 +95,7 @@ def test_without_the_gate_that_cpu_would_kill_the_process(monkeypatch):
     def silent(**fields):
         return ArtifactHeader(**{**fields, "isa_features": ()})
 
-    monkeypatch.setattr(stages, "ArtifactHeader", silent)
+    monkeypatch.setattr(artifact_header, "ArtifactHeader", silent)
     target = TARGETS["avx2"]
     with neocpu.compile(small_model(), target=target, threads=2, verify=False) as compiled:
         done = x86_python("Nehalem", "-c", RUN, compiled.path)

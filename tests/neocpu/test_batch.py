@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import neocpu
-from neocpu.batch import Predictor, predictor
+from neocpu import batch
+from neocpu.batch import Predictor
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.tensor_spec import Picture, TensorSpec
 from neocpu.runtime.signatures import Signature
@@ -49,7 +50,7 @@ def fake(monkeypatch):
         signatures = [Signature(tuple(inputs), tuple(outputs)), *others]
         given = {"inputs": inputs, "outputs": outputs, "signatures": signatures}
         module = SimpleNamespace(metadata=header, run=run, streams=1, **given)
-        monkeypatch.setattr(predictor, "load", lambda *_, **__: module)
+        monkeypatch.setattr(batch, "load", lambda *_, **__: module)
         return Predictor("model.so", **options)
 
     return made

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te, tirx
 
 import neocpu
-from neocpu import pipeline as stages
+from neocpu import pipeline
 from neocpu.building import parallel_codegen
 from neocpu.building.elf import read_elf
 from neocpu.building.forked import Limits
@@ -262,7 +262,7 @@ def test_the_plan_for_the_next_cpu_is_made_before_one_is_linked(monkeypatch):
     events = []
 
     def noted(name: str):
-        real = getattr(stages, name)
+        real = getattr(pipeline, name)
 
         def call(*arguments):
             events.append(name)
@@ -271,7 +271,7 @@ def test_the_plan_for_the_next_cpu_is_made_before_one_is_linked(monkeypatch):
         return call
 
     for name in ("apply_plan", "write_artifact"):
-        monkeypatch.setattr(stages, name, noted(name))
+        monkeypatch.setattr(pipeline, name, noted(name))
     targets = []
     for compiled in each(chain(), "sse", "avx2", "avx512"):
         with compiled:
@@ -283,8 +283,8 @@ def test_the_plan_for_the_next_cpu_is_made_before_one_is_linked(monkeypatch):
 def test_an_error_in_the_next_plan_ends_the_children(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     spoil(monkeypatch, "conv2d_1", hang)
-    rewritten = iter([stages.apply_plan, lambda *arguments: fail()])
-    monkeypatch.setattr(stages, "apply_plan", lambda *arguments: next(rewritten)(*arguments))
+    rewritten = iter([pipeline.apply_plan, lambda *arguments: fail()])
+    monkeypatch.setattr(pipeline, "apply_plan", lambda *arguments: next(rewritten)(*arguments))
     with pytest.raises(RuntimeError, match="LLVM has had enough"):
         list(each(chain(), "avx2", "avx512"))
     assert not list(tmp_path.iterdir())

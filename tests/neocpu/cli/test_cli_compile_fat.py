@@ -12,7 +12,7 @@ import pytest
 from command_line import Cli
 
 import neocpu
-from neocpu import pipeline as stages
+from neocpu import pipeline
 from neocpu.compilation import compile_fat as fat_compilation
 from neocpu.compilation.compile_options import Member
 from neocpu.foundation.errors import UsageError
@@ -72,7 +72,7 @@ def test_the_model_is_imported_and_the_truth_computed_once(
 
         monkeypatch.setattr(module, name, call)
 
-    counted(stages, "import_relax")
+    counted(pipeline, "import_relax")
     counted(oracles, "run_reference")
     outcome = cli("compile", onnx_file, "--fat", HOST_FIRST, "-o", "both.so", "--json")
     assert [each["unchecked"] for each in json.loads(outcome.out)["variants"]] == [None, None]

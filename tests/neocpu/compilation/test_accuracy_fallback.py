@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import neocpu
-from neocpu import pipeline as stages
+from neocpu import pipeline
 from neocpu.cli.main import main
 from neocpu.compilation import accuracy_fallback as descent
 from neocpu.compilation.accuracy_fallback import next_admissions, tell
@@ -128,13 +128,13 @@ def winograd_first(monkeypatch):
 def builds(monkeypatch):
     """Count what is compiled."""
     counted = []
-    build = stages.begin_build
+    build = pipeline.begin_build
 
     def counting(*arguments):
         counted.append(arguments)
         return build(*arguments)
 
-    monkeypatch.setattr(stages, "begin_build", counting)
+    monkeypatch.setattr(pipeline, "begin_build", counting)
     return counted
 
 

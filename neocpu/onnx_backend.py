@@ -1,0 +1,317 @@
+"""ONNX's standard interface to backends, `onnx.backend.base`, with neocpu behind it.
+
+    import neocpu.onnx_backend as backend
+
+    prepared = backend.prepare(onnx.load("net.onnx"))
+    (y,) = prepared.run([x])
+
+A compiled model has one shape, and knows what decides it. Where a model leaves that to its inputs,
+a plan is made for each distinct shape, and for each distinct value of the inputs that decide
+shapes: see `PreparedModel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx.backend.base import Backend, BackendRep
+
+from neocpu.compilation.compiler import compile as compile_model
+from neocpu.foundation.errors import NeoCPUError, UsageError
+from neocpu.frontend.onnx_graph.weightless_model import strip_weights
+from neocpu.frontend.shapes.static_shapes import fix_inputs, real_inputs
+from neocpu.frontend.shapes.structural_inputs import structural_inputs
+from neocpu.frontend.source import read_model
+from neocpu.runtime.module import Module, load
+
+AnyArray = np.ndarray[Any, Any]
+
+
+def specialise(
+    model: onnx.ModelProto, arrays: Mapping[str, AnyArray], constants: Collection[str]
+) -> onnx.ModelProto:
+    """Return the model with its inputs' open dimensions set, and some inputs constants.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        All inputs, by name.
+    constants : collection of str
+        Those whose values are taken.
+    """
+    special = onnx.ModelProto()
+    special.CopyFrom(model)
+    fix_inputs(special.graph, {name: arrays[name] for name in arrays if name in constants})
+    for value in special.graph.input:
+        if value.name in arrays:
+            _set_open(value, arrays[value.name].shape)
+    return special
+
+
+def empty_outputs(model: onnx.ModelProto) -> dict[str, AnyArray]:
+    """Return the outputs that have no elements, as far as shape inference tells."""
+    light = strip_weights(model).model
+    for value in light.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError, IndexError):
+        return {}  # the compiler says what is wrong
+    found = {}
+    for value in inferred.graph.output:
+        tensor = value.type.tensor_type
+        dims = tensor.shape.dim
+        shape = [dim.dim_value for dim in dims if dim.HasField("dim_value")]
+        if tensor.HasField("shape") and len(shape) == len(dims) and math.prod(shape) == 0:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+            found[value.name] = np.empty(shape, dtype)
+    return found
+
+
+def take_outputs(model: onnx.ModelProto, names: Collection[str]) -> None:
+    """Drop outputs of a model, in place."""
+    kept = [value for value in model.graph.output if value.name not in names]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+
+
+def _set_open(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
+    """Give an input's dynamic dimensions the extents of an array; others stay as declared."""
+    if not value.type.HasField("tensor_type"):
+        return
+    dims = value.type.tensor_type.shape.dim
+    if not value.type.tensor_type.HasField("shape"):
+        value.type.tensor_type.shape.SetInParent()
+        for extent in shape:
+            dims.add().dim_value = extent
+    for dim, extent in zip(dims, shape, strict=False):
+        if dim.dim_value <= 0:
+            dim.dim_value = extent
+
+
+_PLANS: Final = 16
+"""Plans that a prepared model keeps; the one made first goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The model compiled for some inputs.
+
+    Attributes
+    ----------
+    module : Module or None
+        The compiled model; None if all outputs are empty.
+    empty : mapping of str to array
+        The outputs without elements, which no module has.
+    filled : tuple of str
+        The outputs of the module.
+    outputs : tuple of str
+        All outputs, in graph order.
+    """
+
+    module: Module | None
+    empty: Mapping[str, AnyArray]
+    filled: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class PreparedModel(BackendRep):  # type: ignore[misc]
+    """A model that runs on whatever shapes its inputs have.
+
+    It is compiled when it first runs on some shapes. If it cannot be compiled as it is, the inputs
+    that decide shapes (the target of a Reshape, the axes of a ReduceSum; `structural_inputs` has
+    them all) are taken as constants, of the values that this run is given: a plan is made for each
+    distinct value. An input without elements has but one value, and is always a constant.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    options : mapping
+        The options for `neocpu.compile`.
+    """
+
+    def __init__(self, model: onnx.ModelProto, options: Mapping[str, Any]) -> None:
+        self._model, self._options = model, dict(options)
+        self._inputs = [value.name for value in real_inputs(model.graph)]
+        self._fixes = False
+        self._structural: frozenset[str] | None = None
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Run the model.
+
+        Parameters
+        ----------
+        inputs : list or tuple of arrays, or an array
+            The inputs in graph order, each of the shape and element type that the model declares.
+
+        Returns
+        -------
+        tuple of array
+            The outputs in graph order.
+
+        Raises
+        ------
+        UsageError
+            The number of inputs, or the shape or element type of one, is not the model's.
+        NeoCPUError
+            `neocpu.compile` refuses the model.
+        """
+        if kwargs:
+            raise UsageError(f"run takes no option '{next(iter(kwargs))}'; give it to prepare")
+        given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        if len(given) != len(self._inputs):
+            names = ", ".join(self._inputs)
+            raise UsageError(
+                f"the model takes {len(self._inputs)} inputs ({names}), got {len(given)}"
+            )
+        arrays = dict(zip(self._inputs, map(_array, self._inputs, given), strict=True))
+        plan, constants = self._plan_for(arrays)
+        found = dict(plan.empty)
+        if plan.module is not None:
+            taken = [array for name, array in arrays.items() if name not in constants]
+            outputs = plan.module(taken)
+            several = outputs if isinstance(outputs, tuple) else (outputs,)
+            found |= zip(plan.filled, several, strict=True)
+        return tuple(found[name] for name in plan.outputs)
+
+    def _plan_for(self, arrays: Mapping[str, AnyArray]) -> tuple[_Plan, frozenset[str]]:
+        """Return a model compiled for such inputs, and the inputs that it took as constants."""
+        empty = frozenset(name for name, array in arrays.items() if array.size == 0)
+        if not self._fixes:
+            try:
+                return self._plan(arrays, empty), empty
+            except NeoCPUError:
+                if self._deciding() <= empty:
+                    raise
+        constants = self._deciding() | empty
+        plan = self._plan(arrays, constants)
+        self._fixes = True
+        return plan, constants
+
+    def _deciding(self) -> frozenset[str]:
+        """Return the inputs that decide shapes."""
+        if self._structural is None:
+            self._structural = structural_inputs(self._model)
+        return self._structural
+
+    def _plan(self, arrays: Mapping[str, AnyArray], constants: frozenset[str]) -> _Plan:
+        key = tuple(
+            (name, array.shape, array.tobytes() if name in constants else b"")
+            for name, array in arrays.items()
+        )
+        if key not in self._plans:
+            plan = _make(self._model, arrays, constants, self._options)
+            while len(self._plans) >= _PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = plan
+        return self._plans[key]
+
+
+def _array(name: str, value: Any) -> AnyArray:
+    if value is None or isinstance(value, list | tuple):
+        raise UsageError(f"input '{name}' must be an array, got {type(value).__name__}")
+    return np.asarray(value)
+
+
+def _make(
+    model: onnx.ModelProto,
+    arrays: Mapping[str, AnyArray],
+    constants: frozenset[str],
+    options: Mapping[str, Any],
+) -> _Plan:
+    special = specialise(model, arrays, constants)
+    outputs = tuple(value.name for value in special.graph.output)
+    empty = empty_outputs(special)
+    take_outputs(special, empty)
+    filled = tuple(value.name for value in special.graph.output)
+    if not filled:
+        return _Plan(None, empty, filled, outputs)
+    with compile_model(special, **options) as compiled:
+        return _Plan(load(compiled.path, options.get("threads")), empty, filled, outputs)
+
+
+class NeoCPUBackend(Backend):  # type: ignore[misc]
+    """neocpu as a backend of ONNX; `prepare` takes the options of `neocpu.compile`."""
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        """Return the model, ready to be compiled for the inputs of its first run.
+
+        Parameters
+        ----------
+        model : onnx.ModelProto, path or bytes
+        device : str
+            ``CPU``.
+        kwargs
+            Options of `neocpu.compile`, as ``threads`` and ``verify``.
+
+        Raises
+        ------
+        UsageError
+            The device is no CPU.
+        ModelError
+            The model cannot be read.
+        """
+        if not cls.supports_device(device):
+            raise UsageError(f"neocpu runs on 'CPU', not on '{device}'")
+        return PreparedModel(read_model(model), kwargs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Run one operator: see `onnx.backend.base.Backend.run_node`.
+
+        ``opset_version`` is the newest that onnx knows, unless given; other options are those of
+        `neocpu.compile`. ``outputs_info`` is not needed.
+
+        Raises
+        ------
+        UsageError
+            The node takes another number of inputs.
+        NeoCPUError
+            Whatever `neocpu.compile` raises of the node.
+        """
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        names = [name for name in node.input if name]
+        given = [np.asarray(array) for array in inputs]
+        if len(given) != len(names):
+            raise UsageError(f"the node takes {len(names)} inputs, got {len(given)}")
+        arrays = dict(zip(names, given, strict=True))
+        values = [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in arrays.items()
+        ]
+        results = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = onnx.helper.make_graph([node], node.op_type, values, results)
+        domain = onnx.helper.make_opsetid(node.domain, version)
+        model = onnx.helper.make_model(graph, opset_imports=[domain])
+        fixed: dict[str, AnyArray] = {n: arrays.pop(n) for n in structural_inputs(model)}
+        fix_inputs(model.graph, fixed)
+        model = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
+        return cls.prepare(model, device, **kwargs).run(list(arrays.values()))
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Return whether it is a CPU, the only one there is to ONNX."""
+        return device in ("CPU", "CPU:0")
+
+
+is_compatible = NeoCPUBackend.is_compatible
+prepare = NeoCPUBackend.prepare
+run_model = NeoCPUBackend.run_model
+run_node = NeoCPUBackend.run_node
+supports_device = NeoCPUBackend.supports_device
