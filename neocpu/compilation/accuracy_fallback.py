@@ -27,7 +27,8 @@ from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.pipeline import Pipeline
 from neocpu.plan.reports.stored_plan import with_verdict
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
-from neocpu.schedules.vocabulary.target import CpuTarget, host_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.verification.reference.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from neocpu.quantiser.calibration import Source
 from neocpu.quantiser.compile_calibrated import CalibrationRequest, compile_each_calibrated
 from neocpu.quantiser.quantise_options import QuantiseOptions
 from neocpu.runtime.artifact import Variant
-from neocpu.schedules.vocabulary.target import missing_on_host
+from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 
 
 @dataclass(frozen=True, slots=True)

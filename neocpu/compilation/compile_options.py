@@ -21,7 +21,8 @@ from neocpu.planning.plan_options import PlanOptions
 from neocpu.planning.precision import Precision, parse_precision
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT, Accuracy, parse_accuracy
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.search.budget import Budget
 
 

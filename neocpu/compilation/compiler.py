@@ -26,7 +26,8 @@ from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 from neocpu.frontend.shapes.input_shapes import Given, InputShapes
 from neocpu.frontend.shapes.requested_shapes import Shapes
 from neocpu.schedules.vocabulary.accuracy import parse_accuracy
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.search.measuring.fleet import parse_fleet
 from neocpu.search.tuner import TuneReport
 

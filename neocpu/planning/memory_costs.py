@@ -24,9 +24,10 @@ from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_secon
 from neocpu.schedules.operators.join_template import SHIFT_FACTOR
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
-from neocpu.schedules.vocabulary.workload import JoinWorkload, TransformWorkload, Workload
+from neocpu.schedules.vocabulary.workload import Workload
 
 # Canonical feature maps: 25 KB to 26 MB in steps of four, channels a multiple of every block, and
 # sides that are no powers of two, whose rows would compete for the same cache lines.

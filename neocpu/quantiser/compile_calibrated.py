@@ -39,7 +39,8 @@ from neocpu.quantiser.mixed_precision import (
 from neocpu.quantiser.observation import Samples, VisibleModel, visible
 from neocpu.quantiser.pictures import Preprocessing
 from neocpu.quantiser.quantise_options import QuantiseOptions
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 DEFAULT_MAX_ERROR: Final = 0.1
 """Norm-wise, of outputs: 20 dB. Classifiers then agree with float32 on 98 to 99 of 100 pictures."""

@@ -15,10 +15,10 @@ from tvm import te, tirx
 from neocpu.schedules.estimates.memory_traffic import fork_seconds, stream_seconds
 from neocpu.schedules.operators.concat import is_shifted, lower_concat
 from neocpu.schedules.operators.elementwise import schedule_function
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.scheme import JoinScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Template
-from neocpu.schedules.vocabulary.workload import JoinWorkload
 
 # The factor for a concatenation that shifts channels a few lanes at a time, because they do not
 # fill their blocks.

@@ -23,10 +23,10 @@ from neocpu.schedules.tir.builder import build_kernel, span, splat, task_loop
 from neocpu.schedules.tir.transposition import transpose
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import ceil_div
+from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.template import Template
-from neocpu.schedules.vocabulary.workload import TransformWorkload
 
 # The number of pixels in a task: 16 channels of 512 fp32 pixels are 32 KiB on either side.
 TASK_PIXELS = 512

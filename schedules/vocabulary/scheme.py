@@ -7,7 +7,7 @@ layouts.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout, KernelLayout
@@ -116,58 +116,6 @@ class DirectScheme(StoreFold, BlockedScheme):
     def kernel_layout(self) -> KernelLayout:
         """OIHW[ic_bn]i[oc_bn]o."""
         return KernelLayout(self.ic_bn, self.oc_bn)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupScheme(StoreFold):
-    """Base class of schemes for grouped convolutions in NCHW[oc_bn]c, one vector lane per channel.
-
-    Attributes
-    ----------
-    oc_bn : int
-        The channel block of the input layout, and of the output layout if ``out_bn`` is 0.
-    reg_n : int
-        The number of output columns of one register tile, which holds one vector of channels for
-        each.
-    unroll_ker : bool
-        Whether the loop over the rows of the kernel window is unrolled; the loop over its columns
-        always is.
-    out_bn : int
-        The channel block of the output layout if it differs from ``oc_bn``; otherwise 0.
-    """
-
-    oc_bn: int
-    reg_n: int
-    unroll_ker: bool
-    out_bn: int = 0
-
-    def __post_init__(self) -> None:
-        if self.out_bn == self.oc_bn:
-            raise ValueError(f"out_bn={self.out_bn} is oc_bn: leave it out")
-
-    @property
-    def in_layout(self) -> DataLayout:
-        """NCHW[oc_bn]c."""
-        return DataLayout(self.oc_bn)
-
-    @property
-    def out_layout(self) -> DataLayout:
-        """NCHW[out_bn]c if ``out_bn`` is set, otherwise NCHW[oc_bn]c."""
-        return DataLayout(self.out_bn or self.oc_bn)
-
-
-@dataclass(frozen=True, slots=True)
-class DepthwiseScheme(GroupScheme):
-    """Depthwise convolution: each input channel makes one output channel."""
-
-    template: ClassVar[str] = "conv2d_depthwise"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedScheme(GroupScheme):
-    """Grouped convolution whose groups have as many output channels as input channels."""
-
-    template: ClassVar[str] = "conv2d_grouped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,68 +349,3 @@ class JoinScheme(Scheme):
     """The only scheme of an elementwise operator or a concatenation; the workload says all."""
 
     template: ClassVar[str] = "join"
-
-
-# The classes are here and not in the templates' files, because databases are read where no compiler
-# is installed.
-SCHEMES: dict[str, type[Scheme]] = {
-    cls.template: cls
-    for cls in (
-        DirectScheme,
-        DepthwiseScheme,
-        GroupedScheme,
-        NchwScheme,
-        WinogradScheme,
-        PointwiseScheme,
-        StrassenScheme,
-        DotScheme,
-        MatrixScheme,
-        SplitScheme,
-        TransformScheme,
-        JoinScheme,
-    )
-}
-
-
-def register_scheme(cls: type[Scheme]) -> None:
-    """Make a template's scheme class known to `scheme_from_json`.
-
-    Raises
-    ------
-    ValueError
-        Another class has that name.
-    """
-    if SCHEMES.setdefault(cls.template, cls) is not cls:
-        raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
-
-
-def unregister_scheme(cls: type[Scheme]) -> None:
-    """Undo `register_scheme`."""
-    SCHEMES.pop(cls.template, None)
-
-
-def scheme_from_json(data: dict[str, Any]) -> Scheme:
-    """Read a scheme from JSON; the inverse of `Scheme.to_json`.
-
-    Raises
-    ------
-    ValueError
-        The template is unknown, or a parameter is missing, unexpected or of the wrong type.
-    """
-    params = dict(data)
-    name = params.pop("template", None)
-    cls = SCHEMES.get(name) if isinstance(name, str) else None
-    if cls is None:
-        raise ValueError(f"unknown template {name!r}")
-    known = {f.name: f.type for f in fields(cls)}
-    given = set(params) | known.keys() & set(OPTIONAL)
-    if given != known.keys() or not all(_fits(v, k, known[k]) for k, v in params.items()):
-        raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
-    return cls(**params)
-
-
-def _fits(value: Any, name: str, kind: Any) -> bool:
-    """Return whether a parameter that is declared as ``kind`` may have this value."""
-    if kind == "bool":
-        return isinstance(value, bool)
-    return type(value) is int and (0 if name in OPTIONAL else 1) <= value <= MAX_PARAMETER

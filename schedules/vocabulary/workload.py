@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from neocpu.foundation.dtypes import DTYPES
-from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonFormError, fields_from_json
-from neocpu.schedules.vocabulary.format import Format
+from neocpu.foundation.json_codec import OMIT_DEFAULT
 from neocpu.schedules.vocabulary.frames import MAX_EXTENT, Frames
 from neocpu.schedules.vocabulary.keyed import Keyed
-from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, UnknownTypeError
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
 
@@ -233,167 +232,7 @@ class Conv2dWorkload(Keyed):
         return text if self.numerics == FLOAT32 else f"{text}, {self.numerics}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformWorkload(Keyed):
-    """A layout transform of a feature map from NCHW[in_block]c to NCHW[out_block]c; 1 is NCHW.
-
-    Attributes
-    ----------
-    dtype : str
-        The element type of the input.
-    out_dtype : str or None
-        The element type of the output if it differs: transforms also change precision.
-    """
-
-    kind: ClassVar[str] = "layout_transform"
-    batch: int
-    channels: int
-    height: int
-    width: int
-    in_block: int
-    out_block: int
-    dtype: str = "float32"
-    out_dtype: str | None = field(default=None, metadata=OMIT_DEFAULT)
-
-    def __post_init__(self) -> None:
-        sized = _are_sizes(*self.shape, self.in_block, self.out_block)
-        typed = _is_dtype(self.dtype) and (self.out_dtype is None or _is_dtype(self.out_dtype))
-        if not sized or not typed or self.out_dtype == self.dtype:
-            raise ValueError(f"not a layout transform: {self!r}")
-
-    @classmethod
-    def between(
-        cls, shape: tuple[int, ...], source: Format, destination: Format
-    ) -> TransformWorkload:
-        """Return the transform of a feature map of NCHW ``shape`` from one format to another."""
-        other = destination.dtype if destination.dtype != source.dtype else None
-        n, c, h, w = shape
-        return cls(
-            batch=n,
-            channels=c,
-            height=h,
-            width=w,
-            in_block=source.layout.block,
-            out_block=destination.layout.block,
-            dtype=source.dtype,
-            out_dtype=other,
-        )
-
-    @property
-    def source(self) -> Format:
-        """The format of the input."""
-        return Format(DataLayout(self.in_block), self.dtype)
-
-    @property
-    def destination(self) -> Format:
-        """The format of the output."""
-        return Format(DataLayout(self.out_block), self.out_dtype or self.dtype)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape."""
-        return (self.batch, self.channels, self.height, self.width)
-
-    @property
-    def flops(self) -> int:
-        """Zero: a transform only moves bytes."""
-        return 0
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TransformWorkload:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``data`` is not a transform workload.
-        """
-        if "dtype" not in data or ("out_dtype" in data and data["out_dtype"] is None):
-            raise ValueError(f"not the numerics of a transform: {data!r}")
-        return _read(cls, data)
-
-    def __str__(self) -> str:
-        size = "x".join(map(str, self.shape))
-        ends = (self.source, self.destination)
-        names = [str(end.layout) if self.out_dtype is None else str(end) for end in ends]
-        return f"{size}, {' -> '.join(names)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinWorkload(Keyed):
-    """An elementwise operator or a concatenation of feature maps in one layout, bound by memory.
-
-    Attributes
-    ----------
-    operator : str
-        ``elementwise`` is the rectified sum of one or more feature maps of equal shape; ``concat``
-        is the concatenation of their channels.
-    channels : tuple of int
-        The number of channels of each input.
-    block : int
-        The channel block of NCHW[block]c; 1 is NCHW.
-    """
-
-    kind: ClassVar[str] = "join"
-    operator: Literal["elementwise", "concat"]
-    batch: int
-    channels: tuple[int, ...]
-    height: int
-    width: int
-    block: int
-    dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        fits = self.operator == "concat" or (
-            self.operator == "elementwise" and len(set(self.channels)) == 1
-        )
-        sized = _are_sizes(self.batch, self.height, self.width, self.block, *self.channels)
-        if not (fits and sized and self.channels and _is_dtype(self.dtype)):
-            raise ValueError(f"not a join: {self!r}")
-
-    @property
-    def format(self) -> Format:
-        """The format of all inputs and of the output."""
-        return Format(DataLayout(self.block), self.dtype)
-
-    @property
-    def input_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
-        """The logical NCHW shapes of the inputs."""
-        return tuple((self.batch, c, self.height, self.width) for c in self.channels)
-
-    @property
-    def output_shape(self) -> tuple[int, int, int, int]:
-        """The logical NCHW shape of the output."""
-        total = sum(self.channels) if self.operator == "concat" else self.channels[0]
-        return (self.batch, total, self.height, self.width)
-
-    @property
-    def flops(self) -> int:
-        """Zero, in effect: the operator moves bytes."""
-        return 0
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> JoinWorkload:
-        """Read the JSON form; the inverse of `to_json`.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            ``data`` is not such a workload.
-        """
-        if "dtype" not in data:
-            raise ValueError(f"a join without a dtype: {data!r}")
-        return _read(cls, data)
-
-    def __str__(self) -> str:
-        channels = "+".join(map(str, self.channels))
-        size = f"{self.batch}x({channels})x{self.height}x{self.width}"
-        return f"{self.operator} {size}, {self.format.layout}"
-
-
 Workload: TypeAlias = Conv2dWorkload | TransformWorkload | JoinWorkload
-
-_Plain = TypeVar("_Plain", TransformWorkload, JoinWorkload)
 
 
 def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
@@ -420,14 +259,3 @@ def _product(*sizes: int) -> str:
 
 def _are_sizes(*values: Any) -> bool:
     return all(type(value) is int and 0 < value <= MAX_EXTENT for value in values)
-
-
-def _read(cls: type[_Plain], data: dict[str, Any]) -> _Plain:
-    """Read a workload whose JSON form is its kind and its fields."""
-    fields = dict(data)
-    if fields.pop("kind", None) != cls.kind:
-        raise ValueError(f"not a {cls.kind} workload: {data.get('kind')!r}")
-    try:
-        return fields_from_json(cls, fields, exact=True)
-    except JsonFormError as error:
-        raise ValueError(f"not a {cls.kind} workload: {error}") from None

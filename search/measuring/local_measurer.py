@@ -20,7 +20,8 @@ import psutil
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.host import usable_cores, usable_cpus
-from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 from neocpu.search.measuring.child import Child, Lost
 from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.measuring.measuring_process import BuildJob, CheckJob, Setup, TimeJob

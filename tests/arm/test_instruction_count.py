@@ -5,7 +5,7 @@ from conv_workloads import conv_workload
 from sysroot import SYSROOT
 
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from tests.experiments.instructions.arm_kernels import Kernel
 from tests.experiments.instructions.arm_system import CPU, open_system

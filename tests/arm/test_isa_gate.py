@@ -12,7 +12,7 @@ import neocpu
 from neocpu.compilation import artifact_header
 from neocpu.foundation.errors import TargetError
 from neocpu.runtime.header import ArtifactHeader
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.verification.reference.runner import run_reference
 
 x86_64 = needs.machine("x86_64")

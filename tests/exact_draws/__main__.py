@@ -24,7 +24,7 @@ from neocpu.schedules.convolutions.dot_products import conv2d_dot
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
-from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
+from neocpu.schedules.vocabulary.target_parsing import missing_on_host, parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, KernelPool, compile_kernels

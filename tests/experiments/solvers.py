@@ -25,7 +25,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.optimisation_levels import operator_choices
 from neocpu.planning.precision import Precision
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.search.solver.layout_graph import LayoutGraph
 from neocpu.search.solver.plan import Plan, solve
 from tests.search.milp_oracle import TOLERANCE, MilpResult, available, solve_milp

@@ -6,7 +6,7 @@ import pytest
 from neocpu.bench.race.latency import LatencyOptions
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from tests.experiments import ablation, solvers
 from tests.experiments.instructions.arm_kernels import hot_kernels
 from tests.experiments.instructions.convolution_counter import HOT

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from neocpu.foundation.machine.cpu_identity import host_cpu
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 
 
 def x86(vendor: str, family: int, model: int, stepping: int = 1, flags: str = "") -> str:

@@ -15,7 +15,7 @@ import neocpu
 from neocpu.foundation.errors import AccuracyError, ArtifactError, NeoCPUError
 from neocpu.foundation.tensor_spec import group_rows
 from neocpu.frontend.number_formats import widen_halves
-from neocpu.schedules.vocabulary.target import host_target, missing_on_host, parse_target
+from neocpu.schedules.vocabulary.target_parsing import host_target, missing_on_host, parse_target
 from neocpu.verification.reference.comparison import compare
 from neocpu.verification.reference.runner import run_reference
 from tests.fuzz.case import Case, Outcome

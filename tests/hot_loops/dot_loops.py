@@ -10,7 +10,7 @@ from typing import Final
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import Scheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 from tests.conv_workloads import conv_workload
 from tests.schedules.kernel_harness import compile_for

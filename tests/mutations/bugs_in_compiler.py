@@ -262,14 +262,14 @@ BUGS = (
         "neocpu/ir/row_analysis/rules.py",
         "axis if axis < along else axis + number - 1",
         "axis",
-        ("tests/neocpu/analysis/test_table.py",),
+        ("tests/neocpu/ir/row_analysis/test_table.py",),
     ),
     Bug(
         "analysis: an input of one row is taken for all rows of a concatenation",
         "neocpu/ir/row_analysis/independence.py",
         "if not independence.broadcasts or shape[axis] != 1:",
         "if shape[axis] != 1:",
-        ("tests/neocpu/analysis/test_table.py", "tests/neocpu/frontend/test_batch.py"),
+        ("tests/neocpu/ir/row_analysis/test_table.py", "tests/neocpu/frontend/test_batch.py"),
     ),
     Bug(
         "rows: what does not count takes part in a maximum",
@@ -365,8 +365,8 @@ BUGS = (
     Bug(
         "streams: each has the memory to itself",
         "schedules/vocabulary/target.py",
-        "rates = Rates(clock, own, beyond, memory / self.streams)",
-        "rates = Rates(clock, own, beyond, memory)",
+        "rates = Rates(frequency=clock, own=own, beyond=beyond, memory=memory / self.streams)",
+        "rates = Rates(frequency=clock, own=own, beyond=beyond, memory=memory)",
         ("tests/schedules/estimates/test_memory_traffic.py",),
     ),
     Bug(

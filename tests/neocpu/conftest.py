@@ -97,7 +97,7 @@ def build_module(module: Any) -> Any:
     from neocpu.building.object_cache import open_object_cache
     from neocpu.building.parallel_codegen import OneAtATime
     from neocpu.building.pipeline import Dump, begin_build, finish_build
-    from neocpu.schedules.vocabulary.target import parse_target
+    from neocpu.schedules.vocabulary.target_parsing import parse_target
 
     with OneAtATime(open_object_cache()) as generations:
         return finish_build(begin_build(module, parse_target(PLAIN), Dump(), generations))

@@ -24,7 +24,7 @@ from neocpu.planning.costs import CostModel
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.precision import Precision
 from neocpu.schedules.vocabulary.accuracy import BFLOAT16, DEFAULT
-from neocpu.schedules.vocabulary.target import host_target, parse_target
+from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 HALF_OR_NOT = {"bfloat16", "float32"}

@@ -18,7 +18,7 @@ import yaml
 from neocpu.cli.main import cli
 from neocpu.cli.serve import command as serve
 from neocpu.foundation import errors
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from wheels import runtime
 
 ROOT = Path(__file__).parents[2]

@@ -21,8 +21,9 @@ import neocpu
 from neocpu import core
 from neocpu.foundation.errors import TargetError
 from neocpu.runtime.artifact import ArtifactFile
-from neocpu.schedules.vocabulary import target as targets
-from neocpu.schedules.vocabulary.target import TRIPLES, CpuTarget, parse_target
+from neocpu.schedules.vocabulary import target_parsing as targets
+from neocpu.schedules.vocabulary.target import TRIPLES, CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 SHAPE = (1, 16, 9, 9)
 COMPILERS = {"x86_64": "cc", "aarch64": "aarch64-linux-gnu-gcc"}

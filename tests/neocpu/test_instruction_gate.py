@@ -16,7 +16,7 @@ from neocpu.foundation.instruction_sets import KNOWN_FEATURES, X86_BITS, host_fe
 from neocpu.runtime.artifact import ArtifactFile
 from neocpu.schedules.isa.catalogue import INSTRUCTIONS
 from neocpu.schedules.vocabulary.llvm_features import demanded
-from neocpu.schedules.vocabulary.target import missing_on_host, parse_target
+from neocpu.schedules.vocabulary.target_parsing import missing_on_host, parse_target
 from tests.neocpu.quantised_models import image, network, quantised, run_onnxruntime
 
 ON_AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"

@@ -111,7 +111,7 @@ def test_more_weights_than_caches_hold_take_longer():
     """The last-level cache keeps a small network's weights from one run to the next."""
     from neocpu.planning.operators.network_costs import NetworkCosts
     from neocpu.schedules.operators.dense import DenseWorkload, estimate
-    from neocpu.schedules.vocabulary.target import parse_target
+    from neocpu.schedules.vocabulary.target_parsing import parse_target
 
     target = parse_target("llvm -mcpu=znver5")
     workload = DenseWorkload(1, 1000, 1280)

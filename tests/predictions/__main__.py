@@ -32,7 +32,8 @@ from pathlib import Path
 import onnx
 
 from neocpu.foundation.machine.network_rates import NETWORK_RATES
-from neocpu.schedules.vocabulary.target import CpuTarget, host_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import host_target
 from tests.predictions.fit import Fit, company, measured_rates, write
 from tests.predictions.measured import Measurement, table
 from tests.predictions.transformer import TRANSFORMERS, transformer

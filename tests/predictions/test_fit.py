@@ -11,7 +11,7 @@ from neocpu.foundation.machine import network_rates
 from neocpu.foundation.machine.network_rates import NETWORK_RATES
 from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork, work_seconds
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from tests.predictions.fit import Fit, source
 from tests.predictions.measured import KernelTimes, Measurement
 from tests.predictions.transformer import transformer

@@ -7,7 +7,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from neocpu.schedules.tir.wrapping import Wrapping
-from neocpu.schedules.vocabulary.target import missing_on_host
+from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 
 
 def in_any_integers(func, target):

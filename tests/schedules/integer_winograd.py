@@ -8,7 +8,8 @@ from kernel_harness import compile_for
 
 from neocpu.schedules.convolutions.winograd import conv2d_winograd as template
 from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from tests.hot_loops.dot_loops import hot_loop
 

@@ -12,8 +12,9 @@ from conv_workloads import conv_workload
 from python_kernels import kernel_of, then
 
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.target import host_target
-from neocpu.schedules.vocabulary.workload import EpilogueOp, TransformWorkload
+from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
+from neocpu.schedules.vocabulary.target_parsing import host_target
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring import kernel_calls, measuring_process
 from neocpu.search.measuring.buffers import ALIGNMENT, POOL_BYTES, Buffers, Turns, size_of
 from neocpu.search.measuring.candidate_builds import HOPELESS, OWN_CACHES, WEIGHTS, Kernels

@@ -20,7 +20,7 @@ from neocpu.schedules.convolutions.conv2d_reference import kernel_arguments, ran
 from neocpu.schedules.tir.builder import build_kernel
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, KernelPool, _core, compile_kernels

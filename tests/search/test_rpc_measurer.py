@@ -17,13 +17,10 @@ from waiting import wait_until
 
 from neocpu.foundation.errors import NeoCPUError, TargetError
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
 from neocpu.schedules.vocabulary.scheme import NchwScheme
-from neocpu.schedules.vocabulary.target import host_target
-from neocpu.schedules.vocabulary.workload import (
-    JoinWorkload,
-    TransformWorkload,
-    Workload,
-)
+from neocpu.schedules.vocabulary.target_parsing import host_target
+from neocpu.schedules.vocabulary.workload import Workload
 from neocpu.search.measuring import rpc_children, rpc_measurer
 from neocpu.search.measuring.child import Child
 from neocpu.search.measuring.local_measurer import REPEATS

@@ -12,12 +12,9 @@ import tvm
 from conv_workloads import conv_workload
 
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import (
-    JoinWorkload,
-    TransformWorkload,
-    Workload,
-)
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.target_parsing import parse_target
+from neocpu.schedules.vocabulary.workload import Workload
 from neocpu.search.measuring import rpc_session
 from neocpu.search.measuring.buffers import size_of
 from neocpu.search.measuring.candidate_builds import OWN_CACHES

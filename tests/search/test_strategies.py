@@ -24,9 +24,9 @@ from replay import (
 )
 
 from neocpu.schedules import registry
+from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import TransformScheme
-from neocpu.schedules.vocabulary.workload import TransformWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.cost_model import LearnedCostModel
 from neocpu.search.measuring.measure import Measurement, Request

@@ -11,8 +11,8 @@ import pytest
 from fake_builder import TARGET, WORKLOAD
 from replay import Spy
 
+from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import NchwScheme, Scheme, TransformScheme
-from neocpu.schedules.vocabulary.workload import TransformWorkload
 from neocpu.search.budget import Budget
 from neocpu.search.measuring.measure import Measurement, Request
 from neocpu.search.strategies.grid import GridStrategy

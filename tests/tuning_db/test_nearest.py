@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record, write_packed
 
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.tuning_db.nearest import cpu_target, relatives
 from neocpu.tuning_db.record import Record, TargetKey

@@ -13,8 +13,8 @@ from tuning_records import RECORD, TARGET, WORKLOAD, open_store, record, write_p
 
 from neocpu.foundation.errors import DatabaseError, UsageError
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary import target
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary import target, target_parsing
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.tuning_db import record as record_module
 from neocpu.tuning_db import record_file
 from neocpu.tuning_db.nearest import cpu_target
@@ -252,15 +252,16 @@ def test_new_features_in_the_table_leave_a_cpu_its_records(cpu: str, monkeypatch
     (known,) = (read_packed(path) for path in shipped_databases() if path.stem == cpu)
     before = parse_target(f"llvm -mcpu={cpu}")
     assert TargetKey.of(before, 2) in known.targets
-    monkeypatch.setattr(target, "ISA_FEATURES", target.ISA_FEATURES | {"cx16", "sahf"})
-    monkeypatch.setattr(record_module, "ISA_FEATURES", target.ISA_FEATURES)
-    target._make.cache_clear()
+    features = target.ISA_FEATURES | {"cx16", "sahf"}
+    for module in (target, target_parsing, record_module):
+        monkeypatch.setattr(module, "ISA_FEATURES", features)
+    target_parsing._make.cache_clear()
     try:
         now = parse_target(f"llvm -mcpu={cpu}")
         without = parse_target(f"llvm -mcpu={cpu} -mattr=-sahf")
         narrow = parse_target(f"llvm -mcpu={cpu} -mattr=-avx2")
     finally:
-        target._make.cache_clear()
+        target_parsing._make.cache_clear()
     assert set(now.features) == {*before.features, "cx16", "sahf"}
     for workload in known.workloads(TargetKey.of(before, 2))[::20]:
         found = store.results(workload, now, 2)

@@ -28,7 +28,8 @@ from neocpu.schedules.convolutions.dot_products.dot_instructions import (
 from neocpu.schedules.tir.builder import build_kernel, span
 from neocpu.schedules.vocabulary.dot_unit import DotUnit
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 SAMPLES: Final = 30
 """Of each tile, in turn."""

@@ -11,7 +11,8 @@ import numpy as np
 from neocpu.bench.engines.engine_session import AnyArray
 from neocpu.foundation.closing import Closing
 from neocpu.foundation.errors import TargetError
-from neocpu.schedules.vocabulary.target import CpuTarget, missing_on_host
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import missing_on_host
 from neocpu.search.measuring.buffers import aligned_copy
 from neocpu.search.measuring.kernel_calls import Argument, Kernel, KernelPool, compile_kernels
 

@@ -14,7 +14,8 @@ from neocpu.bench.limits.kernel_runner import KernelRunner, TimedKernel
 from neocpu.foundation.dtypes import bytes_of
 from neocpu.foundation.machine.machine_info import caches
 from neocpu.schedules.tir.builder import build_kernel, span
-from neocpu.schedules.vocabulary.target import CpuTarget, host_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import host_target
 
 DTYPE: Final = "float32"
 """What peaks are measured with."""

@@ -11,7 +11,7 @@ from typing import Any
 from neocpu.bench.limits.dot_peak import measure_dot_peaks
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.plan.profiling.operator_times import Operator, ProfileReport
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.foundation.tensor_spec import random_inputs
 from neocpu.frontend.load import load_model
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 
 _log = logging.getLogger("neocpu")
 

@@ -22,7 +22,7 @@ from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES, InputShapes
 from neocpu.runtime.artifact import read_header
 from neocpu.schedules.estimates.parallel_run import ParallelRun, RunTime, predict_run
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 
 COUNTS: Final = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of threads, as far as a machine has cores."""

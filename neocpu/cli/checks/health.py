@@ -90,7 +90,7 @@ def linker() -> Iterator[Finding]:
 
 def cpu() -> Iterator[Finding]:
     """The CPU has vector instructions worth compiling for."""
-    from neocpu.schedules.vocabulary.target import host_target
+    from neocpu.schedules.vocabulary.target_parsing import host_target
 
     host = host_target()
     caches = ", ".join(

@@ -15,7 +15,7 @@ from neocpu.bench.results.table import Table
 from neocpu.foundation.linker import find_linker
 from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from tests.experiments.instructions.arm_kernels import Kernel, hot_kernels
 from tests.experiments.instructions.arm_system import CPU, open_system
 from tests.experiments.instructions.convolution_counter import Counter, KernelCount

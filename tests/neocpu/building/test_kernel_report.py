@@ -10,7 +10,7 @@ from neocpu.planning.operators.network_costs import NetworkCosts, NetworkTime
 from neocpu.runtime.header_parts import Repeat
 from neocpu.schedules.estimates.kernel_work import CLASSES, LoopWork, work_seconds
 from neocpu.schedules.estimates.shortcomings import AS_IT_STANDS, BY_DATA, Shortcoming
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 CALLS = 3
 

@@ -23,7 +23,7 @@ from neocpu.building.object_cache import (
 from neocpu.building.parallel_codegen import CodeGeneration
 from neocpu.runtime.header import HEADER_SECTION
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.target import host_target, parse_target
+from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 
 HOST = host_target()
 

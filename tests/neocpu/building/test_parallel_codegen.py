@@ -33,7 +33,7 @@ from neocpu.foundation import temporary
 from neocpu.foundation.errors import ArtifactError, NeoCPUError, UnsupportedError
 from neocpu.foundation.progress import silent
 from neocpu.foundation.tensor_spec import random_inputs
-from neocpu.schedules.vocabulary.target import host_target, parse_target
+from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 
 HOST = host_target()
 pytestmark = pytest.mark.usefixtures("code_of_its_own")

@@ -199,10 +199,10 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    from neocpu.schedules.vocabulary import target
+    from neocpu.schedules.vocabulary import target_parsing
 
-    old = target.parse_target("llvm -mcpu=nehalem -mtriple=x86_64-linux-gnu")
-    monkeypatch.setattr(target, "host_target", lambda: old)
+    old = target_parsing.parse_target("llvm -mcpu=nehalem -mtriple=x86_64-linux-gnu")
+    monkeypatch.setattr(target_parsing, "host_target", lambda: old)
     finding = one(health.cpu)
     assert finding.status == "warning"
     assert "nehalem, sse of 128 bits" in finding.detail

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from neocpu.cli.parsing.target_tokens import fold_target
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 SKYLAKE = parse_target(
     {"kind": "llvm", "mcpu": "skylake-avx512", "mattr": ["+avx2"], "mtriple": "x86_64-linux-gnu"}

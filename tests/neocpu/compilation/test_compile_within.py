@@ -20,7 +20,7 @@ from neocpu.foundation.progress import silent
 from neocpu.plan.outcome import Promise
 from neocpu.plan.text.tuning_summary import bfloat16_hint
 from neocpu.planning.precision import Precision
-from neocpu.schedules.vocabulary.target import host_target, parse_target
+from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 from tests.neocpu.quantised_models import network, quantised
 
 ZNVER4 = parse_target("llvm -mcpu=znver4")

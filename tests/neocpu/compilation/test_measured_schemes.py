@@ -23,9 +23,11 @@ from neocpu.frontend.models import build
 from neocpu.planning.costs import CostModel
 from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import with_cores
+from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.scheme import DirectScheme, Scheme, WinogradScheme
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
-from neocpu.schedules.vocabulary.workload import EpilogueOp, TransformWorkload
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
+from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey, Workload
 from neocpu.tuning_db.store import Store

@@ -11,7 +11,7 @@ import neocpu
 from neocpu.compilation.network_tuning import search_space, tuning_tasks
 from neocpu.foundation.errors import UsageError
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.search.tuning_state import TuningTask
 
 WORKLOAD = conv_workload(1, 8, 8, 8, 8, (1, 1))

@@ -13,7 +13,7 @@ from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.lowering.memory import launching
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.runtime.timeline import seconds_of_calls
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 
 THREADS = 16
 

@@ -22,7 +22,7 @@ from neocpu.planning.measured_costs import Measured
 from neocpu.runtime.header import ArtifactHeader
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 
 HOST = host_target()
 

@@ -27,8 +27,9 @@ from neocpu.schedules import registry
 from neocpu.schedules.estimates.memory_traffic import fork_seconds
 from neocpu.schedules.operators.concat import is_shifted
 from neocpu.schedules.vocabulary.layout import NCHW
-from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, JoinWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.target_parsing import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 LANES = HOST.lanes("float32")
 PLAIN, BLOCK, WIDE = float32(1), float32(LANES), float32(2 * LANES)

@@ -13,7 +13,7 @@ from neocpu.ir.stored_weights import StoredWeights
 from neocpu.planning.quantised.grids import Grid
 from neocpu.planning.quantised.quantised_steps import ConvForm, float_steps, split, stored_form
 from neocpu.schedules.convolutions.conv2d_reference import Operands, conv2d
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 RNG = np.random.default_rng(0)

@@ -30,7 +30,7 @@ from neocpu.quantiser.observation import visible
 from neocpu.quantiser.qdq import TensorGrid
 from neocpu.quantiser.sensitivity import laboratory_of
 from neocpu.runtime.artifact import read_header
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from tests.neocpu.quantised_models import image, network, run_onnxruntime
 

@@ -16,7 +16,7 @@ from neocpu.planning.optimisation_levels import OptLevel, operator_choices, plan
 from neocpu.schedules import registry
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, SHORT_SUMS, STRICT
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.verification.reference.evaluator import Noise
 from neocpu.verification.reference.runner import run_reference
 from neocpu.verification.reference.verification import Verifier

@@ -16,7 +16,7 @@ from neocpu.schedules.convolutions.conv2d_reference import (
     wrong_answer,
 )
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 HALVES = Numerics(data="bfloat16", weights="float32", sum="float32", output="bfloat16")

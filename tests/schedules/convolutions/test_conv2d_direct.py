@@ -14,7 +14,7 @@ from neocpu.schedules.convolutions.conv2d_reference import convolve
 from neocpu.schedules.tir.live_taps import TapAxis, tap_axes
 from neocpu.schedules.vocabulary.layout import NCHW, DataLayout
 from neocpu.schedules.vocabulary.scheme import DirectScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")

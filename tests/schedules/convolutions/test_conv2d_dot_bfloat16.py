@@ -24,7 +24,7 @@ from neocpu.schedules.tir.bfloat16 import bits_of, rounded
 from neocpu.schedules.tir.builder import build_kernel
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import DotScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 HASWELL = parse_target("llvm -mcpu=haswell")

@@ -9,7 +9,7 @@ from kernel_harness import FOREIGN, HOST, compile_for
 
 from neocpu.schedules.convolutions import conv2d_nchw as template
 from neocpu.schedules.vocabulary.scheme import NchwScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 WORKLOADS = [

@@ -17,7 +17,7 @@ from neocpu.schedules.convolutions.pointwise_tiling import Tiling
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 LANES = HOST.lanes("float32")

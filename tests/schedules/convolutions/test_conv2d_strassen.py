@@ -16,7 +16,7 @@ from neocpu.schedules.vocabulary.accuracy import EVERY_TILE, NO_TILES
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import StrassenScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 LANES = HOST.lanes("float32")

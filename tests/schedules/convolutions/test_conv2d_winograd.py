@@ -23,7 +23,7 @@ from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.numerics import Numerics
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 LANES = HOST.lanes("float32")
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")

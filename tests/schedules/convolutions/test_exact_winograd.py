@@ -41,7 +41,7 @@ from neocpu.schedules.convolutions.winograd.winograd_tiling import Tiling
 from neocpu.schedules.vocabulary.accuracy import SumBound
 from neocpu.schedules.vocabulary.numerics import Numerics, Quantisation
 from neocpu.schedules.vocabulary.scheme import WinogradScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 ALDER_LAKE = parse_target("llvm -mcpu=alderlake")

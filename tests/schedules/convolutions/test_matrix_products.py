@@ -19,7 +19,7 @@ from neocpu.schedules.convolutions.matrix_products.split_tiling import SplitTili
 from neocpu.schedules.isa.catalogue import INSTRUCTIONS
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.scheme import MatrixScheme, SplitScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.tuning_db.nearest import cpu_target
 from neocpu.tuning_db.record import TargetKey
 

@@ -18,7 +18,7 @@ from neocpu.schedules.convolutions.winograd import conv2d_winograd, winograd_til
 from neocpu.schedules.estimates.loop_threads import MANY_THREADS
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.scheme import PointwiseScheme, StrassenScheme, WinogradScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 LANES = HOST.lanes("float32")
 ONE = (1, 1, 1, 1)

@@ -11,7 +11,7 @@ from neocpu.schedules.estimates.loop_threads import (
     worthwhile_tasks,
 )
 from neocpu.schedules.tir.builder import build_kernel
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 ZEN4 = parse_target("llvm -mcpu=znver4")
 THREADS = 64

@@ -14,7 +14,7 @@ from neocpu.schedules.estimates.memory_traffic import (
     with_cores,
     with_memory,
 )
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 SERVER = parse_target("llvm -mcpu=znver3")
 

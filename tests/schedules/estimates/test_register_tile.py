@@ -1,6 +1,6 @@
 from neocpu.schedules.estimates.register_tile import broadcast_limit, step_cycles, unrolled_limit
 from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")
 AVX2 = parse_target("llvm -mcpu=znver3")

@@ -9,7 +9,7 @@ from neocpu.schedules.estimates import shortcomings as known
 from neocpu.schedules.estimates.shortcomings import Shortcoming, is_register_tile, shortcomings
 from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 TARGET = parse_target("llvm -mcpu=znver4")
 SHAPE = (1, 8, 56, 56, 16)

@@ -18,7 +18,8 @@ from neocpu.schedules.estimates.work_count import count_work
 from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.operators.quantised.quantise import dequantise, quantise
 from neocpu.schedules.vocabulary.steps import NO_OPERAND, STEP_KINDS
-from neocpu.schedules.vocabulary.target import CpuTarget, parse_target
+from neocpu.schedules.vocabulary.target import CpuTarget
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 #: Of rows so long that what is done once for each of them is next to nothing.
 SHAPE = (1, 8, 28, 36, 16)

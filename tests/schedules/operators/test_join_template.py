@@ -9,8 +9,8 @@ from kernel_harness import FOREIGN, HOST, compile_for, normal, run
 from neocpu.schedules import registry
 from neocpu.schedules.operators.concat import is_shifted
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload
 from neocpu.schedules.vocabulary.scheme import JoinScheme
-from neocpu.schedules.vocabulary.workload import JoinWorkload
 
 
 def lowered(workload, target=HOST):

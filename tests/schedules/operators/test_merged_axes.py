@@ -6,7 +6,7 @@ from kernel_harness import HOST, run
 from tvm import te, tirx
 
 from neocpu.schedules.operators.elementwise import schedule_function
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 VECTORS_OF_16 = parse_target("llvm -mcpu=skylake-avx512")
 

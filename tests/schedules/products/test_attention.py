@@ -13,7 +13,7 @@ from neocpu.schedules.products.attention import lower_attention
 from neocpu.schedules.products.workloads import AttentionWorkload
 from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS
 from neocpu.schedules.vocabulary.strided_view import StridedView
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 
 def contiguous(batch, queries, keys, depth, width=None, scale=None, biases=(), zeros=False):

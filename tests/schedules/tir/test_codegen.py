@@ -18,7 +18,7 @@ from neocpu.schedules.tir.builder import build_kernel, flat
 from neocpu.schedules.tir.codegen import PIPELINE, Lower, PropagateNaN
 from neocpu.schedules.vocabulary.frames import Frames
 from neocpu.schedules.vocabulary.scheme import DirectScheme, WinogradScheme
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.search.measuring.kernel_calls import compile_kernels
 
 AVX512 = parse_target("llvm -mcpu=skylake-avx512")

@@ -19,7 +19,7 @@ from neocpu.schedules.operators import dense
 from neocpu.schedules.tir import neon
 from neocpu.schedules.tir.builder import build_kernel, splat
 from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 A72 = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")

@@ -17,7 +17,8 @@ from neocpu.schedules.operators.elementwise import schedule_function
 from neocpu.schedules.vocabulary import llvm_features
 from neocpu.schedules.vocabulary.llvm_features import BY_NAME, demanded
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.target import TRIPLES, parse_target
+from neocpu.schedules.vocabulary.target import TRIPLES
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 
 

@@ -16,9 +16,10 @@ from neocpu.schedules import registry
 from neocpu.schedules.operators.dense import DenseWorkload
 from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
+from neocpu.schedules.vocabulary.memory_workloads import TransformWorkload
 from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, Quantisation
-from neocpu.schedules.vocabulary.target import parse_target
-from neocpu.schedules.vocabulary.workload import Conv2dWorkload, TransformWorkload
+from neocpu.schedules.vocabulary.target_parsing import parse_target
+from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.tuning_db.record import Record
 from neocpu.tuning_db.record_file import read_packed
 

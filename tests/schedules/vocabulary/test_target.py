@@ -7,14 +7,10 @@ import pytest
 from neocpu.foundation.cpus import ALIASES, CACHES, FMA_BYTES
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.instruction_sets import KNOWN_FEATURES, host_features
-from neocpu.schedules.vocabulary import target as module
+from neocpu.schedules.vocabulary import target_parsing as module
 from neocpu.schedules.vocabulary.numerics import FLOAT32
-from neocpu.schedules.vocabulary.target import (
-    ISA_FEATURES,
-    host_target,
-    missing_on_host,
-    parse_target,
-)
+from neocpu.schedules.vocabulary.target import ISA_FEATURES
+from neocpu.schedules.vocabulary.target_parsing import host_target, missing_on_host, parse_target
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from neocpu.bench.limits.kernel_runner import KernelRunner
 from neocpu.foundation.errors import TargetError
 from neocpu.schedules.tir.codegen import PIPELINE
 from neocpu.schedules.vocabulary.numerics import Numerics
-from neocpu.schedules.vocabulary.target import host_target, parse_target
+from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 
 
 def sequence(int16_sums: int = 0, groups: int = 1, data: str = "uint8") -> DotSequence:

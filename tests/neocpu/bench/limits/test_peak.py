@@ -18,7 +18,7 @@ from neocpu.bench.limits.peak import (
 )
 from neocpu.foundation.errors import TargetError
 from neocpu.foundation.machine.machine_info import caches
-from neocpu.schedules.vocabulary.target import host_target, parse_target
+from neocpu.schedules.vocabulary.target_parsing import host_target, parse_target
 
 HOST = host_target()
 # Instruction, and how many of them one round over the accumulators takes.

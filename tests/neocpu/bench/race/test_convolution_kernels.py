@@ -13,7 +13,7 @@ from neocpu.bench.race.convolution_kernels import (
     measure_kernels,
 )
 from neocpu.schedules import registry
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 from neocpu.schedules.vocabulary.workload import EpilogueOp
 from neocpu.tuning_db.record import Environment, Record, Result, TargetKey
 from neocpu.tuning_db.store import Store

@@ -22,7 +22,7 @@ from neocpu.foundation.machine.machines import MACHINES
 from neocpu.frontend.models.network_builder import NetworkBuilder
 from neocpu.frontend.shapes.input_shapes import NO_SHAPES
 from neocpu.schedules.estimates.parallel_run import CallTime, LoopTime, RunTime
-from neocpu.schedules.vocabulary.target import host_target
+from neocpu.schedules.vocabulary.target_parsing import host_target
 
 MACHINE = replace(MACHINES["znver4"], fork=0.0, fork_core=1e-6)
 LIMITS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from neocpu.schedules.operators.movement.permutation import lower_permutation
-from neocpu.schedules.vocabulary.target import parse_target
+from neocpu.schedules.vocabulary.target_parsing import parse_target
 from tests.schedules.kernel_harness import HOST, build, call, unwritten
 
 SHAPES = [(17, 33), (16, 16), (1, 20, 1, 9), (5, 17, 19), (4, 3, 18, 21), (2, 600, 4, 5)]

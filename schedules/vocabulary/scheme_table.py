@@ -1,0 +1,87 @@
+"""Schemes by the name of their template, and read from JSON."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from neocpu.schedules.vocabulary.group_schemes import DepthwiseScheme, GroupedScheme
+from neocpu.schedules.vocabulary.scheme import (
+    MAX_PARAMETER,
+    OPTIONAL,
+    DirectScheme,
+    DotScheme,
+    JoinScheme,
+    MatrixScheme,
+    NchwScheme,
+    PointwiseScheme,
+    Scheme,
+    SplitScheme,
+    StrassenScheme,
+    TransformScheme,
+    WinogradScheme,
+)
+
+# The classes are here and not in the templates' files, because databases are read where no compiler
+# is installed.
+SCHEMES: dict[str, type[Scheme]] = {
+    cls.template: cls
+    for cls in (
+        DirectScheme,
+        DepthwiseScheme,
+        GroupedScheme,
+        NchwScheme,
+        WinogradScheme,
+        PointwiseScheme,
+        StrassenScheme,
+        DotScheme,
+        MatrixScheme,
+        SplitScheme,
+        TransformScheme,
+        JoinScheme,
+    )
+}
+
+
+def register_scheme(cls: type[Scheme]) -> None:
+    """Make a template's scheme class known to `scheme_from_json`.
+
+    Raises
+    ------
+    ValueError
+        Another class has that name.
+    """
+    if SCHEMES.setdefault(cls.template, cls) is not cls:
+        raise ValueError(f"{cls.template} has other schemes than {cls.__name__}")
+
+
+def unregister_scheme(cls: type[Scheme]) -> None:
+    """Undo `register_scheme`."""
+    SCHEMES.pop(cls.template, None)
+
+
+def scheme_from_json(data: dict[str, Any]) -> Scheme:
+    """Read a scheme from JSON; the inverse of `Scheme.to_json`.
+
+    Raises
+    ------
+    ValueError
+        The template is unknown, or a parameter is missing, unexpected or of the wrong type.
+    """
+    params = dict(data)
+    name = params.pop("template", None)
+    cls = SCHEMES.get(name) if isinstance(name, str) else None
+    if cls is None:
+        raise ValueError(f"unknown template {name!r}")
+    known = {f.name: f.type for f in fields(cls)}
+    given = set(params) | known.keys() & set(OPTIONAL)
+    if given != known.keys() or not all(_fits(v, k, known[k]) for k, v in params.items()):
+        raise ValueError(f"bad parameters for {name}: {params!r}; expected {sorted(known)}")
+    return cls(**params)
+
+
+def _fits(value: Any, name: str, kind: Any) -> bool:
+    """Return whether a parameter that is declared as ``kind`` may have this value."""
+    if kind == "bool":
+        return isinstance(value, bool)
+    return type(value) is int and (0 if name in OPTIONAL else 1) <= value <= MAX_PARAMETER
