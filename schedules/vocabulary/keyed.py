@@ -6,7 +6,10 @@ import hashlib
 import json
 from typing import Any, ClassVar
 
+from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.json_codec import fields_to_json
+from neocpu.schedules.vocabulary.frames import MAX_EXTENT
+from neocpu.schedules.vocabulary.numerics import UnknownTypeError
 
 
 class Keyed:
@@ -31,3 +34,21 @@ def content_hash(data: Any) -> str:
     """Return a 16-digit hash of JSON-serialisable ``data``, independent of key order."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def is_dtype(name: Any) -> bool:
+    """Return whether a value of a workload's JSON form is an element type.
+
+    Raises
+    ------
+    UnknownTypeError
+        If it is a name that no element type has.
+    """
+    if isinstance(name, str) and name not in DTYPES:
+        raise UnknownTypeError(f"unknown element type {name!r}")
+    return isinstance(name, str)
+
+
+def are_sizes(*values: Any) -> bool:
+    """Return whether all values are extents of tensors: integers from 1 to `MAX_EXTENT`."""
+    return all(type(value) is int and 0 < value <= MAX_EXTENT for value in values)

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from neocpu.foundation.json_codec import OMIT_DEFAULT, JsonFormError, fields_from_json
 from neocpu.schedules.vocabulary.format import Format
-from neocpu.schedules.vocabulary.keyed import Keyed
+from neocpu.schedules.vocabulary.keyed import Keyed, are_sizes, is_dtype
 from neocpu.schedules.vocabulary.layout import DataLayout
-from neocpu.schedules.vocabulary.workload import _are_sizes, _is_dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +34,8 @@ class TransformWorkload(Keyed):
     out_dtype: str | None = field(default=None, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
-        sized = _are_sizes(*self.shape, self.in_block, self.out_block)
-        typed = _is_dtype(self.dtype) and (self.out_dtype is None or _is_dtype(self.out_dtype))
+        sized = are_sizes(*self.shape, self.in_block, self.out_block)
+        typed = is_dtype(self.dtype) and (self.out_dtype is None or is_dtype(self.out_dtype))
         if not sized or not typed or self.out_dtype == self.dtype:
             raise ValueError(f"not a layout transform: {self!r}")
 
@@ -126,8 +125,8 @@ class JoinWorkload(Keyed):
         fits = self.operator == "concat" or (
             self.operator == "elementwise" and len(set(self.channels)) == 1
         )
-        sized = _are_sizes(self.batch, self.height, self.width, self.block, *self.channels)
-        if not (fits and sized and self.channels and _is_dtype(self.dtype)):
+        sized = are_sizes(self.batch, self.height, self.width, self.block, *self.channels)
+        if not (fits and sized and self.channels and is_dtype(self.dtype)):
             raise ValueError(f"not a join: {self!r}")
 
     @property

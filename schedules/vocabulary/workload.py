@@ -13,12 +13,11 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from neocpu.foundation.dtypes import DTYPES
 from neocpu.foundation.json_codec import OMIT_DEFAULT
 from neocpu.schedules.vocabulary.frames import MAX_EXTENT, Frames
-from neocpu.schedules.vocabulary.keyed import Keyed
+from neocpu.schedules.vocabulary.keyed import Keyed, are_sizes
 from neocpu.schedules.vocabulary.memory_workloads import JoinWorkload, TransformWorkload
-from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics, UnknownTypeError
+from neocpu.schedules.vocabulary.numerics import FLOAT32, Numerics
 from neocpu.schedules.vocabulary.steps import AFTER, BEFORE, STEP_KINDS, TENSOR
 
 
@@ -201,7 +200,7 @@ class Conv2dWorkload(Keyed):
         return (
             (len(self.kernel), len(self.stride), len(self.dilation), len(self.padding))
             == (2, 2, 2, 4)
-            and _are_sizes(*self.input_shape, self.out_channels, self.groups, *windows)
+            and are_sizes(*self.input_shape, self.out_channels, self.groups, *windows)
             and all(type(size) is int and 0 <= size <= MAX_EXTENT for size in self.padding)
             and self.in_channels % self.groups == self.out_channels % self.groups == 0
             and min(self.out_height, self.out_width) > 0
@@ -247,15 +246,5 @@ def _fused_steps(data: Any, kinds: Container[str]) -> tuple[EpilogueOp, ...]:
     return steps
 
 
-def _is_dtype(name: Any) -> bool:
-    if isinstance(name, str) and name not in DTYPES:
-        raise UnknownTypeError(f"unknown element type {name!r}")
-    return isinstance(name, str)
-
-
 def _product(*sizes: int) -> str:
     return "x".join(map(str, sizes))
-
-
-def _are_sizes(*values: Any) -> bool:
-    return all(type(value) is int and 0 < value <= MAX_EXTENT for value in values)
