@@ -64,7 +64,8 @@ def descriptions(docstring: str) -> Iterator[str]:
         if _RULE.fullmatch(following):
             section = line.strip()
         elif section in SECTIONS and line[:1].strip() and following[:1] == " ":
-            yield following.strip()
+            # "If ..." is how numpydoc describes an error.
+            yield following.strip().removeprefix("If " if section == "Raises" else "")
 
 
 def opens_as_fragment(text: str) -> bool:
