@@ -25,6 +25,6 @@ def cumulative_sum(node: Node) -> relax.Expr:
     types = [relax.TensorType(rows, dtype_of(data))]
     flat = node.emit(relax.op.reshape(data, rows))
     ways = [([axis], [axis]) for axis in (0, 2)]
-    apart = KernelRows(f"exclusive={exclusive} reverse={reverse}", ways)
-    found = node.emit(call_kernel(node, "cumulative_sum", kernel, [flat], types, apart))
+    batch_rows = KernelRows(f"exclusive={exclusive} reverse={reverse}", ways)
+    found = node.emit(call_kernel(node, "cumulative_sum", kernel, [flat], types, batch_rows))
     return relax.op.reshape(found, shape)
