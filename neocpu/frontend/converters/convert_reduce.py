@@ -17,7 +17,7 @@ _Fold = Callable[..., relax.Expr]
 
 
 def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = None) -> _Converter:
-    """Return the converter of ``after(fold(before(x)))``; if there are no axes, without the fold."""
+    """Return the converter of ``after(fold(before(x)))``; without axes there is no fold."""
 
     def convert(node: Node) -> relax.Expr:
         data, axes = _operands(node)
