@@ -136,15 +136,13 @@ class KnownCalls:
         moving = calls * statistics.fmean(time.moving for time in self.times)
         forks = calls if self.forks and enters else 0
         streamed = statistics.fmean(time.streamed for time in self.times)
-        parts = (
-            computing * network.pace(longest.kind) + moving * network.pace(MOVING),
-            calls * network.streaming(streamed),
-        )
+        working = computing * network.pace(longest.kind) + moving * network.pace(MOVING)
+        seconds = overlapped(working, calls * network.streaming(streamed))
         return KernelReport(
             name=name,
             kind=self.kind,
             calls=calls,
-            seconds=overlapped(*parts) + forks * fork_seconds(network.threads, network.warm),
+            seconds=seconds + forks * fork_seconds(network.threads, network.warm),
             source=longest.source,
             pace=longest.kind,
             computing=computing,

@@ -52,7 +52,7 @@ class Dump:
     Parameters
     ----------
     *parts : str
-        Nested folders that tell several compilations apart.
+        Nested folders that distinguish several compilations.
     """
 
     def __init__(self, *parts: str) -> None:

@@ -99,7 +99,7 @@ def _read(tensor: onnx.TensorProto, folder: Path) -> None:
     Raises
     ------
     ValueError
-        Its file is not one of the folder.
+        The file is not in the model's folder, or a link out of it.
     """
     for entry in list(tensor.external_data):  # onnx warns of keys that it does not know
         if entry.key not in ("location", "offset", "length"):

@@ -32,8 +32,8 @@ class LoadedModel:
     inputs, outputs : tuple of TensorSpec
         Inputs and outputs in graph order; weights are not inputs.
     row_counts : tuple of int or None
-        For each output, the position of the hidden output that is its number of valid rows; None
-        if all are valid.
+        The position of the hidden output that is the number of valid rows of each output; None if
+        all are valid.
     sample : onnx.ModelProto or None
         The model as given, if it is of one image and was changed to take a batch.
     processing : Processing

@@ -1,13 +1,12 @@
-"""ONNX's standard interface to backends, `onnx.backend.base`, with neocpu behind it.
+"""ONNX's standard interface to backends, `onnx.backend.base`, implemented by neocpu.
 
     import neocpu.onnx_backend as backend
 
     prepared = backend.prepare(onnx.load("net.onnx"))
     (y,) = prepared.run([x])
 
-A compiled model has one shape, and knows what decides it. Where a model leaves that to its inputs,
-a plan is made for each distinct shape, and for each distinct value of the inputs that decide
-shapes: see `PreparedModel`.
+A compiled model has one shape. If a model's shapes depend on its inputs, `PreparedModel` makes a
+plan for each distinct shape of the inputs, and for each distinct value of those that decide shapes.
 """
 
 from neocpu.onnx_backend.backend import NeoCPUBackend

@@ -30,12 +30,12 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
         device : str
             ``CPU``.
         kwargs
-            Options of `neocpu.compile`, as ``threads`` and ``verify``.
+            Options of `neocpu.compile`, such as ``threads`` and ``verify``.
 
         Raises
         ------
         UsageError
-            The device is no CPU.
+            The device is not a CPU.
         ModelError
             The model cannot be read.
         """
@@ -54,15 +54,15 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
     ) -> tuple[Any, ...]:
         """Run one operator: see `onnx.backend.base.Backend.run_node`.
 
-        ``opset_version`` is the newest that onnx knows, unless given; other options are those of
-        `neocpu.compile`. ``outputs_info`` is not needed.
+        ``opset_version`` is by default the newest that onnx knows; other options are those of
+        `neocpu.compile`. ``outputs_info`` is ignored.
 
         Raises
         ------
         UsageError
-            The node takes another number of inputs.
+            The number of inputs is not the node's.
         NeoCPUError
-            Whatever `neocpu.compile` raises of the node.
+            `neocpu.compile` refuses the node.
         """
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]
@@ -87,5 +87,5 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Return whether it is a CPU, the only one there is to ONNX."""
+        """Return whether a device is the CPU; ONNX knows only one."""
         return device in ("CPU", "CPU:0")

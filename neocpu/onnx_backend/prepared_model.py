@@ -1,4 +1,4 @@
-"""A model that is compiled for the shapes of the inputs that it is given."""
+"""A model that is compiled when it runs, for the shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from neocpu.onnx_backend.specialise import AnyArray, empty_outputs, specialise, 
 from neocpu.runtime.module import Module, load
 
 _PLANS: Final = 16
-"""Plans that a prepared model keeps; the one made first goes first."""
+"""Plans that a prepared model keeps; the oldest one is dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class _Plan:
     module : Module or None
         The compiled model; None if all outputs are empty.
     empty : mapping of str to array
-        The outputs without elements, which no module has.
+        The outputs without elements, which no module can have.
     filled : tuple of str
         The outputs of the module.
     outputs : tuple of str
@@ -44,12 +44,13 @@ class _Plan:
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
-    """A model that runs on whatever shapes its inputs have.
+    """A model that runs on inputs of any shapes.
 
-    It is compiled when it first runs on some shapes. If it cannot be compiled as it is, the inputs
-    that decide shapes (the target of a Reshape, the axes of a ReduceSum; `structural_inputs` has
-    them all) are taken as constants, of the values that this run is given: a plan is made for each
-    distinct value. An input without elements has but one value, and is always a constant.
+    It is compiled when it first runs on inputs of some shapes. If it cannot be compiled as it is,
+    the inputs that decide shapes become constants with their values in that run, and a plan is made
+    for each distinct value. Such inputs are the target of a Reshape or the axes of a ReduceSum;
+    `structural_inputs` finds them all. An input without elements has only one value, and is always
+    a constant.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return tuple(found[name] for name in plan.outputs)
 
     def _plan_for(self, arrays: Mapping[str, AnyArray]) -> tuple[_Plan, frozenset[str]]:
-        """Return a model compiled for such inputs, and the inputs that it took as constants."""
+        """Return the model compiled for such inputs, and the inputs that became constants."""
         empty = frozenset(name for name, array in arrays.items() if array.size == 0)
         if not self._fixes:
             try:

@@ -1,4 +1,4 @@
-"""A model for inputs of known shapes, some of them of known values."""
+"""Specialise a model for known shapes of its inputs, and known values of some."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ AnyArray = np.ndarray[Any, Any]
 def specialise(
     model: onnx.ModelProto, arrays: Mapping[str, AnyArray], constants: Collection[str]
 ) -> onnx.ModelProto:
-    """Return the model with its inputs' open dimensions set, and some inputs constants.
+    """Return the model with static input shapes, and with some inputs as constants.
 
     Parameters
     ----------
     arrays : mapping of str to array
         All inputs, by name.
     constants : collection of str
-        Those whose values are taken.
+        The inputs that become constants.
     """
     special = onnx.ModelProto()
     special.CopyFrom(model)
@@ -37,14 +37,14 @@ def specialise(
 
 
 def empty_outputs(model: onnx.ModelProto) -> dict[str, AnyArray]:
-    """Return the outputs that have no elements, as far as shape inference tells."""
+    """Return the outputs without elements, as far as shape inference finds them."""
     light = strip_weights(model).model
     for value in light.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, IndexError):
-        return {}  # the compiler says what is wrong
+        return {}  # the compiler reports what is wrong
     found = {}
     for value in inferred.graph.output:
         tensor = value.type.tensor_type
@@ -64,7 +64,7 @@ def take_outputs(model: onnx.ModelProto, names: Collection[str]) -> None:
 
 
 def _set_open(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
-    """Give an input's dynamic dimensions the extents of an array; others stay as declared."""
+    """Set an input's dynamic dimensions to the extents of an array; others stay as declared."""
     if not value.type.HasField("tensor_type"):
         return
     dims = value.type.tensor_type.shape.dim

@@ -38,7 +38,7 @@ _MAX_NODES: Final = 3000
 """Nodes of a network for which other image sizes are tried: each try infers all shapes again."""
 
 _MAX_TRIED_NODES: Final = 20_000
-"""Nodes of all tries together; they take some ten seconds."""
+"""Nodes of all tries in sum; they take some ten seconds."""
 
 
 def refuse_conflicts(

@@ -75,7 +75,7 @@ def flatten_control_flow(
     Raises
     ------
     UnsupportedError
-        The run decides more about a node's result than which of two values of one shape it is.
+        The run decides more about a node's result than the choice between two values of one shape.
     """
     names = fresh_names(model.graph)
 

@@ -35,7 +35,7 @@ class Unknown(Enum):
 Knowledge: TypeAlias = Array | Unknown
 
 _MAX_ELEMENTS: Final = 4096
-"""Elements of a value that is computed here: a condition, a count, or a shape behind them."""
+"""Elements of a value that is computed here: a condition, a count, or a shape that decides them."""
 
 _COMPUTED: Final = frozenset(
     """

@@ -25,7 +25,7 @@ from neocpu.frontend.converters.node import Node, const, constant_value, dtype_o
 _NEEDLESS: Final = 1.08
 """Ratio of computed to needed outputs from which each remainder is computed separately."""
 _CHANNELS: Final = 16
-"""Channels of which a separate remainder must have a multiple, so that it fills vectors."""
+"""A separate remainder must have a multiple of so many channels, to fill vectors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

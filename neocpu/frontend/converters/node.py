@@ -172,7 +172,7 @@ def call_kernel(
     Parameters
     ----------
     rows : KernelRows, optional
-        How the kernel keeps the rows of a batch independent; without it, it may mix them.
+        The independent rows of a batch; None if the kernel may mix rows.
     """
     if rows is not None:
         kernel = rows.marked(kernel)

@@ -26,11 +26,11 @@ class Graph:
     shapes : mapping of str to tuple of int
         Shapes of tensors without unknown dimensions.
     types : mapping of str to int
-        ONNX's element types.
         ONNX's codes of element types.
+    constants : mapping of str to onnx.TensorProto
     makers : mapping of str to onnx.NodeProto
-        The node that has a tensor as its output.
         The node that makes each tensor.
+    results : set of str
         The tensors that the graph returns.
     """
 

@@ -23,7 +23,7 @@ def conv_norm_activation(
     gain: float = 1.0,
     epsilon: float = BATCH_NORM_EPSILON,
 ) -> Value:
-    """Add torchvision's layer of this name; apart from the stride, the image keeps its size.
+    """Add torchvision's layer of this name; except for the stride, the image keeps its size.
 
     Parameters
     ----------

@@ -30,8 +30,8 @@ class Value:
     shape : tuple of int
         Feature maps are ``(N, C, H, W)``, features ``(N, C)``; `UNKNOWN` where the data decide.
     spread, rectified : float
-        Estimates of the mean squares of two parts: one symmetric about zero, half of which a ReLU
-        cuts off, and one that has passed a ReLU already. The next layer scales its weights by them.
+        Estimates of the mean squares of two parts: one is symmetric about zero, and a ReLU cuts
+        off half of it; the other has passed a ReLU already. They scale the next layer's weights.
     dtype : int
         ONNX's code of the element type.
     """

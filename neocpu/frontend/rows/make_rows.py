@@ -1,4 +1,4 @@
-"""Operators that decide how many rows there are."""
+"""Operators whose number of result rows depends on the data."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
 
 SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
-"""Operators whose results have a number of rows that the data decides."""
+"""Operators whose number of result rows only the data decide."""
 
 MAX_SEARCHED = 1 << 24
-"""The largest number of elements to search: memory has room for all of them."""
+"""The largest number of elements to search; memory is reserved for all of them."""
 
 
 def non_zero(step: Step) -> Sequence[Value]:
-    """NonZero, whose result has one column for each element that may differ from zero."""
+    """NonZero; its result has one column for each element that may be nonzero."""
     data = step.operand(0)
     return [places_of(step.graph, data, step.node.output[0])]
 
 
 def places_of(graph: RowGraph, data: Value, name: str) -> Value:
-    """Return the places of what is not zero, ``(rank, rows)``."""
+    """Return the positions of nonzero elements, ``(rank, rows)``."""
     if data.rank == 0:
         raise RowError("its data has no dimensions")
     if data.size > MAX_SEARCHED:
@@ -45,7 +45,7 @@ def places_of(graph: RowGraph, data: Value, name: str) -> Value:
 
 
 def compress(step: Step) -> Sequence[Value]:
-    """Compress: the slices along an axis for which a condition holds."""
+    """Compress: the slices along an axis for which a condition is true."""
     data, condition = step.operand(0), step.operand(1)
     graph, axis = step.graph, step.attribute("axis", None)
     if axis is None:
@@ -69,8 +69,8 @@ def compress(step: Step) -> Sequence[Value]:
 
 
 def suppression(step: Step) -> Sequence[Value]:
-    """NonMaxSuppression, whose boxes may not all count."""
-    # Needs TVM, which only models with such a node wait for here.
+    """NonMaxSuppression; its boxes may have invalid rows."""
+    # This import needs TVM, and only models with such a node should wait for it.
     from neocpu.frontend.converters.convert_rows import suppression_workload
 
     boxes, scores = step.operand(0), step.operand(1)
@@ -107,9 +107,9 @@ def suppression(step: Step) -> Sequence[Value]:
 
 
 def _most(step: Step, scores: Value) -> tuple[Array | None, Extent | None]:
-    """Return the most boxes per class, and the count that limits them, if it is no constant.
+    """Return the most boxes per class, and the count that limits them, if it is not constant.
 
-    Boxes of one class are in the order of their scores, so the first ones are left.
+    Boxes of one class are in the order of their scores, so a limit keeps the first ones.
     """
     value = step.optional(2)
     alone = scores.shape[:2] == (1, 1)
@@ -130,7 +130,7 @@ def _limit(step: Step, index: int) -> Array | None:
 
 
 def filled(step: Step) -> Sequence[Value]:
-    """ConstantOfShape, whose shape may have a number of rows that a run decides."""
+    """ConstantOfShape; its shape may contain a number of rows that a run decides."""
     wanted = step.operand(0).contents
     if wanted is None:
         raise RowError("its shape depends on the data")
@@ -148,7 +148,7 @@ def filled(step: Step) -> Sequence[Value]:
 
 
 def counted_up(step: Step) -> Sequence[Value]:
-    """Range of integers in steps of one."""
+    """Range of integers in steps of 1."""
     start, limit, delta = (step.operand(i) for i in range(3))
     integral = start.kind in (TensorProto.INT64, TensorProto.INT32)
     if not integral or start.contents is None or limit.contents is None or delta.known != (1,):

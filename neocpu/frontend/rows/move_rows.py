@@ -1,4 +1,4 @@
-"""Operators that move rows to another place: reshapes, slices, concatenations."""
+"""Operators that move rows: reshapes, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step
 
 _ALL = 1 << 31
-"""No axis is longer: a slice that ends there takes the rest."""
+"""A number beyond the end of every axis: a slice that ends there takes the rest."""
 
 
 def squeeze(step: Step) -> Sequence[Value]:
-    """Squeeze of named axes."""
+    """Squeeze of given axes."""
     if step.optional(1) is None:
         raise RowError("without axes it also drops a single row's axis")
     return independent(step)
 
 
 def reshape(step: Step) -> Sequence[Value]:
-    """Reshape, if the elements that count stay in front of those that do not."""
+    """Reshape, if the valid elements stay before the invalid ones."""
     data, wanted = step.operand(0), step.operand(1)
     if wanted.contents is None:
         raise RowError("its shape is no constant")
@@ -47,7 +47,7 @@ def flatten(step: Step) -> Sequence[Value]:
 
 
 def _resolved(data: Value, wanted: Sequence[Extent], allow_zero: bool) -> list[Extent]:
-    """Return the requested shape, without -1 and 0."""
+    """Return the requested shape with -1 and 0 replaced."""
     zero, rest = Extent(0), Extent(-1)
     extents = list(wanted)
     if not allow_zero:
@@ -73,7 +73,7 @@ def _share(total: Extent, others: Extent) -> Extent | None:
 
 
 def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
-    """Write a Reshape to bounds for these extents; one of them may be a number of rows."""
+    """Write a Reshape to bounds of these extents; one of them may be a number of rows."""
     graph = step.graph
     open_axes = [axis for axis, extent in enumerate(extents) if not extent.known]
     shape = [extent.constant for extent in extents]
@@ -91,7 +91,7 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
     (axis,) = open_axes
     before, inner = math.prod(data.shape[: data.axis]), math.prod(shape[axis + 1 :])
     bound, odd = divmod(data.size, before * inner) if inner else (0, 1)
-    # The elements that count come first in each block, and there are as many blocks after.
+    # Valid elements come first in each block, and the number of blocks stays the same.
     if odd or before != math.prod(shape[:axis]) or not bound:
         raise RowError("it folds rows together or breaks them up")
     if extents[axis].times(inner) != data.count.times(math.prod(data.shape[data.axis + 1 :])):
@@ -102,7 +102,7 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
 
 
 def expand(step: Step) -> Sequence[Value]:
-    """Expand, to a number of rows that a run may decide."""
+    """Expand, also to a number of rows that a run decides."""
     data, wanted = step.operand(0), step.operand(1)
     if wanted.contents is None:
         raise RowError("its shape depends on the data")
@@ -128,13 +128,13 @@ def expand(step: Step) -> Sequence[Value]:
 
 
 def _spread(made: Value, data: Value) -> Value:
-    """Remember that only the first axis of a tensor of indices tells them apart."""
-    alike = made.rank == data.rank > 1 and data.size == data.shape[0] == made.shape[0]
-    return replace(made, spread_of=data.name) if alike else made
+    """Note if the elements of a tensor of indices differ along its first axis only."""
+    is_spread = made.rank == data.rank > 1 and data.size == data.shape[0] == made.shape[0]
+    return replace(made, spread_of=data.name) if is_spread else made
 
 
 def tile(step: Step) -> Sequence[Value]:
-    """Tile, along other axes than that of the rows."""
+    """Tile along other axes than the rows."""
     data, repeats = step.operand(0), step.operand(1)
     if repeats.contents is None:
         raise RowError("its parameters depend on the selected rows")
@@ -150,7 +150,7 @@ def tile(step: Step) -> Sequence[Value]:
 
 
 def slice_rows(step: Step) -> Sequence[Value]:
-    """Slice of any axes; the stride along the rows is 1."""
+    """Slice of any axes; the stride along the rows must be 1."""
     data, starts, ends = (step.operand(i) for i in range(3))
     axes, strides = step.array(3), step.array(4)
     if starts.contents is None or ends.contents is None:
@@ -175,7 +175,7 @@ def slice_rows(step: Step) -> Sequence[Value]:
 
 
 def _range_of(graph: RowGraph, data: Value, axis: int, start: Extent, end: Extent) -> Value:
-    """Return rows from one to another, each counted from the end if it is below zero."""
+    """Return a range of rows; negative bounds count from the end."""
     if data.axis not in (None, axis):
         raise RowError("it lays rows along two axes")
     extent, bound = data.extents[axis], data.shape[axis]
@@ -200,13 +200,13 @@ def _nothing(graph: RowGraph, data: Value, axis: int) -> Value:
 
 
 def _position(graph: RowGraph, place: Extent, extent: Extent) -> Extent:
-    """Return a start or an end of a slice, between 0 and the extent."""
+    """Return the start or end of a slice as a position between 0 and the extent."""
     if place.known and place.constant >= _ALL:
         return extent
     if place.most < 0:
         return graph.larger(extent + place, Extent(0))
     if place.least < 0:
-        # As in x[:n - 1]. Where n - 3 is below zero, ONNX counts that from the end once more.
+        # As in x[:n - 1]. If n - 3 is below zero, ONNX counts it from the end once more.
         if place == extent + place.constant and place.constant >= -2:
             return graph.larger(place, Extent(0))
         raise RowError("it takes a range of the rows that may be counted from the end")
@@ -231,18 +231,18 @@ def split(step: Step) -> Sequence[Value]:
 
 
 def pad(step: Step) -> Sequence[Value]:
-    """Pad; after the rows, by a count, often to a constant number of rows."""
+    """Pad; the padding after the rows may be a count, often up to a constant number of rows."""
     data, amounts, axes = step.operand(0), step.operand(1), step.array(3)
     if amounts.contents is None or data.axis is None:
         raise RowError("its parameters depend on the selected rows")
     chosen = range(data.rank) if axes is None else [int(a) % data.rank for a in axes.reshape(-1)]
     pads = dict(zip(chosen, zip(*np.split(_pairs(amounts), 2), strict=True), strict=True))
-    before, behind = pads.pop(data.axis, (Extent(0), Extent(0)))
+    before, after = pads.pop(data.axis, (Extent(0), Extent(0)))
     flat = [each for pair in pads.values() for each in pair]
-    total = data.count + behind
+    total = data.count + after
     if before != Extent(0) or not all(each.known for each in flat):
         raise RowError("it pads in front of the rows")
-    if behind != Extent(0):
+    if after != Extent(0):
         data = _padded_rows(step, data, total)
     begins, ends = zip(*pads.values(), strict=True) if pads else ((), ())
     if not any(each.constant for each in flat):
@@ -261,7 +261,7 @@ def _pairs(value: Value) -> np.ndarray:
 
 
 def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
-    """Return ``total`` rows, a constant in place of those that do not count."""
+    """Return ``total`` rows, in which a constant replaces invalid ones."""
     graph, fill = step.graph, step.array(2)
     axis, bound, most = data.axis, data.shape[data.axis or 0], total.most
     if step.attribute("mode", b"constant") not in (b"constant", "constant") or axis is None:
@@ -281,7 +281,7 @@ def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
 
 
 def concat(step: Step) -> Sequence[Value]:
-    """Concat; the rows of all tensors that count come before those that do not."""
+    """Concat; the valid rows of all tensors come before the invalid ones."""
     parts = [value for value in step.operands if value is not None]
     rank = parts[0].rank
     axis = step.axis(0, rank)
@@ -300,7 +300,7 @@ def concat(step: Step) -> Sequence[Value]:
 
 
 def _compacted(graph: RowGraph, parts: Sequence[Value], axis: int) -> Value:
-    """Return the place of each row in a concatenation of bounds, those that count first."""
+    """Return the position of each row in a concatenation of bounded tensors, valid rows first."""
     bounds = tuple(part.shape[axis] for part in parts)
     counts = tuple(part.extents[axis] for part in parts)
 
@@ -312,8 +312,8 @@ def _compacted(graph: RowGraph, parts: Sequence[Value], axis: int) -> Value:
             gap = count.times(-1) + bound
             if gap == Extent(0):
                 continue
-            behind = graph.emit_one("GreaterOrEqual", rows, graph.counted(start))
-            skipped = graph.emit_one("Where", behind, graph.counted(gap), graph.integers(0))
+            is_after = graph.emit_one("GreaterOrEqual", rows, graph.counted(start))
+            skipped = graph.emit_one("Where", is_after, graph.counted(gap), graph.integers(0))
             places = graph.emit_one("Add", places, skipped)
         return places
 
