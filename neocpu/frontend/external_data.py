@@ -134,7 +134,9 @@ def _place(tensor: onnx.TensorProto) -> _Place:
 
 def _number(key: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"has the {key} '{shortened(text, _SHOWN)}', which is no number of bytes")
+        raise ValueError(
+            f"has the {key} '{shortened(text, _SHOWN)}', which is not a number of bytes"
+        )
     return int(text)
 
 
@@ -143,7 +145,7 @@ def _bytes_in_file(folder: Path, place: _Place, shown: str) -> int:
     try:
         size = regular_status(folder / place.location).st_size
     except FileNotFoundError:
-        raise ValueError(f"lies in {shown}, which is missing beside the model") from None
+        raise ValueError(f"lies in {shown}, which is missing in the model's folder") from None
     except OSError as error:
         raise ValueError(f"lies in {shown}: {error.strerror or error}") from None
     end = size if place.length is None else place.offset + place.length

@@ -69,7 +69,7 @@ def _expand(node: BatchedNode) -> Sequence[int]:
 
 def _check_constant_shape(node: BatchedNode) -> None:
     if node.call.constant(1) is None:
-        raise DependentRowsError("has a shape that is no constant")
+        raise DependentRowsError("has a shape that is not a constant")
 
 
 def _resize(node: BatchedNode) -> Sequence[int]:

@@ -113,7 +113,7 @@ def _flatten(model: onnx.ModelProto, infer: Infer, rewriting: Rewriting) -> None
             unknown = [node for node in waiting if node.op_type != "If"]
             if unknown:
                 raise UnsupportedError(
-                    f"cannot tell before it runs what {describe(unknown[0])} makes"
+                    f"the result of {describe(unknown[0])} is not known before the model runs"
                 )
             _refuse_other_shapes(rewriting, model.graph, shapes)
             return  # the branches make different numbers of rows, which are bounded later

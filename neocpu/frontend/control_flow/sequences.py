@@ -111,7 +111,7 @@ def _concat(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if elements is None:
         return False
     if not elements:
-        raise UnsupportedError(f"{describe(node)} joins a sequence without elements")
+        raise UnsupportedError(f"{describe(node)} concatenates a sequence without elements")
     combine = rewriting.stack if attributes.get("new_axis", 0) else rewriting.concat
     combine(elements, int(attributes["axis"]), node.output[0])
     return True

@@ -61,7 +61,7 @@ def _arg_extremum(node: Node, *, largest: bool) -> relax.Expr:
     assert data is not None
     axis = int(node.attrs.get("axis", 0))
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"its axis {axis} is none of data of {len(shape)} axes")
+        raise ValueError(f"its axis {axis} is out of range for {len(shape)} dimensions")
     axis %= len(shape)
     last = bool(node.attrs.get("select_last_index", 0))
     rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))

@@ -108,7 +108,7 @@ def _refuse_empty(window: _Window) -> None:
     """Raise a `ValueError` if a window may have no pixel, and so no largest value or mean."""
     pads = window.begin + window.end
     if any(pad >= span for pad, span in zip(pads, window.spans * 2, strict=True)):
-        raise ValueError(f"with pads {pads} windows of {window.spans} may lie beside the image")
+        raise ValueError(f"with pads {pads} windows of {window.spans} may lie outside the image")
 
 
 def max_pool(node: Node) -> relax.Expr:

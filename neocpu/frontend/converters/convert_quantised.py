@@ -118,7 +118,7 @@ def _axis(node: Node, data: relax.Expr, *numbers: relax.Expr | None) -> int:
     if not several:
         return 0
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"its axis {axis} is none of the {len(shape)} of its data")
+        raise ValueError(f"its axis {axis} is out of range for {len(shape)} dimensions")
     if several != {shape[axis]}:
         raise ValueError(
             f"it has {max(several)} scales or zero points along axis {axis}, which has "

@@ -91,7 +91,7 @@ def _operands(node: Node) -> tuple[relax.Expr, list[int] | None]:
     if not axes:
         return data, [] if int(node.attrs.get("noop_with_empty_axes", 0)) else None
     if any(not -rank <= axis < rank for axis in axes):
-        raise ValueError(f"its axes {axes} are none of data of {rank} axes")
+        raise ValueError(f"its axes {axes} are out of range for {rank} dimensions")
     return data, sorted({axis % rank for axis in axes})
 
 

@@ -17,7 +17,7 @@ def cumulative_sum(node: Node) -> relax.Expr:
     assert chosen is not None
     shape, axis = node.shape(), int(chosen.item())
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"its axis {axis} is none of data of {len(shape)} axes")
+        raise ValueError(f"its axis {axis} is out of range for {len(shape)} dimensions")
     axis %= len(shape)
     rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
     exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))

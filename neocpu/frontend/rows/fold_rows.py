@@ -104,7 +104,7 @@ def cumulative(step: Step) -> Sequence[Value]:
     """CumSum; backwards, invalid elements count as zero."""
     data, axis = step.only_first_bounded(), step.array(1)
     if axis is None:
-        raise RowError("its axis is no constant")
+        raise RowError("its axis is not a constant")
     backwards = step.attribute("reverse", 0) and int(axis.item()) % data.rank == data.axis
     inputs = [masked(step.graph, data, 0) if backwards else data, step.operands[1]]
     return [step.same(inputs)[0].with_rows(data.axis, data.rows)]
@@ -119,7 +119,7 @@ def top_k(step: Step) -> Sequence[Value]:
     if axis != data.axis and wanted.known is not None:
         return independent(step)
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     graph, (asked,) = step.graph, wanted.contents
     extent = data.extents[axis]
     taken = graph.smaller(asked, extent)

@@ -14,7 +14,7 @@ from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
 
-_TWO_AXES = "it lays rows along two axes"
+_TWO_AXES = "its result has variable numbers of rows along two axes"
 
 
 def gather(step: Step) -> Sequence[Value]:
@@ -63,7 +63,7 @@ def gather_nd(step: Step) -> Sequence[Value]:
         raise RowError("it has batch_dims")
     depth = indices.shape[-1]
     if indices.axis == indices.rank - 1:
-        raise RowError("its indices are rows")
+        raise RowError("its tuples of indices have a variable length")
     places = _positive(step, indices, data, depth)
     made = step.same([data, places])[0]
     if data.axis is not None and data.axis >= depth:
@@ -142,7 +142,7 @@ def scatter_nd(step: Step) -> Sequence[Value]:
     """ScatterND; invalid rows write nothing."""
     data, indices, updates = (step.operand(i) for i in range(3))
     if indices.axis is not None and indices.axis == indices.rank - 1:
-        raise RowError("its indices are rows")
+        raise RowError("its tuples of indices have a variable length")
     depth = indices.shape[-1]
     if data.axis is not None and data.axis >= depth and indices.axis is not None:
         raise RowError(_TWO_AXES)

@@ -50,13 +50,13 @@ def compress(step: Step) -> Sequence[Value]:
     graph, axis = step.graph, step.attribute("axis", None)
     if axis is None:
         if data.axis is not None and any(extent != 1 for extent in data.shape[: data.axis]):
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         rows = product(data.extents)
         flat = graph.emit_one("Reshape", data, graph.integers(data.size))
         data, axis = flat.with_rows(None if data.axis is None else 0, rows), 0
     axis = int(axis) % data.rank
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     if condition.axis is not None and data.axis is not None:
         one_count([data, condition])
     if condition.shape[0] > data.shape[axis]:
@@ -76,7 +76,7 @@ def suppression(step: Step) -> Sequence[Value]:
     boxes, scores = step.operand(0), step.operand(1)
     rows = one_count([boxes, scores])
     if boxes.axis not in (None, 1) or scores.axis not in (None, 2):
-        raise RowError("its images or classes are rows")
+        raise RowError("it has a variable number of images or classes")
     if (boxes.axis is None) != (scores.axis is None):
         raise RowError(FIXED)
     graph = step.graph
@@ -125,7 +125,7 @@ def _limit(step: Step, index: int) -> Array | None:
         return None
     array = step.graph.array(value)
     if array is None:
-        raise RowError(f"its limit '{step.node.input[index]}' is no constant")
+        raise RowError(f"its limit '{step.node.input[index]}' is not a constant")
     return array
 
 
@@ -136,7 +136,7 @@ def filled(step: Step) -> Sequence[Value]:
         raise RowError("its shape depends on the data")
     open_axes = [i for i, each in enumerate(wanted) if not each.known or each == Extent(0)]
     if len(open_axes) > 1:
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     tensor = step.attribute("value", None)
     element = np.zeros(1, np.float32) if tensor is None else array_of(tensor)
     shape = [max(each.most, 1) for each in wanted]

@@ -31,7 +31,7 @@ def reshape(step: Step) -> Sequence[Value]:
     """Reshape, if the valid elements stay before the invalid ones."""
     data, wanted = step.operand(0), step.operand(1)
     if wanted.contents is None:
-        raise RowError("its shape is no constant")
+        raise RowError("its shape is not a constant")
     extents = _resolved(data, wanted.contents, bool(step.attribute("allowzero", 0)))
     return [_reshaped(step, data, extents)]
 
@@ -60,7 +60,7 @@ def _resolved(data: Value, wanted: Sequence[Extent], allow_zero: bool) -> list[E
         assert total is not None
         missing = None if others is None else _share(total, others)
         if missing is None:
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         extents[extents.index(rest)] = missing
     return extents
 
@@ -79,23 +79,23 @@ def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
     shape = [extent.constant for extent in extents]
     if data.axis is None or data.count.known:
         if open_axes or data.axis is None:
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         empty = [axis for axis, extent in enumerate(shape) if extent == 0]
         if data.count != Extent(0) or not empty:
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         bounds = graph.integers(*(max(extent, 1) for extent in shape))
         zeros = graph.emit_one("ConstantOfShape", bounds)
         return graph.emit_one("Cast", zeros, to=data.kind).with_rows(empty[0], Extent(0))
     if len(open_axes) != 1:
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     (axis,) = open_axes
     before, inner = math.prod(data.shape[: data.axis]), math.prod(shape[axis + 1 :])
     bound, odd = divmod(data.size, before * inner) if inner else (0, 1)
     # Valid elements come first in each block, and the number of blocks stays the same.
     if odd or before != math.prod(shape[:axis]) or not bound:
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     if extents[axis].times(inner) != data.count.times(math.prod(data.shape[data.axis + 1 :])):
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     shape[axis] = bound
     made = step.last("Reshape", data, graph.integers(*shape))
     return made.with_rows(axis, extents[axis])
@@ -121,7 +121,7 @@ def expand(step: Step) -> Sequence[Value]:
         if not extent.known or extent == Extent(0):
             rows.append((axis, extent))
     if len(rows) > 1:
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     axis_rows = rows[0] if rows else (None, None)
     made = step.last("Expand", data, step.graph.integers(*bounds)).with_rows(*axis_rows)
     return [_spread(made, data)]
@@ -162,7 +162,7 @@ def slice_rows(step: Step) -> Sequence[Value]:
     for axis, start, end, stride in zip(chosen, starts.contents, ends.contents, steps, strict=True):
         if axis == data.axis or not (start.known and end.known):
             if stride != 1:
-                raise RowError("it takes a range of the rows by steps")
+                raise RowError("it slices the rows with a stride")
             data = _range_of(graph, data, axis, start, end)
         else:
             plain.append((axis, start.constant, end.constant, stride))
@@ -177,7 +177,7 @@ def slice_rows(step: Step) -> Sequence[Value]:
 def _range_of(graph: RowGraph, data: Value, axis: int, start: Extent, end: Extent) -> Value:
     """Return a range of rows; negative bounds count from the end."""
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     extent, bound = data.extents[axis], data.shape[axis]
     first, last = (_position(graph, each, extent) for each in (start, end))
     rows = graph.larger(last - first, Extent(0))
@@ -209,7 +209,7 @@ def _position(graph: RowGraph, place: Extent, extent: Extent) -> Extent:
         # As in x[:n - 1]. If n - 3 is below zero, ONNX counts it from the end once more.
         if place == extent + place.constant and place.constant >= -2:
             return graph.larger(place, Extent(0))
-        raise RowError("it takes a range of the rows that may be counted from the end")
+        raise RowError("it slices the rows at a bound that may count from the end")
     return graph.smaller(place, extent)
 
 
@@ -222,7 +222,7 @@ def split(step: Step) -> Sequence[Value]:
     if sizes is None or sizes.contents is None:
         raise RowError("it works along the rows")
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     start, parts = Extent(0), []
     for size in sizes.contents:
         parts.append(_range_of(step.graph, data, axis, start, start + size))
@@ -241,7 +241,7 @@ def pad(step: Step) -> Sequence[Value]:
     flat = [each for pair in pads.values() for each in pair]
     total = data.count + after
     if before != Extent(0) or not all(each.known for each in flat):
-        raise RowError("it pads in front of the rows")
+        raise RowError("it pads before the rows")
     if after != Extent(0):
         data = _padded_rows(step, data, total)
     begins, ends = zip(*pads.values(), strict=True) if pads else ((), ())

@@ -45,7 +45,7 @@ def unique(step: Step) -> Sequence[Value]:
 
 def _flat(graph: RowGraph, data: Value) -> Value:
     if data.axis is not None and any(extent != 1 for extent in data.shape[: data.axis]):
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     flat = graph.emit_one("Reshape", data, graph.integers(data.size))
     return flat.with_rows(None if data.axis is None else 0, product(data.extents))
 

@@ -70,7 +70,7 @@ def _refuse_two_shapes(graph: onnx.GraphProto, shapes: _Shapes) -> None:
         ):
             raise ModelError(
                 f"the model's input '{value.name}' of shape {'x'.join(map(str, shape))} is also an "
-                "output, which it says is of another shape: make them agree"
+                "output, which it declares with another shape: make them agree"
             )
 
 
@@ -180,7 +180,7 @@ def _refuse_axis(node: onnx.NodeProto, rank: int) -> None:
         is_axis = attribute.name == "axis" and node.op_type not in _AXIS_IGNORED
         if is_axis and not -axes <= attribute.i < axes:
             raise UnsupportedError(
-                f"{describe(node)}: its axis {attribute.i} is none of its {rank} dimensions"
+                f"{describe(node)}: its axis {attribute.i} is out of range for {rank} dimensions"
             )
 
 
