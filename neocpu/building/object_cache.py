@@ -5,7 +5,7 @@ generated under one name (`SYMBOL`) and renamed when it is used. So networks sha
 and an artifact is the same to the last bit whether its code was found or generated.
 
 The key of an entry is a digest of all that decides the code: the function's body, or the recipe
-that makes it (`passes.recipes`), the target, and everything that generates code: TVM with its LLVM,
+that makes it (`lowering.recipes`), the target, and everything that generates code: TVM with its LLVM,
 and our own sources. These are read, because in a checkout they change while the version does not.
 """
 

@@ -104,7 +104,7 @@ def require_supported(nodes: Iterable[onnx.NodeProto]) -> None:
     """Raise an `UnsupportedError` that lists every node that cannot be imported."""
     ours = set(CONVERTERS) | WRITTEN_OUT | SOURCES
     known = (set(onnx_frontend._get_convert_map()) | ours) - _DYNAMIC_OPS
-    known |= REWRITTEN  # what is left of these would have been refused in the simplified graph
+    known |= REWRITTEN  # flattening would have refused those that are left
     refuse_unsupported(nodes, known, lambda node: _supports(node, known))
 
 

@@ -65,7 +65,7 @@ class _Axis:
 
     @property
     def border(self) -> tuple[int, int]:
-        """Zeros before and after the data, which the outputs may reach."""
+        """The zeros to add before and after the data."""
         reach = (self.taps - 1) * self.step
         first, last = reach - self.begin, self.output - self.extent + self.begin
         if self.stride == 1 and min(first, last) >= 0:  # it computes the needed outputs only

@@ -124,7 +124,7 @@ class Suppression:
     Attributes
     ----------
     score : float
-        The least score of a box, itself excluded.
+        The score that a box must exceed.
     overlap : float
         The IoU of two boxes of a class above which the lower-scoring one is dropped.
     """

@@ -114,7 +114,7 @@ def _write_parts(
     graph.base = chain[0].name or chain[0].output[0]
     bound, count = data.shape[0], graph.counted(data.count)
     size = max(_fewest(chain[0]), -(-bound // PARTS))
-    # Zero, computed at run time, or it would be folded. It fills the space of a skipped part.
+    # Zero, computed at run time so that it is not folded. It replaces a skipped part.
     below = graph.emit_one("Less", count, graph.integers(0))
     nothing = graph.emit_one("Cast", below, to=rows[last.output[0]].kind)
     parts = []
