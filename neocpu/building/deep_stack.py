@@ -4,8 +4,8 @@ TVM's passes recurse once for each level of an expression and each statement aro
 hundred fused operators fill the 8 MiB stack of a main thread, and the process dies. A thread's
 stack may be as large as we like, because only the touched part takes memory.
 
-The main thread handles signals. While it waits for such a call, Ctrl-C ends the wait. Had Ctrl-C
-been raised within a Python function that TVM calls, it would have become an error of TVM's.
+The main thread handles signals. While it waits for such a call, Ctrl-C ends the wait. If Ctrl-C
+were raised within a Python function that TVM calls, it would become an error of TVM's.
 
 TVM proves bounds with Z3, which handles SIGINT itself for the milliseconds of a proof: Ctrl-C then
 ends that proof alone. Z3 puts Python's handler back with the C library's ``signal``: from then on

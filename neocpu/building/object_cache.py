@@ -5,8 +5,9 @@ generated under one name (`SYMBOL`) and renamed when it is used. So networks sha
 and an artifact is the same to the last bit whether its code was found or generated.
 
 The key of an entry is a digest of all that decides the code: the function's body, or the recipe
-that makes it (`lowering.recipes`), the target, and everything that generates code: TVM with its LLVM,
-and our own sources. These are read, because in a checkout they change while the version does not.
+that makes it (`lowering.recipes`), the target, and everything that generates code, which is TVM
+with its LLVM and our own sources. The sources are read, because in a checkout they change while the
+version does not.
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ def key_of(function: tirx.PrimFunc, target: CpuTarget) -> str:
 
 
 def anonymous(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the function without any trace of its model, and its parameters renamed likewise."""
+    """Return the function without any names of its model, also in its parameters."""
     if RECIPE not in (function.attrs or {}):  # templates name their parameters themselves
         named = {param: Var(f"p{number}", param.ty) for number, param in enumerate(function.params)}
         body = tvm_ffi.structural_map(function.body, (Var, lambda var: named.get(var, var)))

@@ -88,7 +88,7 @@ def _constant(node: _Node) -> str:
 
 
 def _concat(node: _Node) -> str:
-    """Return what is wrong with a concatenation, or ""; no other check sees one of one tensor."""
+    """Return what is wrong with a concatenation, or ""; no other check sees a single tensor."""
     axis, shape = attributes_of(node.proto).get("axis"), node.shapes.get(0)
     if axis is None or not shape or -len(shape) <= axis < len(shape):
         return ""

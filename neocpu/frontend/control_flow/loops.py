@@ -22,8 +22,8 @@ from neocpu.frontend.unsupported import describe
 def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     """Replace a Loop; return whether that was possible yet.
 
-    Where the run decides whether the Loop goes on, each result of a step is selected: for a step
-    that is not taken, it is the value before the step.
+    If the run decides whether the Loop goes on, a selection follows each step: if the step is not
+    taken, its result is the value before it.
 
     Raises
     ------

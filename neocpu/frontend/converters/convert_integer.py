@@ -23,7 +23,7 @@ from neocpu.schedules.operators.integer_arithmetic import lower_integer_binary
 
 
 def div(node: Node) -> relax.Expr:
-    """Div; integers round towards zero, ``x / 0`` is 0, and the least one by -1 is itself."""
+    """Div; integers round towards zero, ``x / 0`` is 0, and the least integer by -1 is itself."""
     return _divided(node, "Div", "divide")
 
 

@@ -289,8 +289,8 @@ class NetworkBuilder(Emitter):
     def adaptive_average_pool(self, x: Value, name: str, size: int) -> Value:
         """Add an average pooling to ``size x size``, as PyTorch's ``AdaptiveAvgPool2d``.
 
-        If the image is no multiple of ``size``, the windows overlap and differ in size. The pooling
-        is then two products with constant matrices.
+        If the image is not a multiple of ``size``, the windows overlap and differ in size. Then the
+        pooling is two products with constant matrices.
         """
         height, width = x.image
         if (height, width) == (size, size):

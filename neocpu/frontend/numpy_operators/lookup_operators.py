@@ -1,7 +1,7 @@
 """Gather, Scatter and related operators in numpy, for the reference, defined for every index.
 
-ONNX makes an index out of bounds an error. Compiled code, and so this, reads the nearest element
-and writes nothing; `neocpu.schedules.operators.indexing.lookup` gives the reasons.
+ONNX makes an index out of bounds an error. These operators, like compiled code, read the nearest
+element instead, or write nothing; `neocpu.schedules.operators.indexing.lookup` gives the reasons.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class _Known:
     ) -> list[onnx.NodeProto]:
         """Return nodes that subtract the data's zero point times the weights from a product.
 
-        The data are multiplied without subtracting their zero point first, as they are.
+        The data are multiplied as they are, before their zero point is subtracted.
         """
         columns = self._centred(node).sum(axis=-2).astype(np.float32)
         names = [f"{result}_{kind}{suffix}" for kind in ("columns", "point", "moved")]
