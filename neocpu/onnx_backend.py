@@ -1,13 +1,12 @@
-"""ONNX's standard interface to backends, `onnx.backend.base`, with neocpu behind it.
+"""ONNX's standard interface to backends, `onnx.backend.base`, implemented by neocpu.
 
     import neocpu.onnx_backend as backend
 
     prepared = backend.prepare(onnx.load("net.onnx"))
     (y,) = prepared.run([x])
 
-A compiled model has one shape, and knows what decides it. Where a model leaves that to its inputs,
-a plan is made for each distinct shape, and for each distinct value of the inputs that decide
-shapes: see `PreparedModel`.
+A compiled model has one shape. If a model's shapes depend on its inputs, `PreparedModel` makes a
+plan for each distinct shape of the inputs, and for each distinct value of those that decide shapes.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ AnyArray = np.ndarray[Any, Any]
 def specialise(
     model: onnx.ModelProto, arrays: Mapping[str, AnyArray], constants: Collection[str]
 ) -> onnx.ModelProto:
-    """Return the model with its inputs' open dimensions set, and some inputs constants.
+    """Return the model with static input shapes, and with some inputs as constants.
 
     Parameters
     ----------
     arrays : mapping of str to array
         All inputs, by name.
     constants : collection of str
-        Those whose values are taken.
+        The inputs that become constants.
     """
     special = onnx.ModelProto()
     special.CopyFrom(model)
@@ -54,14 +53,14 @@ def specialise(
 
 
 def empty_outputs(model: onnx.ModelProto) -> dict[str, AnyArray]:
-    """Return the outputs that have no elements, as far as shape inference tells."""
+    """Return the outputs without elements, as far as shape inference finds them."""
     light = strip_weights(model).model
     for value in light.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, IndexError):
-        return {}  # the compiler says what is wrong
+        return {}  # the compiler reports what is wrong
     found = {}
     for value in inferred.graph.output:
         tensor = value.type.tensor_type
@@ -81,7 +80,7 @@ def take_outputs(model: onnx.ModelProto, names: Collection[str]) -> None:
 
 
 def _set_open(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
-    """Give an input's dynamic dimensions the extents of an array; others stay as declared."""
+    """Set an input's dynamic dimensions to the extents of an array; others stay as declared."""
     if not value.type.HasField("tensor_type"):
         return
     dims = value.type.tensor_type.shape.dim
@@ -95,7 +94,7 @@ def _set_open(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
 
 
 _PLANS: Final = 16
-"""Plans that a prepared model keeps; the one made first goes first."""
+"""Plans that a prepared model keeps; the oldest one is dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class _Plan:
     module : Module or None
         The compiled model; None if all outputs are empty.
     empty : mapping of str to array
-        The outputs without elements, which no module has.
+        The outputs without elements, which no module can have.
     filled : tuple of str
         The outputs of the module.
     outputs : tuple of str
@@ -121,12 +120,13 @@ class _Plan:
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
-    """A model that runs on whatever shapes its inputs have.
+    """A model that runs on inputs of any shapes.
 
-    It is compiled when it first runs on some shapes. If it cannot be compiled as it is, the inputs
-    that decide shapes (the target of a Reshape, the axes of a ReduceSum; `structural_inputs` has
-    them all) are taken as constants, of the values that this run is given: a plan is made for each
-    distinct value. An input without elements has but one value, and is always a constant.
+    It is compiled when it first runs on inputs of some shapes. If it cannot be compiled as it is,
+    the inputs that decide shapes become constants with their values in that run, and a plan is made
+    for each distinct value. Such inputs are the target of a Reshape or the axes of a ReduceSum;
+    `structural_inputs` finds them all. An input without elements has only one value, and is always
+    a constant.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return tuple(found[name] for name in plan.outputs)
 
     def _plan_for(self, arrays: Mapping[str, AnyArray]) -> tuple[_Plan, frozenset[str]]:
-        """Return a model compiled for such inputs, and the inputs that it took as constants."""
+        """Return the model compiled for such inputs, and the inputs that became constants."""
         empty = frozenset(name for name, array in arrays.items() if array.size == 0)
         if not self._fixes:
             try:
@@ -249,12 +249,12 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
         device : str
             ``CPU``.
         kwargs
-            Options of `neocpu.compile`, as ``threads`` and ``verify``.
+            Options of `neocpu.compile`, such as ``threads`` and ``verify``.
 
         Raises
         ------
         UsageError
-            The device is no CPU.
+            The device is not a CPU.
         ModelError
             The model cannot be read.
         """
@@ -273,15 +273,15 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
     ) -> tuple[Any, ...]:
         """Run one operator: see `onnx.backend.base.Backend.run_node`.
 
-        ``opset_version`` is the newest that onnx knows, unless given; other options are those of
-        `neocpu.compile`. ``outputs_info`` is not needed.
+        ``opset_version`` is by default the newest that onnx knows; other options are those of
+        `neocpu.compile`. ``outputs_info`` is ignored.
 
         Raises
         ------
         UsageError
-            The node takes another number of inputs.
+            The number of inputs is not the node's.
         NeoCPUError
-            Whatever `neocpu.compile` raises of the node.
+            `neocpu.compile` refuses the node.
         """
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]
@@ -306,7 +306,7 @@ class NeoCPUBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Return whether it is a CPU, the only one there is to ONNX."""
+        """Return whether a device is the CPU; ONNX knows only one."""
         return device in ("CPU", "CPU:0")
 
 

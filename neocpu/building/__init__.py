@@ -1,1 +1,1 @@
-"""From the rewritten module to a file: lowering, code generation in children, linking."""
+"""Turn a rewritten module into a file: lowering, code generation in child processes, linking."""

@@ -1,16 +1,16 @@
-"""Calls on a stack of their own, so large that no model exhausts it, which Ctrl-C interrupts.
+"""Run a call on its own stack, too large for any model to exhaust, and let Ctrl-C interrupt it.
 
 TVM's passes recurse once for each level of an expression and each statement around it: a few
-hundred fused operators fill the eight megabytes of a main thread, and the process dies. A thread's
-stack may be as large as we like, for only what is touched takes memory.
+hundred fused operators fill the 8 MiB stack of a main thread, and the process dies. A thread's
+stack may be as large as we like, because only the touched part takes memory.
 
-Signals are handled by the main thread. While that waits for such a call Ctrl-C ends the wait;
-raised within a Python function that TVM calls it would become an error of TVM's.
+The main thread handles signals. While it waits for such a call, Ctrl-C ends the wait. If Ctrl-C
+were raised within a Python function that TVM calls, it would become an error of TVM's.
 
-TVM proves bounds with Z3, which handles SIGINT itself for the milliseconds of a proof (a Ctrl-C
-then ends that proof alone), and puts Python's handler back with the C library's ``signal``: system
-calls that it interrupts start again, and a thread that waits for a lock does not wake. So we look
-now and then, and put the handler back as Python does, for whoever called us.
+TVM proves bounds with Z3, which handles SIGINT itself for the milliseconds of a proof: Ctrl-C then
+ends that proof alone. Z3 puts Python's handler back with the C library's ``signal``: from then on
+interrupted system calls start again, and a thread that waits for a lock does not wake. So we poll,
+and put the handler back the way Python does, for our caller.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from typing import Final, ParamSpec, TypeVar
 from neocpu.building.interrupts import insist
 
 STACK_BYTES: Final = 1 << 29
-"""Of address space; about 60 times a main thread's."""
+"""Bytes of address space for the stack; about 60 times that of a main thread."""
 LESS_BYTES: Final = 1 << 26
-"""Where the address space is limited (``ulimit -v``)."""
+"""Bytes for the stack where the address space is limited (``ulimit -v``)."""
 
 PATIENCE: Final = 10.0
-"""Seconds. No pass of TVM takes as long, unless it does not end at all."""
+"""Seconds to wait for an interrupted call. Only a pass of TVM that never ends takes as long."""
 INTERRUPTED: Final = 130
-"""Exit code of a process that ends within a pass that does not: 128 + SIGINT."""
+"""Exit code of a process interrupted within a pass that never ends: 128 + SIGINT."""
 
 LOOK_SECONDS: Final = 0.05
-"""Between looks at the signals that came."""
+"""Seconds between checks for signals."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _STANDARD_LIBRARY: Final = sysconfig.get_path("stdlib") + os.sep
 
-# Python knows one size for all threads to come: ours are made one at a time.
+# Python has one stack size for all threads it starts next, so ours are started one at a time.
 _STACK_SIZE = threading.Lock()
 
 
 def on_deep_stack(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Return ``function(*args, **kwargs)``, called in a thread with a stack of `STACK_BYTES`.
 
-    What it raises is raised here. Interrupted, by Ctrl-C or another signal whose handler raises,
-    the call is ended at its next step in Python, and waited for up to `PATIENCE`: whoever is told
-    that it was interrupted may start another.
+    Exceptions of the call are raised here. On an interruption (Ctrl-C, or another signal whose
+    handler raises) the call is ended at its next step in Python, and waited for up to `PATIENCE`
+    seconds, so that the interrupted caller can start another call.
     """
     values: list[_T] = []
     errors: list[BaseException] = []
@@ -84,7 +84,7 @@ def on_deep_stack(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwarg
         _put_handler_back()
     thread.join()
     if errors:
-        raise errors.pop()  # taken out, or it and the frames it holds would hold each other
+        raise errors.pop()  # popped, or the error and its frames would refer to each other
     return values.pop()
 
 
@@ -109,12 +109,12 @@ def _stack_size(size: int) -> Iterator[None]:
 
 
 def _end(thread: threading.Thread, ended: threading.Event) -> None:
-    """Raise `SystemExit`, which ends a thread without a word, at its next step in our code."""
+    """Raise `SystemExit`, which ends a thread silently, at the thread's next step in our code."""
     limit = time.monotonic() + PATIENCE
     pause = 0.0
     try:
         while not ended.wait(pause) and time.monotonic() < limit:
-            if thread.ident is None:  # interrupted while it was started, it has begun or never will
+            if thread.ident is None:  # interrupted during its start: it has not begun or never will
                 ended.set()
                 return
             if _in_standard_library(thread.ident):
@@ -127,15 +127,15 @@ def _end(thread: threading.Thread, ended: threading.Event) -> None:
         thread.join(max(0.0, limit - time.monotonic()))
     finally:
         if thread.is_alive():
-            # `atexit` would be too late: before it `concurrent.futures` waits for a lock of its
-            # own, which the thread may hold.
+            # `atexit` would be too late: `concurrent.futures` waits before it, for a lock of its
+            # own that the thread may hold.
             threading._register_atexit(_leave, thread)  # type: ignore[attr-defined]
 
 
 def _in_standard_library(ident: int) -> bool:
-    """Whether a thread is in a function that is not written to be left between any two steps.
+    """Return whether a thread is in a function that must not be left between any two steps.
 
-    Logging, imports and pools take locks of the whole process and would keep them. While one
+    Logging, imports and pools take process-wide locks and would never release them. While one
     thread starts another, Python 3.11 has both under one identity, and would end the new one.
     """
     frame = sys._current_frames().get(ident)
@@ -155,7 +155,7 @@ def _put_handler_back() -> None:
 
 
 def _leave(thread: threading.Thread) -> None:
-    """End a process whose thread is still in a pass: Python's own end would crash it."""
+    """End a process whose thread is still in a pass, because Python's own exit would crash it."""
     if thread.is_alive():
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""The part of ELF that writing an artifact takes: find sections, and add some at the end.
+"""The part of ELF that writing an artifact needs: find sections, and add some at the end.
 
-Only 64-bit little-endian ELF, which is what x86-64 and AArch64 Linux use. Layout from the System V
-gABI, chapters "ELF Header" and "Sections".
+It reads 64-bit little-endian ELF only, which is what x86-64 and AArch64 Linux use. The layout is
+that of the System V gABI, chapters "ELF Header" and "Sections".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MACHINES: Final = {62: "x86_64", 183: "aarch64"}
-"""``e_machine`` codes by the name ``os.uname().machine`` has for them."""
+"""Names of machines, as in ``os.uname().machine``, by their ``e_machine`` codes."""
 
 _EHDR: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SHDR: Final = struct.Struct("<IIQQQQIIQQ")
@@ -22,7 +22,7 @@ _SHT_SYMTAB: Final = 2
 _SHT_NOBITS: Final = 8
 _SYMBOL_BYTES: Final = 24
 _ENTRY: Final = "__tvm_ffi_"
-"""What TVM puts before the names of functions that are called from outside."""
+"""The prefix that TVM gives to names of functions that are called from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ElfFile:
-    """What was read of an ELF file: its machine and its sections that occupy file space."""
+    """An ELF file as read: its machine and the sections that occupy file space."""
 
     machine: str
     sections: tuple[Section, ...]
@@ -73,8 +73,8 @@ def with_sections(
 ) -> tuple[bytes, bytes]:
     """Describe sections that will be appended to an ELF file.
 
-    The sections are not loaded by the dynamic loader (no ``SHF_ALLOC``), so no program header and
-    no address changes: a new section header table and name table are all it takes.
+    The dynamic loader does not load the sections (no ``SHF_ALLOC``), so no program header and no
+    address changes: a new section header table and a new name table suffice.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def with_sections(
     sections : sequence of Section
         Ranges of the final file, whose contents the caller writes.
     table_offset : int
-        Where the caller will write the returned tables; a multiple of eight.
+        The offset at which the caller will write the returned tables; a multiple of eight.
 
     Returns
     -------
@@ -116,17 +116,17 @@ def with_sections(
 
 
 def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:
-    """Rename a function of an object file, and what its compiler has named after it.
+    """Rename a function of an object file, and the symbols that its compiler derived from it.
 
     Parameters
     ----------
     data : bytes
         The object file.
     old : str
-        The function's name. That of another symbol which begins with it, or with it behind
-        ``__tvm_ffi_``, is changed likewise.
+        The function's name. Other symbols that begin with it, or with ``__tvm_ffi_`` and it,
+        are renamed likewise.
     new : str
-        What stands there instead.
+        The new name or prefix.
     """
     tables = _read_tables(memoryview(data))
     (table,) = (header for header in tables.headers if header[1] == _SHT_SYMTAB)
@@ -141,7 +141,7 @@ def with_symbols_renamed(data: bytes, old: str, new: str) -> bytes:
         if name.startswith(prefix + old):
             struct.pack_into("<I", symbols, place, len(names))
             names += f"{prefix}{new}{name.removeprefix(prefix + old)}".encode() + b"\0"
-    # What the names lay in stays, unused: nothing else has to move.
+    # The old name table stays, unused: nothing else has to move.
     headers = bytearray(data)
     headers[start : start + length] = symbols
     row = tables.ehdr[5] + strings * _SHDR.size

@@ -8,9 +8,9 @@
     SHA-256 of the two lines above, 64 hexadecimal digits\\n
     zeros up to byte 65536, then the variants in the index's order
 
-Each variant is an artifact as `building.link` writes it, its offsets counted from its own first
-byte, which lies on a multiple of 64 KiB: the largest page, so that its weights are mapped where
-they lie. Zeros fill the gaps, and the file ends with its last variant.
+Each variant is an artifact as `building.link` writes it. Its offsets count from its own first byte,
+which lies on a multiple of 64 KiB, the largest page size, so that its weights are mapped in place.
+Zeros fill the gaps, and the file ends with its last variant.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from neocpu.runtime.artifact import ArtifactFile, Variant
 
 MAGIC: Final = b"NEOCPU-FAT 1\n"
 BLOCK: Final = 1 << 16
-"""Bytes each variant starts on a multiple of, and bytes of the index at most."""
+"""Bytes: each variant starts on a multiple of them, and the index takes no more."""
 MAX_VARIANTS: Final = 32
 MAX_NAME: Final = 63
 """Characters of a variant's name."""
@@ -39,27 +39,27 @@ MAX_NAME: Final = 63
 def combine(
     artifacts: Mapping[str, str | os.PathLike[str]], path: str | os.PathLike[str]
 ) -> tuple[Variant, ...]:
-    """Write a file that holds several artifacts, of which a loader takes the best its host can run.
+    """Write a file of several artifacts; a loader takes the best one that its host can run.
 
     Parameters
     ----------
     artifacts : mapping of str to path
-        What ``neocpu compile`` wrote of one model for different CPUs, perhaps on different hosts,
-        by the names the variants get. Of equally suitable ones the first is loaded.
+        Files that ``neocpu compile`` wrote of one model for different CPUs, perhaps on different
+        hosts, by the names of the variants. If several suit a host equally, the first is loaded.
     path : path
-        The file to write; one that exists is replaced. Either all of it appears or nothing does.
+        The file to write; an existing one is replaced. Either all of it appears or nothing does.
 
     Returns
     -------
     tuple of Variant
-        In the order given.
+        The variants, in the given order.
 
     Raises
     ------
     UsageError
-        If there is none, they take or give different tensors, or the folder is not writable.
+        There is no artifact, their inputs or outputs differ, or the folder is not writable.
     ArtifactError
-        If one of them is damaged, or the disk is full.
+        An artifact is damaged, or the disk is full.
     """
     if not isinstance(artifacts, Mapping):
         raise ArgumentTypeError(
@@ -72,18 +72,18 @@ def combine(
 def combine_each(
     artifacts: Iterable[tuple[str, str | os.PathLike[str]]], path: str | os.PathLike[str]
 ) -> tuple[Variant, ...]:
-    """Write what `combine` does, each artifact as soon as it is there, while the next is made.
+    """Write the file of `combine`, each artifact as soon as it is ready, while the next is made.
 
     Parameters
     ----------
     artifacts : iterable of (str, path)
-        Names and files; a file may go when the next is asked for.
+        Names and files; a file may be deleted once the next is asked for.
     """
     with replacing(Path(path)) as file:
         opened: Iterable[tuple[Variant, ArtifactFile]] = _opened(artifacts)
         if file.seekable():
             file.write(bytes(BLOCK))
-        else:  # a pipe, where the index has to come first
+        else:  # a pipe: the index has to come first
             opened = list(opened)
             file.write(_index(variant for variant, _ in opened))
         variants, end = [], BLOCK
@@ -100,19 +100,19 @@ def combine_each(
 
 
 def is_name(name: str) -> bool:
-    """Whether a variant may be called so: 1 to `MAX_NAME` printable ASCII characters."""
+    """Return whether a variant may have a name: 1 to `MAX_NAME` printable ASCII characters."""
     return 1 <= len(name) <= MAX_NAME and name.isascii() and name.isprintable()
 
 
 def encode_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the three lines a fat file begins with."""
+    """Return the three lines that a fat file begins with."""
     document = json.dumps({"variants": entries}, separators=(",", ":"))
     lines = MAGIC + document.encode() + b"\n"
     return lines + hashlib.sha256(lines).hexdigest().encode() + b"\n"
 
 
 def index_entry(variant: Variant) -> dict[str, Any]:
-    """Return what the index says of a variant."""
+    """Return the index entry of a variant."""
     header = variant.header
     return {
         "name": variant.name,
@@ -127,7 +127,7 @@ def index_entry(variant: Variant) -> dict[str, Any]:
 def _opened(
     artifacts: Iterable[tuple[str, str | os.PathLike[str]]],
 ) -> Iterator[tuple[Variant, ArtifactFile]]:
-    """Open artifacts, and say where each goes."""
+    """Yield each opened artifact and the variant that says where it goes."""
     variants: list[Variant] = []
     end = BLOCK
     for name, path in artifacts:
@@ -150,7 +150,7 @@ def _copy(source: ArtifactFile, file: BinaryIO) -> None:
     with open(os.dup(source.fd), "rb") as data:
         shutil.copyfileobj(data, file, 1 << 22)
     if file.seekable():
-        # Sent to the disk now, so that there is less to wait for at the end.
+        # Written to the disk now, so that there is less to wait for at the end.
         file.flush()
         os.posix_fadvise(file.fileno(), start, file.tell() - start, os.POSIX_FADV_DONTNEED)
 
@@ -166,7 +166,7 @@ def _check_same_model(first: Variant, other: Variant) -> None:
 
 
 def _index(variants: Iterable[Variant]) -> bytes:
-    """Return the block a file of these begins with."""
+    """Return the block that a file of these variants begins with."""
     entries = [index_entry(variant) for variant in variants]
     if not 1 <= len(entries) <= MAX_VARIANTS:
         raise UsageError(f"a fat file holds 1 to {MAX_VARIANTS} variants, got {len(entries)}")

@@ -1,8 +1,8 @@
-"""Jobs done by children that are copies of this process: one that dies or hangs is an answer.
+"""Jobs done by children forked from this process; a child that dies or hangs fails its job only.
 
-A copy needs nothing sent to it: it has what this process holds, on pages that both share, and is
-there in milliseconds. It does nothing but its jobs, so that what other threads of this process do
-does not matter to it, and ends without a trace of what this process would do at its end.
+Nothing has to be sent to a fork: it has all objects of this process, on shared pages, and starts in
+milliseconds. It runs nothing but its jobs, so other threads of this process do not matter to it,
+and it exits without running what this process would run at its exit.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from neocpu.search.measuring.child import epitaph
 from neocpu.search.measuring.measuring_process import describe, die_first
 
 LAST_WORDS: Final = 4096
-"""Bytes of what a lost child has printed in which its reason is looked for."""
+"""Bytes at the end of a lost child's output that are searched for a reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a job may take: time of a CPU, and time in all, which a busy machine stretches."""
+    """Limits of a job: CPU time, and wall-clock time, which a busy machine stretches."""
 
     cpu_seconds: int
     seconds: float
@@ -47,20 +47,20 @@ class Limits:
 class ForkedJobs:
     """Numbered jobs, done by children while this process does something else.
 
-    Children are forked by `start`, and by `outcomes` if all of them were lost. In between a thread
-    hands out the jobs and forks nothing: one child that is lost is not replaced, so that what is
-    left takes longer.
+    `start` forks children, and `outcomes` does if all of them were lost. In between, a thread
+    hands out the jobs and forks nothing: a lost child is not replaced, so the remaining jobs take
+    longer.
 
     Parameters
     ----------
     work : callable
-        Leaves its results in files.
+        The function that does a job; it leaves its results in files.
     count : int
         Number of jobs.
     workers : int
         Children at a time.
     limits : Limits
-        Of each job; a child that exceeds one is killed.
+        The limits of each job; a child that exceeds one is killed.
     folder : Path
         An existing folder for what the children print.
     """
@@ -87,15 +87,15 @@ class ForkedJobs:
         Raises
         ------
         NeoCPUError
-            If the system has no process to give.
+            The system refuses another process.
         """
         self._start_children()
-        # Known before it runs, so that `close` waits for it wherever this is interrupted.
+        # Stored before it runs, so that `close` waits for it wherever this is interrupted.
         self._server = threading.Thread(target=self._hand_out, name="neocpu-jobs", daemon=True)
         self._server.start()
 
     def wait(self) -> None:
-        """Wait until no child is at work; jobs are left over if all children were lost."""
+        """Wait until no child is at work; jobs remain if all children were lost."""
         server = self._server
         while server is not None and server.is_alive():
             server.join(LOOK_SECONDS)
@@ -109,12 +109,12 @@ class ForkedJobs:
         Returns
         -------
         list of str or None
-            None of a job that is done, else what it raised, or how its child ended.
+            None for a job that is done, else its error, or how its child ended.
 
         Raises
         ------
         NeoCPUError
-            If the system has no process to give.
+            The system refuses another process.
         """
         self.wait()
         while self._waiting:
@@ -141,7 +141,7 @@ class ForkedJobs:
             except OSError as error:
                 if not self._busy:
                     raise NeoCPUError(f"cannot start a child process: {error}") from error
-                return  # that is how many the system gives
+                return  # the system gives no more processes than these
             child.begin(self._waiting.popleft(), self._limits)
 
     def _hand_out(self) -> None:
@@ -159,7 +159,7 @@ class ForkedJobs:
             self._error = error
 
     def _hear(self, pipe: Connection, child: _Child, *, answered: bool) -> None:
-        """Note what became of a child's job, and give it another."""
+        """Record the outcome of a child's job, and give the child another."""
         alive, self._outcomes[child.job] = child.outcome(self._limits, answered=answered)
         if alive and self._waiting:
             child.begin(self._waiting.popleft(), self._limits)
@@ -170,7 +170,7 @@ class ForkedJobs:
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """The parent's end of a child, and what it is doing."""
+    """The parent's end of a child, and the child's current job."""
 
     pipe: Connection
     printed: Path
@@ -182,7 +182,7 @@ class _Child:
         """Start the process, which listens at the pipe's other end."""
         parent = os.getpid()
         with theirs, _no_signals(), warnings.catch_warnings():
-            # Python warns of locks that other threads hold: see the top of this module.
+            # Python warns of other threads' locks; this module's docstring says why none matters.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
             if self.pid == 0:
@@ -191,11 +191,11 @@ class _Child:
     def begin(self, job: int, limits: Limits) -> None:
         """Give it a job."""
         self.job, self.deadline = job, time.monotonic() + limits.seconds
-        with contextlib.suppress(OSError):  # `outcome` will find it gone, and why
+        with contextlib.suppress(OSError):  # `outcome` finds out that the child is gone, and why
             self.pipe.send((job, limits.cpu_seconds))
 
     def outcome(self, limits: Limits, *, answered: bool) -> tuple[bool, str | None]:
-        """Return whether it takes another job, and what became of this one."""
+        """Return whether the child takes another job, and the outcome of this one."""
         if not answered:
             return False, f"took more than {limits.seconds:g} s"
         try:
@@ -204,7 +204,7 @@ class _Child:
             return False, self._reason(limits)
 
     def end(self) -> None:
-        """Kill and collect it: it has nothing to clean up."""
+        """Kill and collect the child: it has nothing to clean up."""
         self._collect(signal.SIGKILL)
         self.pipe.close()
 
@@ -227,16 +227,14 @@ class _Child:
             pid, self.pid = self.pid, 0
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            with contextlib.suppress(
-                ChildProcessError
-            ):  # someone in this process collects them all
+            with contextlib.suppress(ChildProcessError):  # something else may collect children
                 return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return 0
 
 
 def _start(work: Callable[[int], None], folder: Path, busy: dict[Connection, _Child]) -> _Child:
     pipe, theirs = Pipe()
-    # Known before there is a process, so that no interruption loses one.
+    # Stored before there is a process, so that no interruption loses one.
     child = busy[pipe] = _Child(pipe, folder / f"printed-{pipe.fileno()}")
     try:
         child.fork(work, theirs)
@@ -249,10 +247,10 @@ def _start(work: Callable[[int], None], folder: Path, busy: dict[Connection, _Ch
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Let signals wait: for a child must not do what this process does when it is interrupted.
+    """Delay signals, because a child must not run this process's handlers on an interruption.
 
-    Ctrl-C that another thread has taken waits too, for what its handler raises among the functions
-    that Python calls around a fork would be ignored.
+    A Ctrl-C that another thread received is delayed too: an error of its handler, raised among the
+    functions that Python calls around a fork, would be ignored.
     """
     with interrupts_wait():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -275,7 +273,7 @@ def _be_child(
 
 
 def _leave(printed: Path) -> None:
-    """Take no part in what concerns the parent: its signals, its terminal, its end."""
+    """Detach from all that concerns the parent: its signals, its terminal, its exit."""
     die_first()
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
@@ -288,7 +286,7 @@ def _leave(printed: Path) -> None:
     with open(printed, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    gc.freeze()  # the collector would touch, and so copy, every page of the parent's objects
+    gc.freeze()  # else the collector touches, and so copies, each page of the parent's objects
     collect_rarely()
 
 
@@ -301,7 +299,7 @@ def _serve(work: Callable[[int], None], pipe: Connection) -> None:
 
 
 def _limit_cpu(seconds: int) -> None:
-    """Have the system end this process when it has taken ``seconds`` more of CPU time."""
+    """Have the system end this process after ``seconds`` more of CPU time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(used.ru_utime + used.ru_stime) + seconds

@@ -1,4 +1,4 @@
-"""Ctrl-C waits while something is begun that whoever is interrupted has to end."""
+"""Delay Ctrl-C while a resource is acquired that its interrupted owner has to release."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _P = ParamSpec("_P")
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Let SIGINT be handled when the block has ended; only the main thread is ever interrupted."""
+    """Handle SIGINT after the block; only the main thread is ever interrupted."""
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[tuple[int, FrameType | None]] = []
+    deferred: list[tuple[int, FrameType | None]] = []
     try:
-        signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
+        signal.signal(signal.SIGINT, lambda *arguments: deferred.append(arguments))
         yield
     finally:
         insist(signal.signal, signal.SIGINT, handler)
-        if held:
-            handler(*held[-1])
+        if deferred:
+            handler(*deferred[-1])
 
 
 def insist(function: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) -> None:
-    """Call one of the functions that first handle the signals there are, which may raise."""
+    """Call a function that handles pending signals first, again if one of their handlers raises."""
     try:
         function(*args, **kwargs)
     except BaseException:

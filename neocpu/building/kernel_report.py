@@ -1,4 +1,4 @@
-"""What each kernel of an artifact is predicted to take: a run's prediction leaves none out."""
+"""The predicted time of each kernel of an artifact; together they make up a run's prediction."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from neocpu.schedules.estimates.shortcomings import (
 logger = logging.getLogger(__name__)
 
 KERNEL_CALL_SECONDS: Final = 0.05e-6
-"""What calling a kernel takes besides it."""
+"""Seconds that the call of a kernel takes besides the kernel."""
 RUN_SECONDS: Final = 8e-6
-"""What a run takes besides its kernels and inputs, called from Python."""
+"""Seconds that a run called from Python takes besides its kernels and inputs."""
 NEXT_TO_NOTHING: Final = 0.05
-"""Of a kernel's time, what is no shortcoming."""
+"""Fraction of a kernel's time below which a loss is no shortcoming."""
 WORTH_A_WARNING: Final = 0.05
-"""Of a run, what a shortcoming takes that compilation warns of,"""
+"""Fraction of a run that a shortcoming must take for compilation to warn of it."""
 WARNED_OF: Final = 1e-4
-"""if it takes so many seconds besides."""
+"""Seconds that a shortcoming must take besides, for compilation to warn of it."""
 COPY_RATE: Final = 40e9
-"""Bytes per second of an input that is copied, by one thread and from memory."""
+"""Bytes per second at which one thread copies an input from memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedShortcoming:
-    """What a kernel lacks, and what that takes.
+    """A shortcoming of a kernel, and the time it costs.
 
     Attributes
     ----------
     seconds : float
-        Of all calls, about.
+        The approximate cost over all calls.
     """
 
     shortcoming: Shortcoming
@@ -61,32 +61,32 @@ class KernelReport:
     ----------
     name : str
     kind : str
-        That of the plan's operators which it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`.
+        The kind of the plan's operators that it computes, or `TRANSFORM`, `OTHER` or `RUNTIME`.
     calls : int
-        How often a run calls it.
+        The number of calls in a run.
     seconds : float
-        Of all calls.
+        The time of all calls.
     source : str
-        Where that is from, of the calls that take the longest.
+        The source of the time of the longest calls.
     pace : str
-        The kind whose pace it has; nothing where its loops told the seconds.
+        The kind whose pace applies; empty where the time is that of its loops.
     computing, moving : float
         Seconds of all calls at a pace of 1, without entering and leaving parallel loops: see
         `neocpu.planning.operators.network_costs.NetworkTime`.
     forks : int
-        How often it enters and leaves one besides.
+        The number of times that it enters and leaves a parallel loop besides.
     streamed : float
-        Bytes of feature maps that a call reads and writes, see there too.
+        Bytes of feature maps that a call reads and writes; see `NetworkTime` too.
     work : KernelWork
-        What its loops do in a call, where these told the seconds.
+        The work of its loops in a call, where the time is theirs.
     skippable : float
-        Of the seconds, those of calls that data may make needless.
+        The part of the seconds spent in calls that data may make needless.
     images : int
         Images that the tasks of its loops go through one after another; 1 if they do not.
     largest : tuple of float
-        Of each parallel loop, how many times the mean of all tasks the largest one is.
+        The largest task of each parallel loop, as a multiple of the mean of its tasks.
     lacks : tuple of PricedShortcoming
-        What is not as it should be.
+        Its shortcomings.
     """
 
     name: str
@@ -108,15 +108,15 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class KnownCalls:
-    """The calls of a kernel that the plan has operators or transforms for.
+    """The calls of a kernel that stem from operators or transforms of the plan.
 
     Attributes
     ----------
     kind : str
     times : tuple of NetworkTime
-        None where its loops are to tell.
+        The times of the calls; empty if the kernel's loops decide them.
     forks : bool
-        Whether entering and leaving its parallel loop is to be added.
+        Whether entering and leaving the kernel's parallel loop is to be added.
     """
 
     kind: str
@@ -124,7 +124,7 @@ class KnownCalls:
     forks: bool = False
 
     def report(self, name: str, calls: int, network: NetworkCosts, *, enters: bool) -> KernelReport:
-        """Return what all calls take; there are fewer where equal ones became one.
+        """Return the time of all calls, which are fewer where equal ones became one.
 
         Parameters
         ----------
@@ -136,15 +136,13 @@ class KnownCalls:
         moving = calls * statistics.fmean(time.moving for time in self.times)
         forks = calls if self.forks and enters else 0
         streamed = statistics.fmean(time.streamed for time in self.times)
-        parts = (
-            computing * network.pace(longest.kind) + moving * network.pace(MOVING),
-            calls * network.streaming(streamed),
-        )
+        working = computing * network.pace(longest.kind) + moving * network.pace(MOVING)
+        seconds = overlapped(working, calls * network.streaming(streamed))
         return KernelReport(
             name=name,
             kind=self.kind,
             calls=calls,
-            seconds=overlapped(*parts) + forks * fork_seconds(network.threads, network.warm),
+            seconds=seconds + forks * fork_seconds(network.threads, network.warm),
             source=longest.source,
             pace=longest.kind,
             computing=computing,
@@ -162,16 +160,16 @@ def kernel_reports(
     input_bytes: int,
     lacks: Mapping[str, tuple[Shortcoming, ...]],
 ) -> tuple[KernelReport, ...]:
-    """Return what each kernel that a program calls is predicted to take, in calling order.
+    """Return the predicted time of each kernel that a program calls, in calling order.
 
     Parameters
     ----------
     work : mapping of str to KernelWork
-        What the loops of each kernel do: it tells what takes those of no ``known`` cost.
+        The work of each kernel's loops; it decides the time of kernels of no ``known`` cost.
     input_bytes : int
-        Of all the model's inputs.
+        Bytes of all the model's inputs.
     lacks : mapping of str to tuple of Shortcoming
-        What each kernel lacks. What the plan knows of its cost takes it for what it should be.
+        The shortcomings of each kernel. The costs that the plan knows do not include them.
     """
     counted: Counter[str] = Counter()
     by_data: Counter[str] = Counter()
@@ -212,7 +210,7 @@ def kernel_reports(
 def _priced(
     lacks: Sequence[Shortcoming], report: KernelReport, network: NetworkCosts
 ) -> tuple[PricedShortcoming, ...]:
-    """Return what the calls of a kernel lose to what it lacks, but for what is next to nothing."""
+    """Return the time that a kernel's calls lose to each shortcoming, without negligible ones."""
     priced = (
         PricedShortcoming(
             shortcoming=one,
@@ -225,9 +223,9 @@ def _priced(
 
 
 def report_shortcomings(kernels: Sequence[KernelReport]) -> None:
-    """Log what takes a part of a run to speak of, and what nobody knows a reason for.
+    """Warn of shortcomings of unknown reason that take a considerable part of a run.
 
-    What is compiled without optimisation was told before, with what failed.
+    Kernels compiled without optimisation were reported before, with the failure.
     """
     total = math.fsum(kernel.seconds for kernel in kernels)
     for kernel in kernels:

@@ -1,6 +1,6 @@
-"""The table in which the code of an artifact names its kernels, as source to be linked with them.
+"""The table in which an artifact's code names its kernels, as source to be linked with them.
 
-A runtime believes nothing of a header that this table contradicts.
+A runtime rejects a header that contradicts this table.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from neocpu.building.program import Kernel
 from neocpu.foundation.dtypes import DTYPES
 
 SYMBOL: Final = "neocpu_kernel_table"
-"""Name of the table."""
+"""The symbol of the table."""
 
 _HOOKS: Final = ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
-"""Of the runtime's functions, behind ``__TVMBackend``: generated code has a variable for each that
-it calls."""
+"""Functions of the runtime, without the prefix ``__TVMBackend``. Generated code has a variable for
+each function that it calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class CompiledKernel:
     ----------
     kernel : Kernel
     launches : tuple of int
-        The iterations of its parallel loops, in turn, or into how many tasks to cut them where
-        that is fewer; 0 for unknown ones.
+        The iterations of its parallel loops, in turn, or the number of tasks to cut them into
+        where that is smaller; 0 for unknown ones.
     code : bytes
-        An object file, in which it has the name that all functions have whose code is generated.
+        An object file, in which the kernel has the name common to all generated functions.
     """
 
     kernel: Kernel
@@ -40,12 +40,12 @@ class CompiledKernel:
 
 
 def table_source(compiled: Sequence[CompiledKernel]) -> str:
-    """Return the source, for compilers of C and of C++ that have included ``kernel_table.h``.
+    """Return the source, for C and C++ compilers that have included ``kernel_table.h``.
 
     Parameters
     ----------
     compiled : sequence of CompiledKernel
-        In the order of their names.
+        The kernels, in the order of their names.
     """
     kernels = [each.kernel for each in compiled]
     lines = ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
@@ -64,7 +64,7 @@ def table_source(compiled: Sequence[CompiledKernel]) -> str:
     lines.append(f"static const uint64_t sizes[] = {{{sizes}}};")
     lines.append(f"static const uint16_t types[] = {{{types}}};")
     lines.append(f"static const uint32_t launches[] = {{{iterations}}};")
-    # One more than there are: C has no empty arrays.
+    # One row more than there are kernels, because C has no empty arrays.
     lines += ["static const nc_kernel kernels[] = {", *rows, "  {0, 0, 0, 0, 0, 0, 0, 0}};"]
     hooks = ", ".join(f"&__TVMBackend{hook}" for hook in _HOOKS)
     lines += [
@@ -79,13 +79,13 @@ def table_source(compiled: Sequence[CompiledKernel]) -> str:
 
 
 class _Numbers:
-    """The elements of an array that several share."""
+    """The elements of an array that several rows share."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
 
     def add(self, numbers: Iterable[int]) -> int:
-        """Append numbers; return where they begin."""
+        """Append numbers; return the position of the first."""
         start = len(self._numbers)
         self._numbers += numbers
         return start

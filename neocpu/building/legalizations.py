@@ -1,4 +1,4 @@
-"""Operators that are not computed as TVM defines them."""
+"""Operators that are computed otherwise than TVM defines them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from neocpu.schedules.operators.statistics.normalization import (
 _FUSING: Final = {"op_pattern": TAKES_ELEMENTWISE}
 
 _WHERE: Final = tvm.ir.Op.get("relax.where").get_attr("FLegalize")
-"""How TVM computes it."""
+"""TVM's own legalization of ``where``."""
 
 _TAKE: Final = tvm.ir.Op.get("relax.take").get_attr("FLegalize")
 _WIDE_ROWS: Final = 16
-"""Numbers of a row that are worth a kernel."""
+"""Elements from which a row is worth a kernel."""
 
 _POWER: Final = tvm.ir.Op.get("relax.power").get_attr("FLegalize")
 
@@ -62,7 +62,7 @@ def _dequantise(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
 
 
 def _where(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    """A selection by one condition is a kernel of its own, so that what it reads may be skipped."""
+    """Make a selection by one condition a kernel of its own, so that its inputs may be skipped."""
     condition, then, other = map(static_shape, call.args)
     if call.args[1].same_as(call.args[2]):
         return call.args[1]
@@ -73,7 +73,7 @@ def _where(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
 
 
 def _power(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    """A power by a constant is TVM's, but for what TVM prints of every exponent from 3 on."""
+    """Leave powers by constants to TVM, but hide exponents: it expands those from 3 on."""
     exponent = _scalar(call.args[1])
     if exponent is None:
         return _POWER(bb, call)
@@ -81,7 +81,7 @@ def _power(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
 
 
 def _arithmetic(operator: str, compute: Callable[..., Any]) -> Callable[..., relax.Expr]:
-    """Return what computes an operator of two operands, as IEEE 754 has it.
+    """Return the legalization of a binary operator that follows IEEE 754.
 
     TVM takes ``x * 0`` for 0, whatever ``x`` is, ``x / inf`` too, and refuses ``x / 0``.
     """
@@ -101,7 +101,7 @@ def _arithmetic(operator: str, compute: Callable[..., Any]) -> Callable[..., rel
 
 
 def _logical_not(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    """Turn one bit over: TVM takes ``!(a < b)`` for ``b <= a``, which NaN makes false as well."""
+    """Flip one bit: TVM turns ``!(a < b)`` into ``b <= a``, which is false for NaN as well."""
 
     def compute(data: te.Tensor) -> te.Tensor:
         return te.compute(
@@ -117,9 +117,9 @@ def _logical_not(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
 
 
 def _take_rows(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
-    """Rows that computed indices name are copied by a kernel: TVM copies number by number.
+    """Copy whole rows that computed indices select by a kernel: TVM copies number by number.
 
-    Those of constant ones, as resizes write them, are better fused with what reads them.
+    Rows selected by constant indices, as in resizes, are better fused with their readers.
     """
     (data, indices), axis = call.args, call.attrs.axis
     shape, places = static_shape(data), static_shape(indices)
@@ -144,16 +144,16 @@ def _take_rows(bb: relax.BlockBuilder, call: Call) -> relax.Expr:
 
 
 def _scalar(operand: relax.Expr) -> np.ndarray | None:
-    """Return a constant number in floating point; None for all else."""
+    """Return a constant floating-point scalar; None for all else."""
     value = constant_value(operand)
     is_number = value is not None and value.ndim == 0 and value.dtype in (np.float32, np.float64)
     return value if is_number else None
 
 
 def _opaque(value: np.ndarray) -> Any:
-    """Return a number that TVM does not look into, and that LLVM makes the same constant of."""
+    """Return a number hidden from TVM, from which LLVM makes the same constant."""
     kind, bits = str(value.dtype), 8 * value.itemsize
-    if value == 0 and not np.signbit(value):  # of whose bits TVM would make a null pointer
+    if value == 0 and not np.signbit(value):  # TVM would make a null pointer of its bits
         return tirx.abs(_opaque(-value))
     stored = tirx.const(int(value.view(f"int{bits}")), f"int{bits}")
     return tirx.reinterpret(kind, stored)
@@ -172,4 +172,4 @@ LEGALIZATIONS: Final[Mapping[str, Callable[[relax.BlockBuilder, Call], relax.Exp
     "relax.take": _take_rows,
     "relax.where": _where,
 }
-"""By operator, what computes a call of it."""
+"""The legalization of each operator."""

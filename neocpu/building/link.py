@@ -1,4 +1,4 @@
-"""Write an artifact: link the code, append weights and header, put it in place at once."""
+"""Write an artifact: link the code, append weights and header, and put the file in place."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from neocpu.runtime.header import (
 from neocpu.runtime.header_parts import Placement
 
 _PAGE: Final = {"x86_64": 4096, "aarch64": 65536}
-"""Largest page size of each machine's Linux: the weights are mapped, so they start on a page."""
+"""Largest page size of each machine's Linux; the weights are mapped, so they start on a page."""
 
 _TABLE: Final = ROOT / "src" / "kernel_table.h"
-"""What the source of a table of kernels is written in."""
+"""The C header that declares the types of the kernel table."""
 
 #: Bytes by which `replace_header` may lengthen a header, for each of its signatures: two more
-#: phases, the errors found of as many plans as `accuracy.LADDER` has, and what a call takes.
+#: phases, the errors of as many plans as `accuracy.LADDER` has, and the time of a call.
 HEADER_ROOM: Final = 2048
 
 _DIGEST: Final = hashlib.sha256().digest_size
@@ -59,36 +59,36 @@ def write_artifact(
 ) -> ArtifactHeader:
     """Write an artifact file; either all of it appears at ``path`` or nothing does.
 
-    It is a temporary one, not synced: to last, it is copied once it has been verified.
+    The file is temporary and not synced; it is copied to its lasting place after verification.
 
     Parameters
     ----------
     built : Built
-        Of whose plan the header's ``activations``, ``arena_bytes``, ``calls``, ``repeats``,
-        ``launches`` and ``returns`` are.
+        The code and its plan. The header takes ``activations``, ``arena_bytes``, ``calls``,
+        ``repeats``, ``launches`` and ``returns`` from the plan.
     weights : sequence of array
-        In parameter order, packed as the code reads them. The header's ``weights`` are theirs, and
-        those of the constants of ``built``.
+        The weights in parameter order, packed as the code reads them. The header's ``weights``
+        describe them, and then the constants of ``built``.
     header : ArtifactHeader
-        The rest of it.
+        The remaining fields of the header.
     path : path
-        The file to write; one that exists is replaced.
+        The file to write; an existing one is replaced.
     cxx : str, optional
         The C++ compiler that links, with or without options; see `find_linker`.
 
     Returns
     -------
     ArtifactHeader
-        As written.
+        The header as written.
 
     Raises
     ------
     UsageError
-        If the folder is missing or not writable, or there is no C++ compiler.
+        The folder is missing or not writable, or there is no C++ compiler.
     UnsupportedError
-        If a tensor is of a dtype that a header cannot name.
+        A tensor is of a dtype that a header cannot name.
     ArtifactError
-        If linking fails or the disk is full.
+        Linking fails or the disk is full.
     """
     path = Path(path)
     planned = built.planned
@@ -117,21 +117,21 @@ def link_artifact(
     path: Path,
     cxx: str | None = None,
 ) -> None:
-    """Write a file of parts that are ready; see `write_artifact`.
+    """Write a file from its finished parts; see `write_artifact`.
 
     Parameters
     ----------
     kernels : sequence of CompiledKernel
-        In the order of their names.
+        The kernels, in the order of their names.
     specs, weights : sequence of Placement, sequence of array
-        What the weights section holds, one after the other.
+        The arrays of the weights section, one after the other, and their places.
     header : ArtifactHeader
-        All of it.
+        The complete header.
 
     Raises
     ------
     UsageError, ArtifactError
-        As `write_artifact`.
+        See `write_artifact`.
     """
     command = find_linker(header.machine, cxx)
     try:
@@ -148,15 +148,15 @@ def link_artifact(
 
 
 def replace_header(path: str | os.PathLike[str], header: ArtifactHeader) -> ArtifactHeader:
-    """Write another header into an artifact, in place: what is known only once the code has run.
+    """Replace an artifact's header in place, to add facts that are known only after a run.
 
     Parameters
     ----------
     path : path
-        An artifact of this process, not exported yet: a crash meanwhile leaves it damaged.
+        An artifact of this process, not exported yet: a crash during the write damages it.
     header : ArtifactHeader
-        At most `HEADER_ROOM` bytes a signature longer than the one it replaces, and of the same
-        weights.
+        The new header: at most `HEADER_ROOM` bytes a signature longer than the old one, and of
+        the same weights.
     """
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as data:
         elf = read_elf(memoryview(data))
@@ -201,8 +201,8 @@ class _Layout:
         text = header.encode() + b"\n" * HEADER_ROOM * len(header.each)
         text += b"\n" * (-len(text) % 8)
         tables_offset = header_offset + len(text)
-        # The digest comes last, so that a file cut short or added to is noticed. Its place depends
-        # on the tables' length, which does not depend on its place.
+        # The digest comes last, so that a truncated or extended file is noticed. Its place
+        # depends on the tables' length, which does not depend on its place.
         sections = [
             Section(WEIGHTS_SECTION, weights_offset, weights_size, page),
             Section(HEADER_SECTION, header_offset, len(text)),
@@ -233,7 +233,7 @@ def _parts(
     yield before
     position = 0
     for spec, array in zip(specs, weights, strict=True):
-        # One pass over each array as it lies in memory: no joined copy of all the weights.
+        # One pass over each array in place: no concatenated copy of all the weights.
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         padding = bytes(spec.offset - position)
         for part in (padding, data):
@@ -248,7 +248,7 @@ def _parts(
 
 
 def place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:
-    """Return where weights lie that fill their section one after the other."""
+    """Return the places of weights that fill their section one after the other."""
     assert all(array.dtype.isnative for array in weights)
     *offsets, _ = offsets_of(array.nbytes for array in weights)
     return tuple(
@@ -258,7 +258,7 @@ def place(weights: Sequence[AnyArray]) -> tuple[Placement, ...]:
 
 
 def offsets_of(sizes: Iterable[int], start: int = 0) -> list[int]:
-    """Return where weights of these bytes begin, one after the other, and where the next would."""
+    """Return the offsets of consecutive weights of these sizes, and where the next would begin."""
     offsets = [start]
     for size in sizes:
         offsets.append(_round_up(offsets[-1] + size, WEIGHT_ALIGN))
@@ -287,8 +287,8 @@ def _link(kernels: Sequence[CompiledKernel], folder: Path, command: tuple[str, .
     for number, each in enumerate(kernels):
         objects.append(folder / f"{number}.o")
         objects[-1].write_bytes(with_symbols_renamed(each.code, UNNAMED, each.kernel.name))
-    # The code takes the runtime's functions through pointers that the runtime fills in, so nothing
-    # but libm is linked. Whatever else a process has loaded, it finds its own symbols.
+    # The code takes the runtime's functions through pointers that the runtime fills in, so only
+    # libm is linked. Whatever else a process has loaded, the code finds its own symbols.
     flags = ["-shared", "-fPIC", f"-Wl,--strip-debug,-Bsymbolic,-e,{SYMBOL}"]
     flags += ["-include", str(_TABLE), "-o", str(output)]
     code, said = _run([*command, *flags, *map(str, objects), str(source), "-lm"], folder)
@@ -302,7 +302,7 @@ def _link(kernels: Sequence[CompiledKernel], folder: Path, command: tuple[str, .
 
 
 def _run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
-    """Return a compiler's exit code and what it printed; interrupted, end all that it started."""
+    """Return a compiler's exit code and output; on an interruption, end all that it started."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     environment = {**os.environ, "TMPDIR": str(folder)}
     with started(arguments, text=True, env=environment, **pipes) as process:

@@ -1,12 +1,13 @@
 """Machine code of kernels, kept from one compilation to the next.
 
-A kernel's name, and which tensors of a model it makes, change none of its code: each is generated
-under one name (`SYMBOL`), and given its own when it is taken. So networks share what they have in
-common, and an artifact is the same to the last bit whether its code was found or generated.
+Neither a kernel's name nor the names of the tensors it computes change its code: each kernel is
+generated under one name (`SYMBOL`) and renamed when it is used. So networks share common kernels,
+and an artifact is the same to the last bit whether its code was found or generated.
 
-What is kept is found by a digest of all that decides it: what the function computes, or what it is
-made by (`passes.recipes`), the target, and everything that generates code: TVM with its LLVM, and
-our own sources, read and not believed by their version, for in a checkout they change without one.
+The key of an entry is a digest of all that decides the code: the function's body, or the recipe
+that makes it (`lowering.recipes`), the target, and everything that generates code, which is TVM
+with its LLVM and our own sources. The sources are read, because in a checkout they change while the
+version does not.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 FOLDER_VARIABLE: Final = "NEOCPU_CACHE_DIR"
-"""Names the folder; ``off`` has nothing kept."""
+"""The variable that names the folder; ``off`` turns the cache off."""
 OFF: Final = "off"
 
 LIMIT: Final = 1 << 30
-"""Bytes of all that is kept: about a thousand networks."""
+"""Bytes of all entries: about a thousand networks."""
 
 SYMBOL: Final = "kernel"
-"""Name of every function whose code is generated."""
+"""The name of every generated function."""
 
 ORIGIN: Final = "neocpu.origin"
-"""Attribute of a function: names of the model's tensors that it computes."""
+"""The attribute of a function that lists the names of the model's tensors it computes."""
 
 _GENERATING: Final = (
     "neocpu.foundation",
@@ -58,10 +59,10 @@ _GENERATING: Final = (
     "neocpu.lowering",
     "neocpu.building",
 )
-"""Packages and modules whose sources decide what code a kernel becomes, and what is known of it."""
+"""Packages and modules whose sources decide a kernel's code and the facts stored with it."""
 
 _FORM: Final = "3"
-"""Changes where entries are written otherwise than before."""
+"""The version of the entries' format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +76,13 @@ class KernelCode:
     launches : tuple of int
         The iterations of its parallel loops, in turn; 0 for unknown ones.
     parameters : tuple of (str, tuple of int, str)
-        Name, shape and element type of each.
+        The name, shape and element type of each parameter.
     attributes : dict of str to int or str
-        What else is known of it.
+        The other attributes of the function.
     work : tuple of LoopWork
-        What its loops compute and touch.
+        The arithmetic and memory accesses of its loops.
     lacks : tuple of Shortcoming
-        What is not as it should be.
+        Its shortcomings.
     """
 
     code: bytes
@@ -92,7 +93,7 @@ class KernelCode:
     lacks: tuple[Shortcoming, ...] = ()
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
+        """Return the entry as bytes."""
         work = [nest.to_json() for nest in self.work]
         known = [self.launches, self.parameters, self.attributes, work]
         head = json.dumps([*known, [each.to_json() for each in self.lacks]]).encode()
@@ -100,7 +101,7 @@ class KernelCode:
 
     @classmethod
     def decode(cls, data: bytes) -> KernelCode:
-        """Return what `encode` made bytes of."""
+        """Return the entry that `encode` wrote."""
         end = 4 + int.from_bytes(data[:4], "little")
         launches, parameters, attributes, work, lacks = json.loads(data[4:end])
         shaped = tuple((name, tuple(shape), dtype) for name, shape, dtype in parameters)
@@ -124,7 +125,7 @@ class KernelCode:
         work: KernelWork,
         lacks: tuple[Shortcoming, ...] = (),
     ) -> KernelCode:
-        """Return the code of a function, with what is known of that."""
+        """Return the code of a function, with the facts about it."""
         parameters = tuple(
             (str(p.name), tuple(int(n) for n in p.ty.shape), str(p.ty.dtype))
             for p in function.params
@@ -151,14 +152,14 @@ class KernelCode:
 
 
 class ObjectCache:
-    """What is kept of one user, as one compilation sees it: what it has found it keeps finding."""
+    """One user's cache as one compilation sees it: an entry once found stays found."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
         self._found: dict[str, KernelCode] = {}
 
     def find(self, key: str) -> KernelCode | None:
-        """Return what is kept under a key of `key_of`."""
+        """Return the entry of a key of `key_of`, or None."""
         if key not in self._found:
             data = self._files.get(_name(key))
             if data is None:
@@ -167,7 +168,7 @@ class ObjectCache:
         return self._found[key]
 
     def outline(self, recipe: str) -> tirx.PrimFunc | None:
-        """Return a function without a body, of which there is code; None if there is none."""
+        """Return a function without a body if its code is in the cache, else None."""
         found = self.find(recipe)
         return None if found is None else found.outline()
 
@@ -175,9 +176,9 @@ class ObjectCache:
         """Keep the code of a function for the next time."""
         self._files.put(_name(key), code.encode())
 
-    def kept(self, subject: str, make: Callable[[], Any]) -> Any:
-        """Return what is kept of anything else, as JSON, or make and keep it."""
-        name = _name(subject)
+    def kept(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return the JSON value stored under a key, or make and store it."""
+        name = _name(key)
         data = self._files.get(name)
         if data is None:
             data = json.dumps(make()).encode()
@@ -185,18 +186,18 @@ class ObjectCache:
         return json.loads(data)
 
     def trim(self) -> None:
-        """Delete what was used longest ago, if there is too much."""
+        """Delete the least recently used entries, if there is too much."""
         self._files.trim()
 
 
 def open_object_cache() -> ObjectCache | None:
-    """Return this user's cache; None if it is turned off, or there is no place for it."""
+    """Return this user's cache; None if it is turned off, or has no folder."""
     files = object_files()
     return None if files is None else ObjectCache(files)
 
 
 def object_files() -> FileCache | None:
-    """Return where machine code is kept; None if it is not."""
+    """Return the files of the machine-code cache; None if there is no cache."""
     named = os.environ.get(FOLDER_VARIABLE, "")
     if named == OFF:
         return None
@@ -210,12 +211,12 @@ def object_files() -> FileCache | None:
 
 
 def key_of(function: tirx.PrimFunc, target: CpuTarget) -> str:
-    """Return what tells a function's code from all other code of this version.
+    """Return a key that distinguishes a function's code from all other code of this version.
 
     Parameters
     ----------
     function : tvm.tirx.PrimFunc
-        As `anonymous` has it: by its recipe if it has one, else by all that it is.
+        A function from `anonymous`; its recipe is the key if it has one, else a digest of it.
     """
     attrs = function.attrs or {}
     if RECIPE in attrs:
@@ -225,8 +226,8 @@ def key_of(function: tirx.PrimFunc, target: CpuTarget) -> str:
 
 
 def anonymous(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function that does not tell what model it is of, nor do its parameters' names."""
-    if RECIPE not in (function.attrs or {}):  # templates name them
+    """Return the function without any names of its model, also in its parameters."""
+    if RECIPE not in (function.attrs or {}):  # templates name their parameters themselves
         named = {param: Var(f"p{number}", param.ty) for number, param in enumerate(function.params)}
         body = tvm_ffi.structural_map(function.body, (Var, lambda var: named.get(var, var)))
         params = list(named.values())
@@ -243,10 +244,10 @@ def _generator() -> str:
     """Return a digest of everything that decides what code a function becomes."""
     versions = [version(name) for name in ("neocpu", "apache-tvm", "apache-tvm-ffi")]
     digest = hashlib.sha256(repr((_FORM, versions, codegen.llvm_version_major())).encode())
-    for library in _files("tvm", "lib/*.so"):  # too large to be read; a new one has a new time
+    for library in _files("tvm", "lib/*.so"):  # too large to read; a new one has a new time
         status = library.stat()
         digest.update(f"{library.name} {status.st_size} {status.st_mtime_ns}".encode())
-    for part in ("ir", "s_tir", "target", "tirx"):  # its passes in Python, by their times too
+    for part in ("ir", "s_tir", "target", "tirx"):  # TVM's passes in Python, also by their times
         for source in _files("tvm", f"{part}/**/*.py"):
             status = source.stat()
             digest.update(f"{source} {status.st_size} {status.st_mtime_ns}".encode())
@@ -257,7 +258,7 @@ def _generator() -> str:
 
 
 def _files(package: str, pattern: str) -> list[Path]:
-    spec = importlib.util.find_spec(package)  # found, not imported: some of these import this file
+    spec = importlib.util.find_spec(package)  # not imported: some of these import this file
     assert spec is not None
     folders = spec.submodule_search_locations
     if folders is None:

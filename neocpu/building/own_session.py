@@ -1,4 +1,4 @@
-"""Commands of which nothing is left, whatever they start and whenever Ctrl-C comes."""
+"""Commands that leave no process behind, whatever they start and whenever Ctrl-C comes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from neocpu.building.interrupts import interrupts_wait
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Start a command in a session of its own, and end what is left of that with the block.
+    """Start a command in a session of its own, and end what is left of it after the block.
 
     Parameters
     ----------
     options
-        Of `subprocess.Popen`.
+        Options of `subprocess.Popen`.
 
     Raises
     ------
     OSError
-        If it cannot be started.
+        The command cannot be started.
     """
     with contextlib.ExitStack() as at_end:
-        with interrupts_wait():  # none is started that would not be ended
+        with interrupts_wait():  # else Ctrl-C could leave a process that nothing ends
             process = subprocess.Popen(command, start_new_session=True, **options)
             at_end.callback(_end, process)
         yield process

@@ -1,10 +1,10 @@
-"""From scheduled functions to object files, on all CPUs, in children that may die of it.
+"""Compile scheduled functions to object files, on all CPUs, in child processes that may crash.
 
-The functions of a network do not call each other, so each is an LLVM module of its own, whose code
-another compilation may have kept (`building.object_cache`). The others are compiled by forked
-children (`building.forked`): they hold the functions already, share this process's memory, and
-TVM's passes written in Python run side by side. What crashes or hangs a child is compiled with as
-little ado as possible: not scheduled, or with its loops as they stand.
+The functions of a network do not call each other, so each is an LLVM module of its own, and its
+code may be in the cache of an earlier compilation (`building.object_cache`). Forked children
+(`building.forked`) compile the others: they have the functions already, share this process's
+memory, and run TVM's passes written in Python side by side. A function that crashes or hangs a
+child is compiled again as simply as possible: unscheduled, or with its loops as they stand.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ from neocpu.search.measuring.measuring_process import describe
 logger = logging.getLogger(__name__)
 
 LIMITS: Final = Limits(cpu_seconds=60, seconds=600.0)
-"""What a function may take. The slowest of the built-in networks' takes one second of a CPU."""
+"""Limits of one function. The slowest one of the built-in networks takes one CPU second."""
 
 _NAMED_ORIGINS = 3
 
 _PLAINLY: Final = Shortcoming(kind=AS_IT_STANDS, detail="TVM or LLVM fails at it otherwise")
 
 # A module, and the target to build it for.
-_Subject: TypeAlias = tuple[Any, Any]
+_ModuleForTarget: TypeAlias = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """A function that becomes an object file; a ``plain`` one by `_as_it_stands`.
+    """A function to compile to an object file; by `_as_it_stands` if it is ``plain``.
 
     Attributes
     ----------
     name : str
-        What messages call it.
+        The name for messages.
     function : tirx.PrimFunc
-        As `anonymous` has it.
+        The function from `anonymous`.
     origins : tuple of str
-        What of the model it makes.
+        The names of the model's tensors that it computes.
     """
 
     name: str
@@ -81,11 +81,11 @@ class _Job:
 
     @property
     def notes(self) -> Path:
-        """Where it is noted what the function launches, its work, doubts, what it lacks: JSON."""
+        """The path of the JSON file with the function's launches, work, doubt and shortcomings."""
         return self.path.with_suffix(".json")
 
     def code(self) -> KernelCode:
-        """Return what came of it."""
+        """Return the compiled code."""
         launches, work, doubt, lacks = json.loads(self.notes.read_text())
         if doubt:
             text = "kernel '%s'%s is predicted to move its tensors and nothing else: %s"
@@ -96,36 +96,36 @@ class _Job:
 
 
 class CodeGeneration:
-    """Generates the machine code of every function of a module, in children, in a ``with`` block.
+    """The machine code of every function of a module, made by children within a ``with`` block.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        ``PrimFunc`` only. Those that are not scheduled get the generic schedule.
+        A module of ``PrimFunc`` only. Those that are not scheduled get the generic schedule.
     target : CpuTarget
-        What to generate code for.
+        The CPU to generate code for.
     workers : int
-        Functions compiled at a time. The objects do not depend on it.
+        The number of functions compiled at a time. It does not change the objects.
     cache : ObjectCache, optional
-        Where code may be found, and is kept. The objects do not depend on it either.
+        The cache to look code up in and to store it in. It does not change the objects.
 
     Raises
     ------
     ArtifactError
-        If there is no room for the objects, in the block too.
+        There is no room for the objects; this may also be raised within the block.
     """
 
     def __init__(
         self, mod: tvm.IRModule, target: CpuTarget, workers: int, cache: ObjectCache | None = None
     ) -> None:
         self._target, self._workers, self._cache = target, workers, cache
-        self._keys: dict[str, str] = {}  # of each name
-        self._codes: dict[str, KernelCode] = {}  # of each key
+        self._keys: dict[str, str] = {}  # by name
+        self._codes: dict[str, KernelCode] = {}  # by key
         self._jobs: dict[str, _Job] = {}
         self._folder = TemporaryFolder("objects")
         for var, function in mod.functions_items():
             self._add(str(var.name_hint), function)
-        # Costliest first, so that the last ones leave no CPU idle for long.
+        # Costliest first, so that no CPU is idle for long at the end.
         jobs = on_deep_stack(_costliest_first, self._jobs.values())
         self._jobs = {self._keys[job.name]: job for job in jobs}
         self._running = _in_children(jobs, target, workers, Path(self._folder.name))
@@ -149,12 +149,12 @@ class CodeGeneration:
         Raises
         ------
         NeoCPUError
-            If the system has no process to give.
+            The system refuses another process.
         """
         self._running.start()
 
     def wait(self) -> None:
-        """Wait until the children leave the CPUs to others."""
+        """Wait until the children leave the CPUs free."""
         self._running.wait()
 
     def codes(self) -> dict[str, KernelCode]:
@@ -163,14 +163,14 @@ class CodeGeneration:
         Returns
         -------
         dict of str to KernelCode
-            By their names, and in the order of these.
+            The code by name, sorted by name.
 
         Raises
         ------
         UnsupportedError
-            If TVM or LLVM fails, crashes or does not end on a function, naming it.
+            TVM or LLVM fails, crashes or does not end on a function; the message names it.
         NeoCPUError
-            If the system has no process to give.
+            The system refuses another process.
         """
         outcomes = self._running.outcomes()
         for (key, job), failure in zip(self._jobs.items(), outcomes, strict=True):
@@ -193,19 +193,19 @@ class CodeGeneration:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the children, and delete what they wrote. May be repeated."""
+        """End the children, and delete their files. May be repeated."""
         self._running.close()
         self._jobs.clear()
         self._folder.__exit__(kind, error, trace)
 
 
 class OneAtATime(ExitStack):
-    """Code generations of which one has the CPUs at a time, in a ``with`` block that ends all.
+    """Code generations that take turns on the CPUs, in a ``with`` block that ends them all.
 
     Parameters
     ----------
     cache : ObjectCache, optional
-        Of all of them.
+        The cache of all generations.
     """
 
     def __init__(self, cache: ObjectCache | None = None) -> None:
@@ -214,12 +214,12 @@ class OneAtATime(ExitStack):
         self._last: CodeGeneration | None = None
 
     def start(self, mod: tvm.IRModule, target: CpuTarget, workers: int) -> CodeGeneration:
-        """Generate code once the children before are done; see `CodeGeneration`.
+        """Start a generation once the children of the last one are done; see `CodeGeneration`.
 
         Raises
         ------
         NeoCPUError
-            If the system has no process to give.
+            The system refuses another process.
         """
         if self._last is not None:
             self._last.wait()
@@ -229,15 +229,15 @@ class OneAtATime(ExitStack):
         return self._last
 
     def outline(self, recipe: str) -> tirx.PrimFunc | None:
-        """Return a function without a body whose code is kept; see `ObjectCache.outline`."""
+        """Return a function without a body if its code is cached; see `ObjectCache.outline`."""
         return None if self._cache is None else self._cache.outline(recipe)
 
-    def kept(self, subject: str, make: Callable[[], Any]) -> Any:
-        """Return what is kept of a subject, or make it; see `ObjectCache.kept`."""
+    def kept(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return the value stored under a key, or make it; see `ObjectCache.kept`."""
         # Templates that are not ours may change without a new version of neocpu.
         if self._cache is None or not registry.is_ours():
             return make()
-        return self._cache.kept(subject, make)
+        return self._cache.kept(key, make)
 
 
 def assembly(mod: tvm.IRModule, target: CpuTarget) -> str:
@@ -264,14 +264,14 @@ def _do(job: _Job, target: CpuTarget) -> None:
 def _loops_of(
     function: Any, launches: Sequence[int], target: CpuTarget
 ) -> tuple[KernelWork, tuple[Shortcoming, ...], str]:
-    """Return what a function's loops do and lack, and why nobody knows.
+    """Return the work and the shortcomings of a function's loops, and why they are unknown.
 
-    Where that is so, they are said to move its tensors.
+    Unknown work counts as moving the function's tensors.
     """
     try:
         work = count_work(function, target)
         return work, shortcomings(function, work), ""
-    except Exception as error:  # a prediction is no reason to be without the code
+    except Exception as error:  # a failed prediction is no reason to fail the compilation
         size = float(sum(buffer_bytes(parameter.ty) for parameter in function.params))
         tasks, cycles = float(max(1, *launches, 1)), (0.0,) * len(CLASSES)
         return (
@@ -291,7 +291,7 @@ def _loops_of(
 
 
 def _plainly(job: _Job, reason: str, target: CpuTarget) -> _Job:
-    """Compile a function that failed as it is, and say so."""
+    """Compile a failed function without optimisation, and warn of it."""
     plain = replace(job, plain=True)
     with closing(_in_children([plain], target, 1, job.path.parent)) as running:
         running.start()
@@ -322,13 +322,13 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
     return tirx.build(mod, target, pipeline=PIPELINE)
 
 
-def _scheduled(function: Any, target: CpuTarget) -> _Subject:
+def _scheduled(function: Any, target: CpuTarget) -> _ModuleForTarget:
     scheduled = schedule_function(function, target)
     return tvm.IRModule({GlobalVar(SYMBOL): scheduled}), target.to_tvm()
 
 
-def _as_it_stands(function: Any, target: CpuTarget) -> _Subject:
-    """Return what has no loop unrolled or vectorised, for a target without optimisation."""
+def _as_it_stands(function: Any, target: CpuTarget) -> _ModuleForTarget:
+    """Return a function without unrolled or vectorised loops, and an unoptimising target."""
     plain = function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, _serial)))
     how = tvm.target.Target({**target.to_dict(), "opt-level": 0})
     return tvm.IRModule({GlobalVar(SYMBOL): plain}), how
@@ -339,7 +339,7 @@ def _costliest_first(jobs: Iterable[_Job]) -> list[_Job]:
 
 
 def _cost(function: Any) -> int:
-    """Return about how much a function is: its loops and stores."""
+    """Return the approximate size of a function: its loops and stores."""
     count = 0
 
     def note(statement: Any) -> None:

@@ -1,4 +1,4 @@
-"""The phases of a compilation: how long each takes, and which may run beside others."""
+"""The phases of a compilation: the time of each, and which may run beside others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUILDING: Final = threading.Lock()
 
 
 class PhaseClock:
-    """Times the phases and reports each one's start."""
+    """Times the phases and reports the start of each."""
 
     def __init__(self, report: ProgressCallback) -> None:
         self.report = report
@@ -25,12 +25,12 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, name: str, *, alone: bool = True) -> Iterator[None]:
-        """Time the body under ``name``, all of that name together.
+        """Add the time of the block to that of phase ``name``.
 
         Parameters
         ----------
         alone : bool
-            Whether no other thread may build meanwhile.
+            Whether no other thread may build at the same time.
         """
         if name != self._last:  # a phase may be resumed
             self._last = name

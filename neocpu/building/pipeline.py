@@ -1,4 +1,4 @@
-"""The numbered phases from a rewritten Relax module to object code, with a dump between them."""
+"""The numbered phases from a rewritten Relax module to object code, with a dump after each."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from neocpu.schedules.estimates.shortcomings import Shortcoming
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_FUSED: Final = 64
-"""Operators of one fused function: scheduling one, and LLVM's time for it, grow with their square.
-TVM's default is 256."""
+"""Operators of one fused function. The times of scheduling it and of LLVM grow with the square of
+their number. TVM's default is 256."""
 
 DUMP_VARIABLE = "NEOCPU_DUMP_DIR"
 
 
 class Dump:
-    """Writes what each phase produced to ``$NEOCPU_DUMP_DIR``, numbered; else does nothing.
+    """Writes the result of each phase to ``$NEOCPU_DUMP_DIR``, numbered, if that is set.
 
     Parameters
     ----------
     *parts : str
-        Of which of several compilations: folders within one another.
+        Nested folders that distinguish several compilations.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -66,7 +66,7 @@ class Dump:
         Raises
         ------
         UsageError, ArtifactError
-            If it cannot be written.
+            The file cannot be written.
         """
         if self._folder is None:
             return
@@ -81,27 +81,27 @@ class Dump:
         self._count += 1
 
     def module(self, phase: str, mod: tvm.IRModule) -> None:
-        """Write an IR module, weights elided."""
+        """Write an IR module without its weights."""
         self(phase, lambda: str(on_deep_stack(mod.script, show_meta=False)), "py")
 
 
 def lower(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str] = ()
 ) -> tvm.IRModule:
-    """Turn the remaining Relax operators into functions, to be scheduled generically.
+    """Turn the remaining Relax operators into functions, which get the generic schedule later.
 
-    Template calls are opaque to fusion: they carry their epilogues already.
+    Fusion does not look into template calls: they include their epilogues already.
 
     Parameters
     ----------
     names : collection of str
-        Of variables of ``main`` to keep, where fusion leaves what they hold.
+        Variables of ``main`` whose names survive where fusion leaves their values.
     """
     with target.to_tvm(), tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_FUSED}):
-        # 1. Operators become TE-made functions, chains of elementwise ones become one.
+        # 1. Operators become functions made by TE, and chains of elementwise ones become one.
         mod = tvm.transform.Sequential(
             [
-                relax.transform.DeadCodeElimination(),  # what layers that read integers leave
+                relax.transform.DeadCodeElimination(),  # leftovers of layers that read integers
                 relax.transform.LegalizeOps(LEGALIZATIONS),
                 relax.transform.AnnotateTIROpPattern(),
             ]
@@ -114,7 +114,7 @@ def lower(
         )(mod)
         mod = join_reshapes(mod)
     dump.module("fused", mod)
-    # 2. Every function knows what of the model it computes.
+    # 2. Every function gets the names of the model's tensors that it computes.
     functions: dict[Any, Any] = {
         var: func.with_attr(ORIGIN, origins.get(str(var.name_hint), []))
         if isinstance(func, tirx.PrimFunc)
@@ -125,7 +125,7 @@ def lower(
 
 
 def _origins(mod: tvm.IRModule) -> dict[str, list[str]]:
-    """Return the names of what each function computes, which the importer took from the model."""
+    """Return the names of the tensors that each function computes, as imported from the model."""
     origins: dict[str, list[str]] = {}
     for caller, func in mod.functions_items():
         if not isinstance(func, relax.Function):
@@ -148,20 +148,20 @@ def _callee(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """What a model does, and the memory it works in.
+    """The calls of a model, and the memory they work in.
 
     Attributes
     ----------
     program : Program
-        Its calls of kernels.
+        The calls of kernels.
     constants : tuple of array
-        Weights that come after those of the model.
+        Weights that follow those of the model.
     activations : tuple of Placement
-        Of each tensor between two kernels, its place in the arena.
+        The place in the arena of each tensor between two kernels.
     arena_bytes : int
         Size of the arena.
     places : mapping of str to HeldPlace
-        Where what variables hold is, of those to keep that are left.
+        The places of the requested variables that are left.
     """
 
     program: Program
@@ -173,19 +173,19 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """Code, not linked yet, and what it is for.
+    """Code that is not linked yet, and its plan.
 
     Attributes
     ----------
     kernels : tuple of CompiledKernel
-        In the order of their names.
+        The kernels, in the order of their names.
     work : mapping of str to KernelWork
-        What the loops of each kernel do.
+        The work of each kernel's loops.
     lacks : mapping of str to tuple of Shortcoming
-        What each kernel lacks.
+        The shortcomings of each kernel.
     planned : Planned
     target : CpuTarget
-        What the code is for.
+        The CPU that the code is for.
     """
 
     kernels: tuple[CompiledKernel, ...]
@@ -203,11 +203,11 @@ class _Unplaced:
     ----------
     mod : tvm.IRModule
     constants : tuple of array
-        Those of `Planned`.
+        See `Planned`.
     written : mapping of str to int
-        How many tensors each kernel writes.
+        The number of tensors that each kernel writes.
     names : collection of str
-        Of variables whose places are to be told.
+        Variables whose places are requested.
     """
 
     mod: tvm.IRModule
@@ -218,7 +218,7 @@ class _Unplaced:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Building:
-    """A module of which children generate the code."""
+    """A module whose code is being generated by children."""
 
     kernels: CodeGeneration
     unplaced: _Unplaced
@@ -234,17 +234,17 @@ def begin_build(
     workers: int = 1,
     names: Collection[str] = (),
 ) -> Building:
-    """Plan memory, and have children generate code on ``workers`` CPUs, as one of ``generations``.
+    """Plan memory, and let children generate code on ``workers`` CPUs, as one of ``generations``.
 
     Parameters
     ----------
     names : collection of str
-        Of variables of ``main``, whose places are to be told.
+        Variables of ``main`` whose places are requested.
 
     Raises
     ------
     NeoCPUError
-        If the system has no process to give.
+        The system refuses another process.
     """
     unplaced, kernels, planned = on_deep_stack(_plan, mod, target, dump, names)
     dump("assembly", lambda: on_deep_stack(assembly, kernels, target), "s")
@@ -257,13 +257,13 @@ def finish_build(building: Building, threads: int = 1) -> Built:
     Parameters
     ----------
     threads : int
-        How many it is planned for: with many, loops that only lose by more have fewer, and calls
-        that are too small for all are launched together.
+        The number of threads to plan for. With many, a loop that more threads slow down
+        uses fewer, and calls too small for all threads are launched jointly.
 
     Raises
     ------
     UnsupportedError, NeoCPUError
-        As `CodeGeneration.codes`.
+        See `CodeGeneration.codes`.
     """
     with building.kernels as generation:
         codes = generation.codes()
@@ -276,18 +276,18 @@ def finish_build(building: Building, threads: int = 1) -> Built:
         for kernel, code in zip(building.planned.program.kernels, codes.values(), strict=True)
     )
     work = {name: code.work for name, code in codes.items()}
-    planned = on_deep_stack(_launch_together, building, kernels, work, threads)
+    planned = on_deep_stack(_launch_jointly, building, kernels, work, threads)
     lacks = {name: code.lacks for name, code in codes.items()}
     return Built(kernels, work, lacks, planned, building.target)
 
 
-def _launch_together(
+def _launch_jointly(
     building: Building,
     kernels: Sequence[CompiledKernel],
     work: Mapping[str, KernelWork],
     threads: int,
 ) -> Planned:
-    """Return the plan with calls launched together, where that is known to pay."""
+    """Return the plan with calls launched jointly where that is known to pay."""
     machine, unplaced = MACHINES.get(building.target.mcpu), building.unplaced
     before = building.planned
     if machine is None or threads < MANY_THREADS:
@@ -297,18 +297,24 @@ def _launch_together(
     def piece(name: str) -> Piece | None:
         return piece_of(work[name], loops[name], building.target, threads)
 
-    given = unplaced.mod, unplaced.written, piece
-    found = launch_together(*given, machine, threads, before.arena_bytes)
+    found = launch_together(
+        unplaced.mod,
+        unplaced.written,
+        piece,
+        machine,
+        threads,
+        before.arena_bytes,
+    )
     if found is None:
         return before
     with building.target.to_tvm():
         planned, _ = _placed(replace(unplaced, mod=found.mod), building.target, found.launches)
-    # In another order other parts may have to be copied, by kernels that are not there.
+    # Another order may need copies of other tensors, by kernels that were not compiled.
     return planned if planned.program.kernels == before.program.kernels else before
 
 
 def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return ``mod`` with calls of kernels that take their results as arguments, and with views."""
+    """Return ``mod`` with kernels called on their results as arguments, and with views."""
     passes = [
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
@@ -321,7 +327,7 @@ def call_kernels(mod: tvm.IRModule) -> tvm.IRModule:
 def _plan(
     mod: tvm.IRModule, target: CpuTarget, dump: Dump, names: Collection[str]
 ) -> tuple[_Unplaced, tvm.IRModule, Planned]:
-    """Return a module's calls, the kernels, and how they are called."""
+    """Return a module's calls, its kernels, and the plan of the calls."""
     with target.to_tvm():
         mod = hoist_loops(mod)
         written = _written(mod)
@@ -339,16 +345,22 @@ def _plan(
 def _placed(
     unplaced: _Unplaced, target: CpuTarget, launches: Sequence[Steps] = ()
 ) -> tuple[Planned, tvm.IRModule]:
-    """Return how a module calls its kernels, and the module with its memory planned."""
+    """Return the plan of a module's calls, and the module with its memory planned."""
     written = unplaced.written
     placed = plan_memory(unplaced.mod, target, written, unplaced.names, launches)
     program = program_of(placed, written)
-    places = placed.activations, placed.arena_bytes, placed.places
-    return Planned(program, unplaced.constants, *places), placed.mod
+    planned = Planned(
+        program=program,
+        constants=unplaced.constants,
+        activations=placed.activations,
+        arena_bytes=placed.arena_bytes,
+        places=placed.places,
+    )
+    return planned, placed.mod
 
 
 def _written(mod: tvm.IRModule) -> dict[str, int]:
-    """Return how many tensors each kernel writes."""
+    """Return the number of tensors that each kernel writes."""
     written: dict[str, int] = {}
     for binding in bindings(mod["main"]):
         if is_op(binding.value, "relax.call_tir"):

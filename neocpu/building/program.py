@@ -1,4 +1,4 @@
-"""What a planned module does, as a table of calls, and the kernels it calls."""
+"""A planned module as a table of calls, and the kernels they call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neocpu.runtime.header import MAX_REPEATS
 from neocpu.runtime.header_parts import Launch, Repeat, times_of_calls
 
 Operand: TypeAlias = int
-"""A tensor by its number: the position of a parameter of ``main``."""
+"""The number of a tensor: the position of a parameter of ``main``."""
 
 
 _Guards: TypeAlias = Sequence[Sequence[tuple[Operand, bool]]]
@@ -33,13 +33,13 @@ class Kernel:
     Attributes
     ----------
     name : str
-        Its symbol is this behind ``__tvm_ffi_``.
+        The symbol without its prefix ``__tvm_ffi_``.
     sizes : tuple of int
-        Bytes of each tensor that it takes.
+        Bytes of each tensor argument.
     types : tuple of str
-        The element type of each.
+        The element type of each tensor argument.
     results : int
-        How many of them it writes: the last ones.
+        The number of tensors that it writes, which are its last arguments.
     """
 
     name: str
@@ -50,20 +50,20 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Calls of kernels in turn.
+    """Calls of kernels, in order.
 
     Attributes
     ----------
     kernels : tuple of Kernel
-        By name.
+        The kernels, in the order of their names.
     calls : tuple of (str, tuple of int)
-        A kernel's name, and the numbers of the tensors it takes.
+        The name of a kernel, and the numbers of its tensor arguments.
     results : tuple of int
-        The numbers of what ``main`` returns.
+        The numbers of the tensors that ``main`` returns.
     repeats : tuple of Repeat
-        Calls that are made under a condition, or again and again.
+        Calls that are made under a condition or repeatedly.
     launches : tuple of Launch
-        Calls whose loops are shared out together.
+        Calls whose loops are launched jointly.
     """
 
     kernels: tuple[Kernel, ...]
@@ -74,7 +74,7 @@ class Program:
 
     @property
     def times(self) -> tuple[int, ...]:
-        """How often a run makes each call: once where data decide, be it in a branch or a loop."""
+        """The number of times each call is made in a run; 1 where data decide."""
         return times_of_calls(len(self.calls), self.repeats)
 
     @property
@@ -94,12 +94,12 @@ def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
     placed : PlannedModule
         Its ``main`` calls kernels on its parameters, and nothing else.
     written : mapping of str to int
-        How many tensors a kernel writes; one, unless it is here.
+        The number of tensors that a kernel writes; one for kernels without an entry.
 
     Raises
     ------
     UnsupportedError
-        If ``main`` does something else, such as making a tensor whose size only the run decides.
+        ``main`` does something else, such as making a tensor whose size only the run decides.
     """
     main = placed.mod["main"]
     numbers: dict[Var, Operand] = {param: number for number, param in enumerate(main.params)}
@@ -116,7 +116,7 @@ def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
         if isinstance(value, Call) and isinstance(value.op, GlobalVar):
             calls.append((str(value.op.name_hint), tuple(map(number, value.args))))
         elif is_op(value, "relax.reshape"):
-            numbers[binding.var] = number(value.args[0])  # kernels are told addresses alone
+            numbers[binding.var] = number(value.args[0])  # kernels take addresses, not shapes
         elif isinstance(value, Var):
             numbers[binding.var] = number(value)
         elif isinstance(value, relax.Tuple):
@@ -150,16 +150,16 @@ def program_of(placed: PlannedModule, written: Mapping[str, int]) -> Program:
 def _repeats(
     guards: _Guards, first: int, end: int, depth: int, loops: Mapping[int, Repeat]
 ) -> Iterator[Repeat]:
-    """Yield the loops among some calls, and the stretches under one guard at ``depth``.
+    """Yield the loops among some calls, and the ranges of calls under one guard at ``depth``.
 
-    Each comes before those within it. A loop lies within a stretch, unless its guards differ.
+    Each comes before those within it. A loop lies within a range, unless its guards differ.
 
     Parameters
     ----------
     guards : sequence of sequence of (int, bool)
-        Of each call.
+        The guards of each call.
     loops : mapping of int to Repeat
-        By their first calls, without those around all of these calls.
+        Loops by their first calls, without those around all of these calls.
     """
     while first < end:
         loop, guard = loops.get(first), guards[first][depth : depth + 1]
@@ -169,19 +169,21 @@ def _repeats(
             yield from _repeats(guards, first, loop.end, depth, inner)
             first = loop.end
         elif guard:
-            behind = _behind(guards, first, end, depth, loops)
+            last = _end_of_guard(guards, first, end, depth, loops)
             ((condition, value),) = guard
             yield Repeat(
-                first=first, end=behind, limit=1, **{"count" if value else "unless": condition}
+                first=first, end=last, limit=1, **{"count" if value else "unless": condition}
             )
-            yield from _repeats(guards, first, behind, depth + 1, loops)
-            first = behind
+            yield from _repeats(guards, first, last, depth + 1, loops)
+            first = last
         else:
             first += 1
 
 
-def _behind(guards: _Guards, first: int, end: int, depth: int, loops: Mapping[int, Repeat]) -> int:
-    """Return where the stretch ends that is under the first call's guard."""
+def _end_of_guard(
+    guards: _Guards, first: int, end: int, depth: int, loops: Mapping[int, Repeat]
+) -> int:
+    """Return the end of the range of calls that are under the first one's guard."""
     guard = guards[first][depth : depth + 1]
     while first < end and guards[first][depth : depth + 1] == guard:
         loop = loops.get(first)

@@ -1,8 +1,8 @@
 """Join artifacts of one model, each for one signature, into one for all of them.
 
-Their kernels come into one table: equal code once, and under names that tell the others apart. Of
-their packed weights what is equal byte for byte is there once, and of what differs in its packing
-alone one is stored (`building.weight_packing`).
+Their kernels come into one table: equal code once, other code under distinct names. Packed weights
+that are equal byte for byte are stored once. Of weights that differ only in their packing one is
+stored, and the others are made from it (`building.weight_packing`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class SetMember:
     header : ArtifactHeader
     kernels : tuple of CompiledKernel
     path : Path
-        Where the artifact is, of which the weights are read.
+        The artifact file, from which the weights are read.
     origins : sequence of WeightOrigin or None
-        What the first of the weights were packed of, where that is known.
+        The weights that the first packed weights were made from, where that is known.
     """
 
     header: ArtifactHeader
@@ -69,20 +69,20 @@ def write_shape_set(
     Parameters
     ----------
     members : sequence of SetMember
-        In the order in which they are told; the first is what is shown of an artifact.
+        The members, in the order of reports; the first one represents the artifact.
     path : Path
         The file to write.
     compile_packings : callable
-        Return the code of packings; see `PackingKernels.compile`.
+        A function that returns the code of packings; see `PackingKernels.compile`.
     max_weights : int, optional
-        Bytes that the packed weights of all may take together, as plans read them.
+        Bytes that the packed weights of all members may take in sum, as plans read them.
 
     Raises
     ------
     UsageError
-        If they take more, the set has too much to tell, or as `write_artifact`.
+        The weights take more, the set's header is too large, or see `write_artifact`.
     ArtifactError
-        As `write_artifact`.
+        See `write_artifact`.
     """
     table, store = _KernelTable(), _WeightStore()
     parts = [(each.header, table.add(each.kernels), store.add(each)) for each in members]
@@ -127,7 +127,7 @@ def _joined(
 
 
 def _terse(header: ArtifactHeader) -> ArtifactHeader:
-    """Return a header whose plan tells nothing of other ways to run its operators."""
+    """Return a header whose plan omits the alternatives of its operators."""
     plan = header.plan
     ops = tuple(replace(op, alternatives=()) for op in plan.ops)
     return header.with_plan(replace(plan, ops=ops))
@@ -156,11 +156,11 @@ class _KernelTable:
 
     @property
     def kernels(self) -> tuple[CompiledKernel, ...]:
-        """In the order of their names."""
+        """The kernels in the order of their names."""
         return tuple(self._kernels[name] for name in sorted(self._kernels))
 
     def add(self, kernels: Sequence[CompiledKernel]) -> dict[str, str]:
-        """Add a member's; return what each is called here, by its name there."""
+        """Add a member's kernels; return the name here of each, by its name there."""
         names = {}
         for each in kernels:
             kernel = each.kernel
@@ -181,7 +181,7 @@ class _KernelTable:
 
 
 class _WeightStore:
-    """The packed weights of all members, each once.
+    """The packed weights of all members, without duplicates.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class _WeightStore:
 
     @property
     def total(self) -> int:
-        """Bytes of all."""
+        """Bytes of all arrays."""
         return sum(array.data.nbytes for array in self.arrays)
 
     def add(self, member: SetMember) -> list[int]:

@@ -1,9 +1,9 @@
-"""Which weights of a set of shapes are in its file, and which are packed when it is loaded.
+"""Choose which weights of a set of shapes are in its file, and which are packed at load time.
 
 Plans for several shapes may read one weight in several packings, and Winograd's are several times
 as large as the weight. The file holds it once, in the smallest packing that any plan reads and that
-moves weights only; if every plan reads it transformed, as the model has it. What else plans read is
-made of that by kernels of the artifact, to the bit as the compiler would have packed it.
+only moves weights; if every plan reads it transformed, it is stored as in the model. Kernels of the
+artifact make the other packings from it, equal to the bit to those of the compiler.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from neocpu.schedules.vocabulary.layout import KernelLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 LEAST_BYTES: Final = 1 << 16
-"""Of a packing that is worth a kernel to make it."""
+"""Bytes from which a packing is worth a kernel that makes it."""
 MOST_ELEMENTS: Final = 1 << 31
-"""Of a packing in which kernels can find each."""
+"""Elements of a packing that kernels can address."""
 
 AnyArray: TypeAlias = NDArray[Any]
 
@@ -46,12 +46,12 @@ class PackedArray:
     Attributes
     ----------
     data : array
-        In any form.
+        The bytes, in any shape.
     dtype : str
     shape : tuple of int
-        As plans read it.
+        The shape in which plans read it.
     origin : WeightOrigin or None
-        What it was packed of, if that is known.
+        The weight that it was packed from, if that is known.
     """
 
     data: AnyArray
@@ -61,7 +61,7 @@ class PackedArray:
 
     @property
     def made_of(self) -> tuple[object, ...] | None:
-        """What decides its bytes, where that is known."""
+        """A key that decides its bytes, if the origin is known."""
         if self.origin is None:
             return None
         return self.origin.digest, self.origin.packed(self.dtype, self.shape)
@@ -74,11 +74,11 @@ class Packing:
     Attributes
     ----------
     made : int
-        Its number among the arrays.
+        The number of the made weight among the arrays.
     reads : tuple of int
-        Of the weight it is made of and, transformed, its factors.
+        The numbers of the weight it is made from and, if transformed, of its factors.
     source, packed : PackedWeights
-        What is read, and made.
+        The packings that are read and made.
     """
 
     made: int
@@ -88,14 +88,14 @@ class Packing:
 
 
 def find_packings(arrays: list[PackedArray]) -> tuple[Packing, ...]:
-    """Choose what is packed when a set is loaded; append to its ``arrays`` what only that reads."""
-    alike: defaultdict[bytes, list[int]] = defaultdict(list)
+    """Choose the weights to pack at load time; append to ``arrays`` what only that reads."""
+    same_origin: defaultdict[bytes, list[int]] = defaultdict(list)
     for number, array in enumerate(arrays):
         if array.origin is not None and array.data.nbytes < MOST_ELEMENTS * bytes_of(array.dtype):
-            alike[array.origin.digest].append(number)
+            same_origin[array.origin.digest].append(number)
     factors: dict[Any, int] = {}
     found: list[Packing] = []
-    for numbers in alike.values():
+    for numbers in same_origin.values():
         found += _packings_of(arrays, numbers, factors)
     return tuple(found)
 
@@ -131,7 +131,7 @@ def _packed(array: PackedArray) -> PackedWeights:
 def _factors(
     arrays: list[PackedArray], number: int, packed: PackedWeights, known: dict[Any, int]
 ) -> tuple[int, ...]:
-    """Return the number of what transforms weights, if they are to be."""
+    """Return the number of the factors that transform a weight, if it is transformed."""
     if packed.factors is None:
         return ()
     _, dtype = packed.factors
@@ -145,12 +145,12 @@ def _factors(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingKernels:
-    """The kernels of packings, those of equal code once.
+    """The kernels of packings, without duplicates.
 
     Attributes
     ----------
     names : tuple of str
-        Of each packing's.
+        The name of each packing's kernel.
     kernels : tuple of CompiledKernel
     """
 
@@ -161,12 +161,12 @@ class PackingKernels:
     def compile(
         cls, packings: Sequence[Packing], target: CpuTarget, generations: OneAtATime
     ) -> PackingKernels:
-        """Generate their code, as one of ``generations``.
+        """Generate the code of packings, as one of ``generations``.
 
         Raises
         ------
         UnsupportedError, NeoCPUError
-            As `CodeGeneration.codes`.
+            See `CodeGeneration.codes`.
         """
         names: dict[tuple[PackedWeights, PackedWeights], str] = {}
         kernels: list[Kernel] = []
@@ -189,24 +189,25 @@ class PackingKernels:
 
 def _kernel(name: str, packing: Packing) -> Kernel:
     source, packed = packing.source, packing.packed
-    given = [] if packed.factors is None else [packed.factors]
-    factors = [math.prod(shape) * bytes_of(dtype) for shape, dtype in given]
+    transforms = [] if packed.factors is None else [packed.factors]
+    factors = [math.prod(shape) * bytes_of(dtype) for shape, dtype in transforms]
     sizes = (source.nbytes, *factors, packed.nbytes)
-    return Kernel(name, sizes, (source.dtype, *(dtype for _, dtype in given), packed.dtype), 1)
+    types = (source.dtype, *(dtype for _, dtype in transforms), packed.dtype)
+    return Kernel(name, sizes, types, results=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaidOut:
-    """Where all weights of a set lie.
+    """The places of all weights of a set.
 
     Attributes
     ----------
     stored : tuple of array
-        What is in the file, in its order.
+        The arrays in the file, in its order.
     places : dict of int to Placement
-        Of each array, by its number.
+        The place of each array, by its number.
     prologue : Prologue or None
-        What packs those that are not in the file; None if all are.
+        The calls that pack the weights that are not in the file; None if all are.
     """
 
     stored: tuple[AnyArray, ...]
@@ -222,35 +223,39 @@ def lay_out(
     Parameters
     ----------
     packings : sequence of Packing
-        What `find_packings` chose of them.
+        The choice of `find_packings` among the arrays.
     names : sequence of str
-        The kernel of each.
+        The kernel of each packing.
     """
     made = [each.made for each in packings]
     stored = [number for number in range(len(arrays)) if number not in {*made}]
     places, size = _placed(arrays, stored, 0)
     if not packings:
         return LaidOut(tuple(arrays[number].data for number in stored), places, None)
-    behind, end = _placed(arrays, made, size)
+    made_places, end = _placed(arrays, made, size)
     reads = list(dict.fromkeys(number for each in packings for number in each.reads))
     positions = {number: position for position, number in enumerate((*reads, *made))}
     prologue = Prologue(
         offset=size,
         made_bytes=end - size,
         weights=tuple(places[number] for number in reads),
-        made=tuple(replace(behind[number], offset=behind[number].offset - size) for number in made),
+        made=tuple(
+            replace(made_places[number], offset=made_places[number].offset - size)
+            for number in made
+        ),
         calls=tuple(
             (name, tuple(positions[number] for number in (*each.reads, each.made)))
             for name, each in zip(names, packings, strict=True)
         ),
     )
-    return LaidOut(tuple(arrays[number].data for number in stored), places | behind, prologue)
+    contents = tuple(arrays[number].data for number in stored)
+    return LaidOut(contents, places | made_places, prologue)
 
 
 def _placed(
     arrays: Sequence[PackedArray], numbers: Sequence[int], start: int
 ) -> tuple[dict[int, Placement], int]:
-    """Return where arrays lie one after the other, and the end of the last."""
+    """Return the places of consecutive arrays, and the end of the last."""
     *offsets, end = offsets_of((arrays[number].data.nbytes for number in numbers), start)
     return {
         number: Placement(offset, arrays[number].dtype, arrays[number].shape)

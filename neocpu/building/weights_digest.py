@@ -1,4 +1,4 @@
-"""The digest of weights: of their pieces' checksums, which threads compute side by side."""
+"""The digest of weights, over checksums of pieces that threads compute in parallel."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from neocpu.runtime.aligned_memory import address_of
 from neocpu.runtime.binding import library
 
 WEIGHTS_PIECE: Final = 16 << 10
-"""Bytes of weights that have a checksum of their own."""
+"""Bytes of weights that share a checksum."""
 
 
 class WeightsDigest:
-    """The digest of weights that come in parts of any size: SHA-256 of CRC-32C of each piece."""
+    """The digest of weights that come in parts of any size: SHA-256 of the pieces' CRC-32C."""
 
     def __init__(self) -> None:
         self._sums = hashlib.sha256()
@@ -36,7 +36,7 @@ class WeightsDigest:
         self._rest = bytes(view[whole:])
 
     def digest(self) -> bytes:
-        """Return the digest of all; nothing can be added afterwards."""
+        """Return the digest of all parts; no part can be added afterwards."""
         self._add(self._rest)
         return self._sums.digest()
 

@@ -1,1 +1,1 @@
-"""ONNX in: read, check, simplify and freeze a model, then import it into Relax."""
+"""Read, check, simplify and freeze an ONNX model, then import it into Relax."""

@@ -1,7 +1,7 @@
-"""Compute what depends on constants alone, by the operators that artifacts are checked with.
+"""Compute nodes on constants with the same operators that artifacts are verified with.
 
-Which nodes, and what may be said of others, is onnxscript's (read at version 0.7); its own values
-would be those of onnx's evaluator, which is wrong for some.
+onnxscript (read at version 0.7) chooses the nodes, and simplifies others. It would compute values
+with onnx's evaluator, which is wrong for some operators.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FoldConstants(FoldConstantsPass):
     Parameters
     ----------
     is_folded : callable
-        Whether to compute a node whose inputs are all constant.
+        A function that decides whether to compute a node whose inputs are all constant.
     """
 
     def __init__(self, is_folded: Callable[[ir.Node], bool]) -> None:
@@ -45,19 +45,19 @@ class FoldConstants(FoldConstantsPass):
         self._reached: ir.Node | None = None
 
     def _is_reached(self, node: ir.Node) -> bool:
-        """Note a node on constants, and keep it from being computed by onnx's evaluator."""
+        """Record a node on constants, and keep onnx's evaluator from computing it."""
         self._reached = node
         return False
 
     def process_node(self, node: ir.Node, is_function: bool) -> Replacement | None:
-        """Return what takes the place of a node, or None."""
+        """Return the replacement of a node, or None."""
         found = super().process_node(node, is_function)
         if found is not None or self._reached is not node or not self._is_folded(node):
             return found
         try:
-            with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+            with np.errstate(all="ignore"):  # overflow and 0/0 are the model's own
                 arrays = _evaluate(node, self._opset_imports)
-        except Exception as error:  # whatever numpy raises: the converter says what is wrong
+        except Exception as error:  # any error of numpy; the converter reports what is wrong
             _log.debug("%s '%s' is not folded: %s", node.op_type, node.name, error)
             return None
         if not all(map(_fits, node.outputs, arrays)):
@@ -67,9 +67,9 @@ class FoldConstants(FoldConstantsPass):
 
 
 def _fits(output: ir.Value, array: Array | None) -> bool:
-    """Whether a value is a tensor of the type and shape that were inferred of it, if they were.
+    """Return whether a value is a tensor of its inferred type and shape, as far as inferred.
 
-    What is said of others is refused later, in the words for that.
+    The others are refused later, with a proper message.
     """
     if array is None:
         return True
@@ -83,7 +83,7 @@ def _fits(output: ir.Value, array: Array | None) -> bool:
 
 
 def _initializer(output: ir.Value, array: Array | None, node: ir.Node) -> ir.Value:
-    """Return a value of the node's graph that is always this one; an empty one for none."""
+    """Return an initializer of the node's graph with a value; an empty value for None."""
     if array is None:
         return ir.Value(name="")
     tensor = ir.tensor(np.asarray(array), name=output.name)
@@ -110,5 +110,5 @@ def _evaluate(node: ir.Node, opsets: dict[str, int]) -> list[Array | None]:
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     found = evaluator_of_nodes([proto], given, made, imports).run(made, given)
     by_name = dict(zip(made, found, strict=True))
-    # ONNX's form leaves out outputs without names at the end.
+    # Outputs without names at the end are left out in an ONNX node.
     return [by_name.get(output.name or "") for output in node.outputs]

@@ -1,8 +1,7 @@
-"""Weights that lie in files beside the model's: what is said of each is checked before it is read.
+"""Read weights from files beside the model's, after checking where they are said to be.
 
-onnx opens the file, such that no symbolic link leads out of the folder. What it says of one that it
-refuses, or of a place in it that is none, are words of C++ and of Python; and it takes a name up to
-its first zero for the whole of it.
+onnx makes sure that no symbolic link leads out of the folder. Its errors for missing files and
+impossible offsets are in the words of C++ and Python, and it cuts a name off at its first zero.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from neocpu.frontend.onnx_graph.weightless_model import tensor_bytes
 
 _T = TypeVar("_T")
 _SHOWN = 100
-"""Characters of a file's name in messages."""
+"""Characters of a file's name that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a tensor's bytes: a file's name and a part of it, all of it by default."""
+    """The place of a tensor's bytes: a file's name, and a part of it, by default all."""
 
     location: str
     offset: int = 0
@@ -38,24 +37,24 @@ class _Place:
 
 
 def read_external_data(model: onnx.ModelProto, path: Path) -> None:
-    """Put the data of all tensors that lie in other files into the model.
+    """Copy the data of all tensors that lie in other files into the model.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Changed.
+        The model, changed in place.
     path : Path
         The model's file.
 
     Raises
     ------
     ModelError
-        Naming the first tensor whose file is outside the model's folder, missing, or too short; or
-        if all take more memory than there is.
+        The file of a tensor is outside the model's folder, missing, or too short, or all tensors
+        take more memory than there is. The message names the first such tensor.
     """
     found = [tensor for tensor in all_tensors(model) if uses_external_data(tensor)]
     total = sum(_each(_checked_bytes, tensor, path) for tensor in found)
-    # Several tensors may name the same bytes, and a file may have holes that take no disk.
+    # Several tensors may name the same bytes, and a sparse file may be larger than the disk.
     if total > (most := usable_memory()):
         raise ModelError(
             f"cannot read the external data of '{path}': its tensors take {total / 1e9:.1f} GB "
@@ -66,7 +65,7 @@ def read_external_data(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _each(step: Callable[[onnx.TensorProto, Path], _T], tensor: onnx.TensorProto, path: Path) -> _T:
-    """Do something with a tensor and the model's folder; say what and where if that fails."""
+    """Apply a function to a tensor and the model's folder; an error names the tensor and file."""
     try:
         return step(tensor, path.parent)
     except ValueError as error:
@@ -76,21 +75,21 @@ def _each(step: Callable[[onnx.TensorProto, Path], _T], tensor: onnx.TensorProto
 
 
 def _checked_bytes(tensor: onnx.TensorProto, folder: Path) -> int:
-    """Return how many bytes a tensor has in its file.
+    """Return the number of a tensor's bytes, which its file has.
 
     Raises
     ------
     ValueError
-        Either is impossible; the message continues a sentence that begins with the tensor.
+        The declaration is impossible; the message continues a sentence that begins with the tensor.
     """
     if problem := declared_problem(tensor):
         raise ValueError(problem)
     place = _place(tensor)
     shown = f"'{shortened(place.location, _SHOWN)}'"
-    held = _held(folder, place, shown)
+    available = _bytes_in_file(folder, place, shown)
     needed = tensor_bytes(tensor)
-    if held != needed:
-        raise ValueError(f"has {held} bytes in {shown}, its shape and type need {needed}")
+    if available != needed:
+        raise ValueError(f"has {available} bytes in {shown}, its shape and type need {needed}")
     return needed
 
 
@@ -100,9 +99,9 @@ def _read(tensor: onnx.TensorProto, folder: Path) -> None:
     Raises
     ------
     ValueError
-        Errors of `_checked_bytes`.
+        The file is not in the model's folder, or a link out of it.
     """
-    for entry in list(tensor.external_data):  # of what ONNX does not know it would warn
+    for entry in list(tensor.external_data):  # onnx warns of keys that it does not know
         if entry.key not in ("location", "offset", "length"):
             tensor.external_data.remove(entry)
     try:
@@ -135,16 +134,18 @@ def _place(tensor: onnx.TensorProto) -> _Place:
 
 def _number(key: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"has the {key} '{shortened(text, _SHOWN)}', which is no number of bytes")
+        raise ValueError(
+            f"has the {key} '{shortened(text, _SHOWN)}', which is not a number of bytes"
+        )
     return int(text)
 
 
-def _held(folder: Path, place: _Place, shown: str) -> int:
-    """Return how many bytes a tensor has in its file."""
+def _bytes_in_file(folder: Path, place: _Place, shown: str) -> int:
+    """Return the number of bytes that a tensor has in its file."""
     try:
         size = regular_status(folder / place.location).st_size
     except FileNotFoundError:
-        raise ValueError(f"lies in {shown}, which is missing beside the model") from None
+        raise ValueError(f"lies in {shown}, which is missing in the model's folder") from None
     except OSError as error:
         raise ValueError(f"lies in {shown}: {error.strerror or error}") from None
     end = size if place.length is None else place.offset + place.length

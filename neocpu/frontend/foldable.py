@@ -1,8 +1,8 @@
-"""Graphs of which ONNX's optimizer may fold something: others need not wait for its import.
+"""Find out whether ONNX's optimiser could fold anything; if not, its import is saved.
 
-What onnxscript's ``fold_constants`` changes, read at version 0.7: what reads nothing but constants,
-what computes shapes, and nodes of some operators that have no effect. It infers each shape once
-more, too, which may find one that was not known.
+onnxscript's ``fold_constants`` (read at version 0.7) changes nodes that read only constants, nodes
+that compute shapes, and nodes of some operators that have no effect. It also infers each shape once
+more, which may find one that was not known.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _REPLACED: Final = frozenset(
     Size SplitToSequence
     """.split()
 )
-"""Operators that may be replaced whatever they read, or give others a reason to be."""
+"""Operators that may be replaced whatever they read, or allow others to be."""
 
 _GRAPHS: Final = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def is_foldable(graph: ir.Graph) -> bool:
-    """Whether folding may change a graph whose weights are initializers."""
+    """Return whether folding may change a graph whose weights are initializers."""
     return any(map(_is_foldable, graph))
 
 
@@ -39,7 +39,7 @@ def _is_foldable(node: ir.Node) -> bool:
         return True
     if node.op_type == "Reshape":
         return shapes[0] == shapes[1]
-    if node.op_type == "Concat":  # of one, or of some without elements
+    if node.op_type == "Concat":  # of one tensor, or with empty ones
         return len(node.inputs) == 1 or any(shape is None or 0 in shape for shape in shapes)
     return False
 

@@ -1,4 +1,4 @@
-"""Name the format of a file that is not ONNX, by its content, and say how to make ONNX of it."""
+"""Recognise a file that is not ONNX by its content, and say how to export it as ONNX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 _LOOKED_AT: Final = 1024
-"""Bytes of a file's beginning in which XML and HTML have to show themselves."""
+"""Bytes at a file's beginning that are searched for marks of XML and HTML."""
 
 _UNPACK: Final = {
     b"\x1f\x8b": ("gzip", "gunzip -k"),
@@ -19,19 +19,19 @@ _UNPACK: Final = {
     b"\xfd7zXZ\0": ("xz", "unxz -k"),
     b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
 }
-"""Formats of compressed files by their first bytes, and what unpacks one."""
+"""Compressed formats by their first bytes, and the commands that unpack them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """A format: how to recognise it, what it is, and what to do.
+    """A file format: how to recognise it, and advice on it.
 
     Attributes
     ----------
     matches : callable
-        Take the file's bytes.
+        A function that takes the file's bytes.
     advice : callable
-        Take the path; return what messages say: what the file is, and what to do.
+        A function that takes the path and returns what the file is, and what to do.
     """
 
     matches: Callable[[bytes], bool]
@@ -39,14 +39,14 @@ class _Format:
 
 
 def foreign_file(data: bytes, path: Path) -> str | None:
-    """Return what a file is and how to export it, None if it is of no format known here.
+    """Return what a file is and how to export it; None if its format is not known here.
 
     Parameters
     ----------
     data : bytes
-        All of the file.
+        The whole file.
     path : Path
-        Its name, for the line to paste.
+        The file's name, for commands to paste.
     """
     if data.startswith(b"PK\x03\x04"):
         return _archive(data, path)
@@ -57,7 +57,7 @@ def foreign_file(data: bytes, path: Path) -> str | None:
 
 
 def foreign_folder(path: Path) -> str | None:
-    """Return what a folder is and how to export it, None if it is no model known here."""
+    """Return what a folder is and how to export it; None if it is not a model known here."""
     if (path / "saved_model.pb").is_file():
         return f"a TensorFlow SavedModel: {_tf2onnx('--saved-model', path)}"
     if (path / "model.safetensors").is_file() and (path / "config.json").is_file():
@@ -69,7 +69,7 @@ def foreign_folder(path: Path) -> str | None:
 
 
 def _archive(data: bytes, path: Path) -> str:
-    """Return what a zip file is, by the names in it."""
+    """Return what a zip file is, by the names of its entries."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
@@ -140,7 +140,7 @@ def _onnx(path: Path) -> Path:
 
 _FORMATS: Final = (
     _Format(
-        # A pickle of protocol 2 to 5. Older checkpoints are several, one after another.
+        # A pickle of protocol 2 to 5. Older checkpoints are several pickles.
         lambda data: data[:1] == b"\x80" and data[1:2] in b"\2\3\4\5" and data[-1:] == b".",
         _checkpoint,
     ),

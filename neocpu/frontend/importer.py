@@ -1,7 +1,7 @@
 """Import a loaded ONNX model into Relax.
 
-TVM's own importer does the walking and most operators. Where its translation is wrong, slow or
-hides the operator from later passes, `neocpu.frontend.converters.table` has one of ours instead.
+TVM's importer visits the graph and converts most operators. Where its conversion is wrong, slow or
+hides the operator from later passes, `neocpu.frontend.converters.table` has one of our own.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from neocpu.ir.custom_operators.lowering import attributes_of, call_operator
 from neocpu.ir.custom_operators.registry import find_operator
 from neocpu.ir.model_names import RENAMED
 
-# TVM's importer knows these, but what they compute has a shape only the data decides, which a
-# statically planned module cannot hold.
+# TVM's importer knows these operators, but only the data decide the shape of their output, which a
+# statically planned module cannot contain.
 _DYNAMIC_OPS = frozenset(("AllClassNMS",))
 _MAX_REASONS = 8
-"""Of one message."""
+"""Reasons that one message lists."""
 _CONVERTERS_OF: Mapping[str, Mapping[str, Callable[[Node], relax.Expr]]] = {
     **dict.fromkeys(STANDARD_DOMAINS, CONVERTERS),
     "com.microsoft": CONTRIB_CONVERTERS,
     OWN_DOMAIN: OWN_CONVERTERS,
     DOMAIN: ROW_CONVERTERS,
 }
-"""Our own, by domain."""
+"""Our own converters, by domain."""
 
 
 def import_relax(model: LoadedModel) -> tvm.IRModule:
-    """Translate the model of static shapes into Relax.
+    """Translate the model with static shapes into Relax.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     Raises
     ------
     UnsupportedError
-        Listing every operator that cannot be compiled, or naming the node whose attributes or
-        shapes cannot.
+        An operator cannot be compiled, or a node's attributes or shapes cannot. The message lists
+        all such operators, or names the node.
     """
     graph = model.bounded.graph
     opset = next(o.version for o in model.bounded.opset_import if o.domain in STANDARD_DOMAINS)
@@ -85,11 +85,11 @@ def import_relax(model: LoadedModel) -> tvm.IRModule:
     _refuse_foreign_constants(graph)
     importer = _Importer({}, None, sanitize=False)
     try:
-        with np.errstate(all="ignore"):  # what converters make of constants is the model's
+        with np.errstate(all="ignore"):  # overflow in constants is the model's own
             module = importer.from_onnx(graph, opset)
     except BaseException:
-        with suppress(InternalError):  # of a block that was not begun yet
-            importer.bb._end_block()  # or TVM warns of it on stderr
+        with suppress(InternalError):  # the block may not have begun
+            importer.bb._end_block()  # else TVM warns of an open block on stderr
         raise
     main = module["main"]
     _require_static_outputs(main, graph)
@@ -104,12 +104,12 @@ def require_supported(nodes: Iterable[onnx.NodeProto]) -> None:
     """Raise an `UnsupportedError` that lists every node that cannot be imported."""
     ours = set(CONVERTERS) | WRITTEN_OUT | SOURCES
     known = (set(onnx_frontend._get_convert_map()) | ours) - _DYNAMIC_OPS
-    known |= REWRITTEN  # or the simplified graph would have been refused
+    known |= REWRITTEN  # flattening would have refused those that are left
     refuse_unsupported(nodes, known, lambda node: _supports(node, known))
 
 
-def _told(failures: Mapping[str, Sequence[onnx.NodeProto]]) -> str:
-    """Return all nodes that cannot be converted, by operator and reason, and the reasons."""
+def _described(failures: Mapping[str, Sequence[onnx.NodeProto]]) -> str:
+    """Return a text of all nodes that cannot be converted, grouped by operator and reason."""
     parts = []
     for reason, nodes in failures.items():
         more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
@@ -150,8 +150,8 @@ def _require_static_outputs(function: relax.Function, graph: onnx.GraphProto) ->
 
 
 def _require_inferred_outputs(function: relax.Function, outputs: Sequence[TensorSpec]) -> None:
-    """Raise where ONNX infers another shape: of attributes that no check has found to be wrong."""
-    for spec, field in zip(outputs, _results(function), strict=False):  # then counts of rows
+    """Raise if ONNX infers another shape, from wrong attributes that no check has found."""
+    for spec, field in zip(outputs, _results(function), strict=False):  # row counts follow
         shape = tuple(map(int, field.shape))
         if shape != spec.shape and not spec.bounded:
             inferred, computed = ("x".join(map(str, each)) for each in (spec.shape, shape))
@@ -163,17 +163,17 @@ def _require_inferred_outputs(function: relax.Function, outputs: Sequence[Tensor
 
 
 def _renamed_result(function: relax.Function, graph: onnx.GraphProto) -> dict[str, str]:
-    """Return what the model calls its only output, by the variable that is the result."""
+    """Return the model's name of a single output, by the variable that is the result."""
     ours = str(getattr(function.body.body, "name", ""))
     names = [value.name for value in graph.output]
     return {ours: names[0]} if len(names) == 1 and ours not in ("", *names) else {}
 
 
 def _require_computable(name: str, kind: relax.Type, wanted: tuple[int, ...] | None) -> None:
-    """Raise for a tensor that no kernel computes as ONNX means it, or that became another one.
+    """Raise for a tensor that no kernel computes as ONNX defines it, or of an unexpected shape.
 
     TVM computes bfloat16 in float32 and never rounds to it. ONNX's inference and TVM's importer
-    read attributes that are out of range, as a keepdims of 2, each in its own way.
+    interpret attributes out of range, such as a keepdims of 2, differently.
     """
     if not isinstance(kind, relax.TensorType):
         return
@@ -181,7 +181,7 @@ def _require_computable(name: str, kind: relax.Type, wanted: tuple[int, ...] | N
     if dtype not in DTYPES:
         raise ValueError(f"its output '{name}' is {dtype}, which is not supported")
     if not isinstance(kind.shape, relax.ShapeExpr):
-        return  # what data decides is refused when all constants are folded
+        return  # shapes that data decide are refused after all constants are folded
     extents = [int(e) if isinstance(e, tvm.tirx.IntImm) else None for e in kind.shape]
     for extent in extents:
         if extent is not None and extent < 1:
@@ -194,10 +194,10 @@ def _require_computable(name: str, kind: relax.Type, wanted: tuple[int, ...] | N
 
 
 class _Builder(relax.BlockBuilder):  # type: ignore[misc]
-    """Calls the result of a function after the tensor that it is; TVM calls it gv."""
+    """Names the result of a function after the tensor that it is; TVM names it gv."""
 
     def emit_output(self, output: Any, name_hint: str = "") -> relax.Var:
-        """Bind what the function returns, and return the variable."""
+        """Bind the function's result, and return the variable."""
         of_one = isinstance(output, relax.Var)
         return super().emit_output(output, str(output.name) if of_one else name_hint)
 
@@ -217,18 +217,18 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         cause: Exception | None = None
         for node in graph.node:
             if not all(name in self._nodes for name in node.input if name):
-                continue  # what it reads was not converted
+                continue  # an input was not converted
             try:
                 result = self._convert(node)
                 self._bind(node, result)
             except NeoCPUError:
                 raise
             except Exception as error:
-                # Whatever a converter trips over, the cause is a form of this node it cannot take.
+                # Any error of a converter means that it cannot take this form of the node.
                 failures.setdefault(f"{node.op_type} {first_line(error)}", []).append(node)
                 cause = cause or error
         if failures:
-            raise UnsupportedError(f"cannot compile {_told(failures)}") from cause
+            raise UnsupportedError(f"cannot compile {_described(failures)}") from cause
 
     def _convert(self, node: onnx.NodeProto) -> relax.Expr:
         attrs = self._parse_attr(node.attribute)
@@ -251,7 +251,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         )
 
     def _bind(self, node: onnx.NodeProto, result: relax.Expr) -> None:
-        """Bind the node's outputs to their ONNX names, which later reports show."""
+        """Bind the node's outputs to their ONNX names, which reports show."""
         if isinstance(result, relax.Tuple):
             fields = list(result.fields)
         elif isinstance(result.ty, relax.TupleType):
@@ -269,7 +269,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _named(self, name: str, value: relax.Expr) -> relax.Expr:
         _require_computable(name, value.ty, self._inferred.get(name))
         if isinstance(value, tvm.ir.Call | relax.TupleGetItem):
-            # A tensor of the function's own name would take it away.
+            # A tensor with the function's own name would shadow it.
             var = self.bb.emit(value, name_hint="main_" if name == "main" else name)
             if str(var.name) != name:  # TVM writes dots as underscores
                 self.renamed[str(var.name)] = name
@@ -277,15 +277,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return value
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
-        """Make every weight a constant, whatever its name; TVM refuses blank ones."""
+        """Make every weight a constant, whatever its name; TVM refuses empty ones."""
         for tensor in graph.initializer:
             self._nodes[tensor.name] = make_const(array_of(tensor))
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Do nothing: `refuse_unsupported` has looked, and knows our converters."""
+        """Do nothing: `refuse_unsupported` has checked, and knows our converters."""
 
     def _parse_attr(self, attributes: Any) -> dict[str, Any]:
-        """Return attributes by name: strings as bytes, lists as tuples, empty ones too."""
+        """Return attributes by name, also empty ones; strings are bytes and lists are tuples."""
         parsed = {}
         for attribute in attributes:
             value = onnx.helper.get_attribute_value(attribute)

@@ -1,4 +1,4 @@
-"""Load an ONNX model: read, check, freeze its shapes, simplify."""
+"""Load an ONNX model: read it, check it, freeze its shapes and simplify it."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def load_model(
     model : path, bytes or onnx.ModelProto
         The model. External data is read from the file's own folder only.
     shapes : InputShapes, or mapping of str to sequence of int, optional
-        Complete shapes of inputs with dynamic dimensions, by input name, the batch, extents of
-        named dimensions, and the values of inputs that become constants.
+        Complete shapes of inputs with dynamic dimensions, by input name; as InputShapes also the
+        batch, extents of named dimensions, and values of inputs that become constants.
     weights : WeightStore, optional
         The store that takes the model's large weights; by default they stay in its messages.
 
@@ -72,20 +72,19 @@ def load_model(
     UsageError
         ``shapes`` does not fit the model.
     UnsupportedError
-        The model cannot be raised to a current opset, or an output's shape depends on data in
-        another way than by its number of rows; if a tensor is
-        empty or too large, or a window does not fit its padded image; if the model is of one image,
-        and cannot take a batch.
+        The model cannot be raised to a current opset; an output's shape depends on data in more
+        than its number of rows; a tensor is empty or too large; a window does not fit its padded
+        image; or a model of one image cannot take a batch.
     """
     given = shapes if isinstance(shapes, InputShapes) else InputShapes.parse(shapes)
     original = read_model(model, weights)
     where = name_of(model)
-    told_apart = identities(original)
+    own_identities = identities(original)
     given = fix_dimensions(original.graph, given)
     fix_values(original.graph, given.values)
     refuse_large_models(original)
-    refuse_malformed_tensors(original, where)  # before anything reads them
-    if not has_control_flow(original):  # whose opset cannot be raised yet
+    refuse_malformed_tensors(original, where)  # before anything reads tensors
+    if not has_control_flow(original):  # else its opset cannot be raised yet
         original = expand_quantised(expand_contributed(original))
     refuse_scales(original.graph)
     refuse_unknown_operators(original)
@@ -121,7 +120,7 @@ def load_model(
         outputs=outputs,
         row_counts=tuple(None if count is None else results.index(count) for count in counts),
         sample=sample,
-        identities=told_apart,
+        identities=own_identities,
         shapes=known_shapes(simplified.graph) if sample is None else {},
         weights=weights,
     )
@@ -133,13 +132,13 @@ def _simplified(original: onnx.ModelProto, *, counted: bool) -> onnx.ModelProto:
     except UnsupportedError:
         refuse_number_formats(original.graph)
         nodes = called_operators(original)
-        if has_control_flow(original):  # of these domains more is rewritten than is supported
+        if has_control_flow(original):  # more of these domains can be rewritten than is supported
             rewritten = (*STANDARD_DOMAINS, "com.microsoft")
             nodes = (node for node in nodes if node.domain not in rewritten)
         _blame_operators(nodes)
         raise
     refuse_number_formats(simplified.graph)
-    refuse_scales(simplified.graph)  # some are constants only now
+    refuse_scales(simplified.graph)  # some scales are constants only now
     return simplified
 
 
@@ -154,7 +153,7 @@ def _refuse_outputs(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _refuse_zeros(graph: onnx.GraphProto, where: str) -> None:
-    """Refuse names that no header may hold."""
+    """Refuse names that a header cannot contain."""
     for name in (graph.name, *(value.name for value in (*graph.input, *graph.output))):
         if "\0" in name:
             raise UnsupportedError(f"{where} has {name!r}, a name with a zero in it; rename it")
@@ -171,9 +170,9 @@ def _check(model: onnx.ModelProto, where: str) -> None:
 def _freeze_outputs(
     original: onnx.GraphProto, simplified: onnx.GraphProto, counts: Mapping[str, str]
 ) -> tuple[TensorSpec, ...]:
-    """Copy the inferred output shapes into the original, so that it states what will come out.
+    """Copy the inferred output shapes into the original model, and return the outputs.
 
-    A number of rows that only a run decides stays open there. Returns the outputs' specifications.
+    A number of rows that only a run decides stays open there.
     """
     outputs = []
     inferred = {value.name: value for value in simplified.output}
@@ -190,10 +189,10 @@ def _freeze_outputs(
             raise UnsupportedError(f"output '{value.name}' has no known element type")
         computed = inferred[value.name].type.tensor_type.elem_type
         if is_element_type(computed) and computed != value.type.tensor_type.elem_type:
-            told, found = (tensor_spec(each).dtype for each in (value, inferred[value.name]))
+            declared, found = (tensor_spec(each).dtype for each in (value, inferred[value.name]))
             raise ModelError(
-                f"output '{value.name}' is declared as {told}, and is computed as {found}: correct "
-                "its type in the model"
+                f"output '{value.name}' is declared as {declared}, and is computed as {found}: "
+                "correct its type in the model"
             )
         set_dims(value, shape)
         outputs.append(replace(tensor_spec(value), bounded=value.name in counts))
@@ -203,7 +202,7 @@ def _freeze_outputs(
 
 
 def _blame_rows(graph: onnx.GraphProto, problems: Sequence[str]) -> None:
-    """Raise for operators that cannot work on so many rows, with all unsupported ones."""
+    """Raise for operators that cannot take bounded rows, along with all unsupported ones."""
     reason = f"unsupported on rows whose number the data decides: {', '.join(problems)}"
     try:
         _blame_operators(all_nodes(graph.node))
@@ -213,7 +212,7 @@ def _blame_rows(graph: onnx.GraphProto, problems: Sequence[str]) -> None:
 
 
 def _blame_operators(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Raise if unsupported operators are the deeper cause; only then is TVM imported."""
+    """Raise if unsupported operators are the deeper cause. Only then is TVM imported."""
     from neocpu.frontend.importer import require_supported
 
     require_supported(nodes)

@@ -1,4 +1,4 @@
-"""A checked model, as given and as the importer takes it."""
+"""A checked model, as given and as imported."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from neocpu.frontend.processing.processing import NO_PROCESSING, Processing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A checked model with static shapes, as given and as the importer takes it.
+    """A checked model with static shapes, as given and as imported.
 
     Attributes
     ----------
     name : str
         The file's stem, or the graph's name.
     original : onnx.ModelProto
-        The model as given, with input and output shapes frozen, and changed to take a batch: what
-        other engines run.
+        The model as given, with frozen input and output shapes, and changed to take a batch; other
+        engines run this one.
     simplified : onnx.ModelProto
-        The equivalent model with a raised opset, constants folded and dead code removed.
+        The equivalent model with a raised opset, folded constants and without dead code.
     bounded : onnx.ModelProto
-        The model that is imported: the simplified one, its shapes static where only the data
-        decides how many rows there are. After its outputs are hidden ones, the row counts of
+        The model that is imported: the simplified one with bounds as static shapes where only the
+        data decide the number of rows. Its outputs are followed by hidden ones, the row counts of
         bounded outputs.
     inputs, outputs : tuple of TensorSpec
         Inputs and outputs in graph order; weights are not inputs.
     row_counts : tuple of int or None
-        The position, for each output, of the hidden one that says how many of its rows count; None
-        where all do.
+        The position of the hidden output that is the number of valid rows of each output; None if
+        all are valid.
     sample : onnx.ModelProto or None
-        The model as given, if that is of one image and was changed to take a batch.
+        The model as given, if it is of one image and was changed to take a batch.
     processing : Processing
         Steps before and after the model.
     notes : tuple of str
         Remarks on these steps for the user.
     identities : tuple of str
-        Names that tell the given model from others, and those of the models that it was made of:
+        Names that identify the given model, and those of the models that it was made from; see
         `model_identity.identities`.
     weights : WeightStore or None
-        The large weights of all these models, which refer to them; None if they hold their own.
+        The large weights of all these models, which refer to them; None if the models contain them.
     shapes : mapping of str to tuple of int
-        Known shapes of the simplified model's tensors; most are also the original's.
+        Known shapes of the simplified model's tensors, most of them also the original's.
     """
 
     name: str
@@ -65,17 +65,17 @@ class LoadedModel:
 
     @property
     def reference(self) -> onnx.ModelProto:
-        """The model as given: what is right, image by image where it was changed."""
+        """The model as given: the reference for results, one image at a time if it was changed."""
         return self.original if self.sample is None else self.sample
 
     @property
     def row_groups(self) -> tuple[tuple[str, ...], ...]:
-        """Names of bounded outputs, those of one count together: they describe the same rows."""
+        """Names of bounded outputs, grouped by count: outputs of a group have the same rows."""
         groups = group_rows(self.row_counts)
         return tuple(tuple(self.outputs[i].name for i in group) for group in groups)
 
     def without_graphs(self, *, keep_original: bool) -> LoadedModel:
-        """Return the model without its graphs, which hold or refer to all weights."""
+        """Return the model without its graphs, which contain or refer to all weights."""
         nothing = onnx.ModelProto()
         if keep_original:
             return replace(self, simplified=nothing, bounded=nothing)

@@ -1,6 +1,6 @@
 """The identity of a model: its operators and its weights, whichever file they are in.
 
-Shapes of inputs, names of nodes, documentation and who wrote the file make no other model.
+Shapes of inputs, names of nodes, documentation and the producer do not change it.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from neocpu.frontend.onnx_graph.weight_store import bytes_of_tensor, is_stored
 from neocpu.ir.array_digests import elements_digest
 
 MADE_OF: Final = "neocpu.made_of"
-"""The key of a model's metadata under which it names the models that it was made of."""
+"""The metadata key under which a model names the models that it was made from."""
 _DIGITS: Final = 16
-"""Hexadecimal digits of a digest that are kept: of a billion models no two are alike."""
+"""Hexadecimal digits kept of a digest; no two of a billion models have the same."""
 _ELSEWHERE: Final = tuple(
     getattr(onnx.AttributeProto, kind) for kind in ("TENSOR", "TENSORS", "GRAPH", "GRAPHS")
 )
-"""Types of attributes whose contents are weights, or nodes of their own."""
+"""Types of attributes that contain weights or nodes, which are digested separately."""
 
 
 def identities(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Return what tells a model from others, and the same of the models that it was made of."""
+    """Return the model's identity, and the identities of the models that it was made from."""
     made_of = (each.value.split(",") for each in model.metadata_props if each.key == MADE_OF)
     own = f"{_digest(_operators(model))}-{_digest(_weights(model))}"
     return (own, *(name for names in made_of for name in names))
 
 
 def remember(model: onnx.ModelProto, made_of: Iterable[str]) -> None:
-    """Write into a model's metadata which models it was made of, by `identities`."""
+    """Write the `identities` of the models that a model was made from into its metadata."""
     found = [each for each in model.metadata_props if each.key == MADE_OF]
     entry = found[0] if found else model.metadata_props.add(key=MADE_OF)
     entry.value = ",".join(made_of)
 
 
 def difference(mine: Iterable[str], theirs: Iterable[str]) -> str:
-    """Return what makes models different; empty if they have one in common, or one is unknown.
+    """Return what differs between two models; "" if they share an identity, or one is unknown.
 
     Parameters
     ----------
     mine, theirs : iterable of str
-        `identities` of each; none of what an older neocpu wrote.
+        `identities` of each; empty for files that an older neocpu wrote.
     """
     ours, others = set(mine), set(theirs)
     if not ours or not others or ours & others:

@@ -1,4 +1,4 @@
-"""Floats of 16 bits become float32; models that compute in still narrower numbers are named."""
+"""Widen 16-bit floats to float32, and refuse models that compute in narrower numbers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _NARROW: Final = {
     for name, kind in TensorProto.DataType.items()
     if name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
 }
-"""Types that modules cannot hold, and what messages call them."""
+"""The names for messages of types that modules do not support."""
 
 
 def widen_halves(model: onnx.ModelProto) -> None:
-    """Have a model compute in float32 what it computes in float16 or bfloat16, in place.
+    """Make a model compute in float32 instead of float16 or bfloat16, in place.
 
-    Its inputs and outputs stay what they are: the former are converted first, the latter last.
-    Nothing in between is rounded to 16 bits, neither by an operator nor by a Cast.
+    Its inputs and outputs keep their types: inputs are converted first, and outputs last. Nothing
+    in between is rounded to 16 bits, neither by an operator nor by a Cast.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Checked.
+        A checked model.
     """
     graph = model.graph
     given = {value.name for value in real_inputs(graph)}
@@ -61,17 +61,17 @@ def widen_halves(model: onnx.ModelProto) -> None:
 
 
 def refuse_number_formats(graph: onnx.GraphProto) -> None:
-    """Raise if a graph has floats or integers of fewer than 8 bits, or floats of 8.
+    """Raise if a graph has integers of fewer than 8 bits, or floats of 8 bits or fewer.
 
     Parameters
     ----------
     graph : onnx.GraphProto
-        The simplified graph, or the one given, where that cannot be simplified.
+        The simplified graph, or the original one if it cannot be simplified.
 
     Raises
     ------
     UnsupportedError
-        Naming the first such tensor.
+        There is such a tensor; the message names the first one.
     """
     for tensor in graph.initializer:
         if tensor.data_type in _NARROW:
@@ -90,7 +90,7 @@ def _convert_boundary(
     inputs: Iterable[onnx.ValueInfoProto],
     outputs: Iterable[onnx.ValueInfoProto],
 ) -> None:
-    """Put a Cast after each of these inputs, and before each of these outputs."""
+    """Insert a Cast after each of these inputs, and before each of these outputs."""
     names = fresh_names(graph)
     new: dict[str, str] = {}
     first, last = [], []
@@ -116,7 +116,7 @@ def _cast(source: str, result: str, kind: int) -> onnx.NodeProto:
 
 
 def _widen_attributes(node: onnx.NodeProto) -> list[onnx.ValueInfoProto]:
-    """Widen the types that a node names; return what graphs in its attributes declare."""
+    """Widen the types that a node names; return the values that its inner graphs declare."""
     declared: list[onnx.ValueInfoProto] = []
     for attribute in node.attribute:
         if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _HALVES:

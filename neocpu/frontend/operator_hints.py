@@ -1,4 +1,4 @@
-"""Advice on operators that cannot be compiled, which messages add to their names."""
+"""Advice on operators that cannot be compiled, which messages append to their names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STANDARD: Final = {
         "input"
     ),
 }
-"""By names of operators that ONNX defines."""
+"""Advice by names of operators that ONNX defines."""
 
 _ML: Final = "compile the network before it alone, and run trees and the like in another runtime"
 
@@ -41,7 +41,7 @@ _DOMAINS: Final = {
 }
 
 _PLUGINS: Final = ("TRT", "_TRT")
-"""How the names of TensorRT's plugins begin or end."""
+"""The prefix and the suffix of names of TensorRT's plugins."""
 
 _PLUGIN: Final = "a plugin of TensorRT: export without it"
 
@@ -49,14 +49,14 @@ _OWN: Final = "add it by a package: docs/models.md, operators of your own"
 
 
 def hint(domain: str, name: str, known: Iterable[str]) -> str:
-    """Return what to do about an unsupported operator, with a semicolon before it, or nothing.
+    """Return advice on an unsupported operator, after a semicolon, or "".
 
     Parameters
     ----------
     domain : str
-        Empty for ONNX's own.
+        The operator's domain; empty for ONNX's own.
     known : iterable of str
-        Operators of ONNX's own domain that may be meant by one that is misspelt.
+        Operators of ONNX's own domain; the name may be a misspelling of one.
     """
     if name.startswith(_PLUGINS[0]) or name.endswith(_PLUGINS[1]) or domain.startswith(_PLUGINS[0]):
         return f"; {_PLUGIN}"
@@ -67,7 +67,7 @@ def hint(domain: str, name: str, known: Iterable[str]) -> str:
     advice = next((text for names, text in _STANDARD.items() if name in names.split()), None)
     if advice is not None:
         return f"; {advice}"
-    # A name that ONNX knows is not misspelt, however like another it looks.
+    # A name that ONNX knows is not misspelt, however similar to another.
     return "" if _is_known(name) else did_you_mean(name, known)
 
 

@@ -1,4 +1,4 @@
-"""Rewritings of one ONNX graph into another that imports better."""
+"""Rewrite an ONNX graph as one that imports better."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def uses(proto: onnx.ModelProto, *op_types: str) -> bool:
 
 
 def optional_input(inputs: Sequence[str], place: int | None) -> str:
-    """Return the name of an input; an empty one where it is left out."""
+    """Return the name of an input; an empty one if it is left out."""
     return inputs[place] if place is not None and place < len(inputs) else ""
 
 
 def is_standard(node: onnx.NodeProto, *op_types: str) -> bool:
-    """Return whether a node is one of the operators, of the standard domain."""
+    """Return whether a node is one of the operators in the standard domain."""
     return node.domain in STANDARD_DOMAINS and node.op_type in op_types
 
 
 def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Give Resize nodes sizes for scales, in place, where inference rounds a size down too far.
+    """Replace scales of Resize by sizes, in place, where shape inference rounds a size down.
 
-    It multiplies in double precision: of 70 pixels, the float32 next to 0.7 leaves 48, and 49 in
-    every runtime. Where a scale is no quotient of sizes, the node stays as it is.
+    Inference multiplies in double precision: the float32 next to 0.7 times 70 pixels is 48, but 49
+    in every runtime. If a scale is not a quotient of sizes, the node is not changed.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
     """
     constants, changed = constant_tensors(proto.graph), False
     for index, node in enumerate(proto.graph.node):
-        # Of opset 11, scales beside sizes are there, and empty.
+        # In opset 11, scales are present but empty if there are sizes.
         by_scales = is_standard(node, "Resize") and not optional_input(node.input, 3)
         scales = constants.get(optional_input(node.input, 2)) if by_scales else None
         shape = shapes.get(node.input[0]) if scales is not None else None
@@ -52,9 +52,9 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
         axes = attributes_of(node).get("axes", range(len(shape)))
         extents = np.array([shape[axis] for axis in axes])
         sizes = (extents.astype(np.float32) * factors).astype(np.int64)
-        told = np.floor(extents * factors.astype(np.float64)).astype(np.int64)
+        inferred = np.floor(extents * factors.astype(np.float64)).astype(np.int64)
         quotients = (sizes / extents).astype(np.float32)
-        if (sizes == told).all() or (quotients != factors).any():
+        if (sizes == inferred).all() or (quotients != factors).any():
             continue
         name = f"{node.output[0]}_sizes_{index}"
         proto.graph.initializer.append(onnx.numpy_helper.from_array(sizes, name))
@@ -64,11 +64,11 @@ def state_resized(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]])
 
 
 def absorb_pads(model: ir.Model) -> None:
-    """Move zero padding in front of a convolution or average pooling into its attributes, in place.
+    """Move zero padding before convolutions and average poolings into their attributes, in place.
 
     TensorFlow's converters write every strided convolution as Pad and Conv, and PyTorch's wrote
-    ``avg_pool2d(padding=1)`` as Pad and AveragePool. A Pad left without users is dead code.
-    Quantisers round what lies between, too, where zeros stay zeros.
+    ``avg_pool2d(padding=1)`` as Pad and AveragePool. A Pad without readers is dead code then.
+    A quantisation in between is no obstacle if zero stays zero.
     """
     for node in model.graph:
         if node.domain not in STANDARD_DOMAINS or node.op_type not in ("Conv", "AveragePool"):
@@ -85,10 +85,10 @@ def absorb_pads(model: ir.Model) -> None:
         ):
             continue
         if node.attributes.get_int("ceil_mode", 0):
-            continue  # a last window may begin in a Pad's zeros, but not in pads of its own
+            continue  # a last window may begin in a Pad's zeros, but not in its own pads
         own = list(node.attributes.get_ints("pads", [0] * len(spatial)))
         if node.op_type == "AveragePool":
-            # The zeros of Pad count in the mean; pads of its own that do not count cannot mix.
+            # The zeros of Pad count in the mean, so they cannot join pads that do not count.
             if any(own) and not node.attributes.get_int("count_include_pad", 0):
                 continue
             node.attributes["count_include_pad"] = ir.AttrInt64("count_include_pad", 1)
@@ -96,14 +96,14 @@ def absorb_pads(model: ir.Model) -> None:
         summed = [a + b for a, b in zip(own, spatial, strict=True)]
         node.attributes["pads"] = ir.AttrInt64s("pads", summed)
         data = pad.inputs[0]
-        assert data is not None  # or its shape were not known
+        assert data is not None  # its shape is known
         reader.replace_input_with(0, data)
         for each in rounding:
             each.outputs[0].shape = data.shape
 
 
 def _rounding_above(node: ir.Node) -> tuple[ir.Node, ...]:
-    """Return the quantisation and its inverse that only ``node`` reads first, if 0 stays 0."""
+    """Return the quantisation and its inverse that only ``node`` reads, if they keep 0."""
     value = node.inputs[0]
     dequantise = value.producer() if value is not None else None
     if dequantise is None or dequantise.op_type != "DequantizeLinear" or not dequantise.inputs:
@@ -125,7 +125,7 @@ def _rounding_above(node: ir.Node) -> tuple[ir.Node, ...]:
 
 
 def _zero_spatial_pads(pad: ir.Node) -> list[int] | None:
-    """Return a Pad's begin and end pads of the spatial axes, if it only adds zeros there."""
+    """Return the begin and end pads of a Pad's spatial axes, if it only adds zeros there."""
     inputs = [*pad.inputs, None, None, None][:4]
     data, pads, fill, axes = inputs
     if (

@@ -1,8 +1,9 @@
-"""Raise the opset, inline functions, fold constants and drop what has no effect.
+"""Raise the opset, inline functions, fold constants, and drop nodes without effect.
 
-Folding, dead code, identities and common subexpressions are onnxscript's and onnx_ir's, ONNX's own
-optimizer: they never copy weights. Values are those of `neocpu.frontend.numpy_operators`. (onnxslim
-folds through ONNX Runtime, which is no dependency of ours, and silently folds nothing without it.)
+Folding and the removal of dead code, identities and common subexpressions are those of onnxscript
+and onnx_ir, ONNX's own optimiser, which never copies weights. Values are computed by
+`neocpu.frontend.numpy_operators`. (onnxslim folds through ONNX Runtime, on which we do not depend,
+and silently folds nothing without it.)
 """
 
 from __future__ import annotations
@@ -40,38 +41,39 @@ from neocpu.frontend.shapes.static_shapes import real_inputs
 from neocpu.frontend.source import first_line
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, refuse_missing_inputs
 
-# From here on ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime compute
-# them, and group normalisation has a scale per channel. Newer models are taken as they are.
+# The first opset in which ONNX infers the shapes of pools in ceil mode as PyTorch and ONNX Runtime
+# compute them, and in which group normalisation has a scale per channel. Newer models stay as they
+# are.
 TARGET_OPSET = 22
 
 _GROUP_NORM = "GroupNormalization"
 _UNLIMITED = 2**62
-# Bytes of a constant that is smaller by far before it is repeated: it may turn out that nothing
-# needs all of it.
+# Bytes up to which a constant that repeats a much smaller one is computed: perhaps nothing needs
+# all of it.
 _LARGE = 1 << 22
-# What may make more than it reads: not computed now unless shape inference says how much.
+# Operators whose output may be larger than their inputs: folded only if its shape is known.
 _GROWING = frozenset(
     ("ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
 )
 
 
 def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.ModelProto:
-    """Return an equivalent, smaller model of opset `TARGET_OPSET` or newer; ``model`` is kept.
+    """Return an equivalent, smaller copy of a model in opset `TARGET_OPSET` or newer.
 
     Input shapes must be static. Input and output names, order and shapes stay.
 
     Parameters
     ----------
     counted : bool
-        Whether the runtime may repeat the bodies of long loops, which nodes of our own say then.
+        Whether the runtime may repeat the bodies of long loops; they get nodes of our own.
 
     Raises
     ------
     ModelError
-        The model's types or shapes contradict each other, or an argument means nothing.
+        The model's types or shapes contradict each other, or an argument is meaningless.
     UnsupportedError
-        An operator cannot be raised to the target opset, or written in others, or ONNX's
-        optimizer fails.
+        An operator cannot be raised to the target opset or written as others, or ONNX's
+        optimiser fails.
     """
     simplified = _simplify_once(model, counted, _LARGE)
     while (expanded := expand_operators(simplified)) is not None:
@@ -83,9 +85,9 @@ def simplify_model(model: onnx.ModelProto, *, counted: bool = True) -> onnx.Mode
 
 
 def _simplify_once(model: onnx.ModelProto, counted: bool, most_repeated: int) -> onnx.ModelProto:
-    """Simplify what is there, all operators as they are.
+    """Simplify a model without writing operators as others.
 
-    Constants that repeat smaller ones are not computed if they take more than so many bytes.
+    Constants of more than ``most_repeated`` bytes that repeat smaller ones are not computed.
     """
     light = _modernise(strip_weights(model), counted)
     with _quiet("onnxscript", "onnx_ir"), named("simplify the model"):
@@ -93,14 +95,14 @@ def _simplify_once(model: onnx.ModelProto, counted: bool, most_repeated: int) ->
         _restore_weights(module, light)
         _optimise(module, most_repeated)
         simplified: onnx.ModelProto = ir.to_proto(module)
-    refuse_arguments(simplified.graph)  # some are constants only now
+    refuse_arguments(simplified.graph)  # some arguments are constants only now
     return simplified
 
 
 def _modernise(light: Skeleton, counted: bool) -> Skeleton:
-    """Inline local functions, flatten control flow, raise the opset, infer every shape."""
+    """Inline functions, flatten control flow, raise the opset, and infer every shape."""
     proto = light.model
-    # Initializers listed as inputs are defaults a caller may override: here they are constants.
+    # Initializers listed as inputs are defaults that callers may override; here they are constants.
     # (The weights taken out of the skeleton stay inputs until `_restore_weights`.)
     inputs = real_inputs(proto.graph)
     del proto.graph.input[:]
@@ -113,16 +115,16 @@ def _modernise(light: Skeleton, counted: bool) -> Skeleton:
     if needs_flattening(proto):
         proto, inner = _flatten(proto, weights.keys(), counted)
         weights |= inner
-    elif (expanded := expand_contributed(proto)) is not proto:  # what functions had
+    elif (expanded := expand_contributed(proto)) is not proto:  # operators from functions
         light = strip_weights(expanded)
         proto, weights = light.model, {**weights, **light.weights}
     refuse_missing_inputs(proto)
-    refuse_kernels(proto.graph)  # before anything is computed of the shapes they are said to make
+    refuse_kernels(proto.graph)  # before values are computed from shapes that they contradict
     refuse_arguments(proto.graph)
     proto = raise_opset(proto, TARGET_OPSET)
     _forget_shapes(proto.graph)
     inferred = _infer_shapes(proto)
-    refuse_arguments(inferred.graph)  # by the shapes that are known now
+    refuse_arguments(inferred.graph)  # with the shapes that are known now
     while state_resized(proto, known_shapes(inferred.graph)):
         inferred = _infer_shapes(proto)
     return Skeleton(inferred, weights)
@@ -141,14 +143,14 @@ def _flatten(
 
 
 def _infer_what_is_known(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer shapes where there is control flow, whatever contradicts itself in it."""
+    """Infer shapes where there is control flow, even if some contradict each other."""
     light = strip_weights(proto).model
     _hide_group_norms(light.graph)
     return _through_custom(light, partial(onnx.shape_inference.infer_shapes, data_prop=True))
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
-    """Drop declared shapes: of another batch, of symbols or of an older opset's rules.
+    """Drop declared shapes: they may be of another batch, symbolic, or by older rules.
 
     They would override inference.
     """
@@ -168,7 +170,7 @@ def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _through_custom(proto: onnx.ModelProto, infer: Infer) -> onnx.ModelProto:
-    """Infer shapes, also of what custom operators and ours make, which is declared in place."""
+    """Infer shapes, also of custom operators' outputs and ours, which are declared in place."""
     inferred = infer(proto)
     while found := infer_custom(inferred):
         declare(proto.graph, found)
@@ -177,9 +179,9 @@ def _through_custom(proto: onnx.ModelProto, infer: Infer) -> onnx.ModelProto:
 
 
 def _hide_group_norms(graph: onnx.GraphProto) -> list[int]:
-    """Call group normalisations otherwise, in place; return which nodes they are.
+    """Rename the operator of group normalisations, in place; return the indices of the nodes.
 
-    ONNX infers no shape through them. InstanceNormalization has the same inputs and output.
+    ONNX infers no shape for them. InstanceNormalization has the same inputs and output.
     """
     groups = [i for i, node in enumerate(graph.node) if node.op_type == _GROUP_NORM]
     for index in groups:
@@ -192,7 +194,7 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
         known = known_shapes(inferred.graph)
         if any(name not in known for node in inferred.graph.node for name in node.output if name):
-            # What computes shapes; of a long vector it would compute every element, for minutes.
+            # Also compute the values of shapes; for a long vector, this takes minutes.
             inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, IndexError) as error:
         raise ModelError(
@@ -202,7 +204,7 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _restore_weights(module: ir.Model, light: Skeleton) -> None:
-    """Turn the graph inputs that stand for weights back into initializers."""
+    """Turn the graph inputs that represent weights back into initializers."""
     graph = module.graph
     for value in list(graph.inputs):
         weight = light.weights.get(value.name or "")
@@ -213,7 +215,7 @@ def _restore_weights(module: ir.Model, light: Skeleton) -> None:
 
 
 def _optimise(module: ir.Model, most_repeated: int) -> None:
-    """Fold, merge and clean up, in place."""
+    """Fold constants, merge nodes and clean up, in place."""
     names = [value.name for value in module.graph.outputs]
     for node in module.graph:
         if node.domain == "ai.onnx":  # the long name of the standard domain
@@ -234,11 +236,11 @@ def _optimise(module: ir.Model, most_repeated: int) -> None:
 
 
 def _fold_constants(module: ir.Model, most_repeated: int) -> None:
-    """Fold everything constant, the weights of ConstantOfShape included, in place.
+    """Fold all constants, also results of ConstantOfShape, in place.
 
-    What is left for the compiler is what depends on the inputs.
+    The compiler gets the rest, which depends on the inputs.
     """
-    from neocpu.frontend.constant_folding import FoldConstants  # here: it takes long to import
+    from neocpu.frontend.constant_folding import FoldConstants  # here, as its import takes long
 
     FoldConstants(partial(_is_folded, FoldingBudget(), most_repeated))(module)
 
@@ -246,12 +248,12 @@ def _fold_constants(module: ir.Model, most_repeated: int) -> None:
 def _is_folded(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> bool:
     makes_text = any(output.dtype == ir.DataType.STRING for output in node.outputs)
     if makes_text or keeps_stored(node) or not _is_portable(node):
-        return False  # text that onnxscript makes onnx_ir cannot store
+        return False  # onnx_ir cannot store text that onnxscript makes
     return _is_affordable(budget, most_repeated, node) and _ends(node)
 
 
 def _ends(node: ir.Node) -> bool:
-    """Whether numbers on constants come to their limit: others stay, to be refused."""
+    """Return whether a Range on constants ends; one that does not stays, and is refused later."""
     if node.op_type != "Range" or node.domain not in STANDARD_DOMAINS:
         return True
     values = [value.const_value.numpy() for value in node.inputs if value and value.const_value]
@@ -263,10 +265,9 @@ def _repeats(node: ir.Node | onnx.NodeProto) -> bool:
 
 
 def _is_portable(node: ir.Node) -> bool:
-    """Whether a constant node has one value everywhere.
+    """Return whether a node on constants has the same value on every machine.
 
-    What int32 cannot hold numpy converts to integers as each machine does: it is left to our
-    converter.
+    numpy converts numbers beyond int32 to integers as the machine does, so our converter does it.
     """
     if node.op_type not in ("Cast", "CastLike") or node.inputs[0] is None:
         return True
@@ -277,9 +278,9 @@ def _is_portable(node: ir.Node) -> bool:
 
 
 def _is_affordable(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> bool:
-    """Whether a node on constants can be computed now: one of unknown size is left alone.
+    """Return whether a node on constants can be computed now, which needs a known size.
 
-    So is a larger one than ``most_repeated`` bytes that repeats what it reads.
+    A node that repeats its input is not computed if it takes more than ``most_repeated`` bytes.
 
     Raises
     ------
@@ -306,7 +307,7 @@ def _is_affordable(budget: FoldingBudget, most_repeated: int, node: ir.Node) -> 
 
 
 def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:
-    """Give outputs that became one value with another their own names back."""
+    """Restore the names of outputs that were merged with another value."""
     for index, (value, name) in enumerate(zip(list(graph.outputs), names, strict=True)):
         if value.name != name:
             output = ir.Value(name=name, shape=value.shape, type=value.type)
@@ -316,7 +317,7 @@ def _name_outputs(graph: ir.Graph, names: list[str | None]) -> None:
 
 @contextmanager
 def _quiet(*loggers: str) -> Iterator[None]:
-    """Silence libraries that log a warning for every node they leave alone."""
+    """Silence libraries that log a warning for every node that they skip."""
     levels = {name: logging.getLogger(name).level for name in loggers}
     for name in loggers:
         logging.getLogger(name).setLevel(logging.CRITICAL)

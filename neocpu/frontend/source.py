@@ -1,4 +1,4 @@
-"""Read an ONNX model from a path, bytes or a ModelProto, with every way that can fail."""
+"""Read an ONNX model from a path, bytes or a ModelProto, and report what is wrong with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neocpu.frontend.onnx_graph.weight_store import WeightStore, is_stored
 from neocpu.frontend.sparse_weights import make_dense
 
 MAX_BYTES: Final = 2 << 30
-"""Of a model's file: protobuf reads no longer messages. Weights may lie in other files."""
+"""Bytes of the largest model file: protobuf reads no longer messages. Weights may be elsewhere."""
 
 _BY_PATH: Final = "give the path of the .onnx file instead"
 
@@ -34,7 +34,7 @@ def first_line(error: BaseException) -> str:
 def read_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto, weights: WeightStore | None = None
 ) -> onnx.ModelProto:
-    """Return a ModelProto of the caller's model that may be changed freely.
+    """Return a copy of the caller's model as a ModelProto.
 
     External tensor data is read from the model file's own folder only. Sparse tensors become
     dense ones.
@@ -42,18 +42,18 @@ def read_model(
     Parameters
     ----------
     weights : WeightStore, optional
-        The store that takes large weights, which are outside the returned model then. Its owner
-        keeps it for as long as the model.
+        The store that takes large weights, which are not in the returned model then. The owner of
+        the model must keep the store.
 
     Raises
     ------
     ModelError
-        The file cannot be read, is not an ONNX model, or its external data is missing,
-        truncated or outside the folder; or if a sparse tensor is malformed.
+        The file cannot be read or is not an ONNX model; its external data are missing, truncated
+        or outside the folder; or a sparse tensor is malformed.
     UnsupportedError
-        Dense tensors in place of sparse ones would be too large.
+        The dense form of sparse tensors would be too large.
     ArgumentTypeError
-        It is none of these.
+        The argument is none of these.
     """
     found = _read(model, weights)
     make_dense(found, name_of(model))
@@ -61,7 +61,7 @@ def read_model(
 
 
 def name_of(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> str:
-    """Return what messages call a model: its path, if it has one."""
+    """Return the name of a model for messages: its path, if it has one."""
     return "the model" if isinstance(model, bytes | onnx.ModelProto) else f"'{Path(model)}'"
 
 
@@ -102,8 +102,8 @@ def _read_path(path: Path) -> onnx.ModelProto:
 
 
 def _no_model(given: object) -> ArgumentTypeError:
-    """Return what to do instead; PyTorch's own models are known by their methods."""
-    if hasattr(given, "model_proto"):  # what torch.onnx.export returns
+    """Return an error with a hint; PyTorch's own models are recognised by their methods."""
+    if hasattr(given, "model_proto"):  # the result of torch.onnx.export
         hint = ": pass its model_proto"
     elif hasattr(given, "state_dict"):
         hint = ": export it with torch.onnx.export(model.eval(), (example,), 'net.onnx')"
@@ -142,7 +142,7 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _refuse_external_data(proto: onnx.ModelProto, where: str, mend: str) -> None:
-    """Refuse tensors whose files others would look for in the working directory."""
+    """Refuse external tensors, whose files other programs would look for in the working folder."""
     outside = [
         tensor.name
         for tensor in all_tensors(proto)

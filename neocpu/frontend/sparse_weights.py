@@ -1,4 +1,4 @@
-"""Weights that a model stores sparsely become dense ones: kernels read all of a tensor."""
+"""Make sparse weights of a model dense, because kernels read whole tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neocpu.frontend.checks.tensor_check import tensor_problem
 from neocpu.frontend.onnx_graph.subgraphs import graphs_of, model_nodes
 
 MAX_BYTES: Final = 2 << 30
-"""Bytes of all tensors that are made dense: what an ONNX file itself may hold."""
+"""Bytes of all tensors that are made dense: as many as an ONNX file can contain."""
 
 _SPARSE: Final = onnx.AttributeProto.SPARSE_TENSOR
 
@@ -25,22 +25,21 @@ _SPARSE: Final = onnx.AttributeProto.SPARSE_TENSOR
 def make_dense(model: onnx.ModelProto, where: str) -> None:
     """Turn sparse initializers, and sparse attributes of nodes, into dense ones, in place.
 
-    Whatever reads the model then need not know of them, as onnx's version converter and its
-    evaluator do not.
+    Other code then needs no support for them; onnx's version converter and evaluator have none.
 
     Parameters
     ----------
     model : onnx.ModelProto
         A model without external data.
     where : str
-        The model, as messages name it.
+        The name of the model in messages.
 
     Raises
     ------
     ModelError
-        One is not what ONNX says of sparse tensors.
+        A sparse tensor violates the ONNX standard.
     UnsupportedError
-        One holds strings, or all together are too large.
+        A sparse tensor has strings, or the dense ones are too large in sum.
     """
     left = MAX_BYTES
 
@@ -78,14 +77,14 @@ def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
 
 
 def _dense(sparse: onnx.SparseTensorProto, name: str, left: int) -> onnx.TensorProto:
-    """Return a tensor with all its elements, if they take no more than ``left`` bytes.
+    """Return a dense tensor, if it takes no more than ``left`` bytes.
 
     Raises
     ------
     ValueError
-        It is malformed; the message continues a sentence that begins with the tensor.
+        The tensor is malformed; the message continues a sentence that begins with the tensor.
     UnsupportedError
-        Errors of `make_dense`.
+        See `make_dense`.
     """
     shape = tuple(sparse.dims)
     _check_parts(sparse)

@@ -1,4 +1,4 @@
-"""Find every node that cannot be compiled, and report them all in one error."""
+"""Find all nodes that cannot be compiled, and report them in one error."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from neocpu.frontend.operator_hints import hint
 from neocpu.ir.custom_operators.registry import find_operator
 
 STANDARD_DOMAINS = ("", "ai.onnx")
-#: Of nodes that are put into a model after it was read, and that no file may have; as are those of
-#: domains that begin with it and a dot.
+#: The domain of nodes that are added to a model after it was read. No file may use it, nor a domain
+#: that begins with it and a dot.
 OWN_DOMAIN = "neocpu"
 
 
 def refuse_unknown_operators(model: onnx.ModelProto) -> None:
-    """Raise if the model uses standard operators ONNX does not define, in branches and loops too.
+    """Raise if the model has standard operators that ONNX does not define, also in inner graphs.
 
     Raises
     ------
     UnsupportedError
-        Listing them all, before the checker stops at the first.
+        There are such operators; the message lists them all, while the checker names only one.
     """
     others = list(called_operators(model))
     unknown = [
@@ -33,7 +33,7 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
         for node in others
         if node.domain in STANDARD_DOMAINS and not onnx.defs.has(node.op_type)
     ]
-    if unknown:  # with those of foreign domains, of which dead ones would be no obstacle
+    if unknown:  # listed with foreign operators, which alone are no error if their nodes are dead
         foreign = [
             node
             for node in others
@@ -45,7 +45,7 @@ def refuse_unknown_operators(model: onnx.ModelProto) -> None:
 
 
 def refuse_own_operators(model: onnx.ModelProto) -> None:
-    """Raise if a model that was read has an operator of ours, whose constants nobody checked.
+    """Raise if a file uses an operator of our own, whose constants were not checked.
 
     Raises
     ------
@@ -61,33 +61,33 @@ def refuse_unsupported(
     known: Iterable[str],
     supports: Callable[[onnx.NodeProto], bool],
 ) -> None:
-    """Raise if ``supports`` denies any of the nodes.
+    """Raise if some nodes are not supported.
 
     Parameters
     ----------
     nodes : iterable of onnx.NodeProto
     known : iterable of str
-        Supported operator names, for suggestions.
+        The names of supported operators, for suggestions.
     supports : callable
-        Whether a node can be imported.
+        A function that tells whether a node can be imported.
 
     Raises
     ------
     UnsupportedError
-        Listing every operator, how often it occurs and where first.
+        There are such nodes; the message lists each operator, its count and its first node.
     """
     _refuse([node for node in nodes if not supports(node)], known)
 
 
 def refuse_missing_inputs(model: onnx.ModelProto) -> None:
-    """Raise if a node lacks an input it needs, as those of a function do whose caller lacks it.
+    """Raise if a node lacks a required input, for example one that a function's caller omits.
 
-    onnx's checker looks at functions and at their callers, each alone.
+    onnx's checker checks functions and their callers separately.
 
     Raises
     ------
     ModelError
-        Naming the node.
+        There is such a node; the message names it.
     """
     versions = {_domain(o.domain): o.version for o in model.opset_import}
     for node in model.graph.node:
@@ -107,17 +107,17 @@ def refuse_missing_inputs(model: onnx.ModelProto) -> None:
 
 
 def describe(node: onnx.NodeProto) -> str:
-    """Return ``Op 'name'`` for messages; unnamed nodes go by their first output."""
+    """Return ``Op 'name'`` for messages; an unnamed node has the name of its first output."""
     return f"{qualified_name(node)} '{node_name(node)}'"
 
 
 def node_name(node: onnx.NodeProto) -> str:
-    """Return a node's name; unnamed ones go by their first output."""
+    """Return a node's name; an unnamed node has the name of its first output."""
     return plain(node.name or next((output for output in node.output if output), "?"))
 
 
 def qualified_name(node: onnx.NodeProto) -> str:
-    """Return the operator's name, with its domain unless that is the standard one."""
+    """Return the operator's name, with its domain unless it is the standard one."""
     name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
     return plain(name)
 

@@ -1,7 +1,7 @@
-"""The words that attributes may hold: others are refused here, before they are taken for a default.
+"""Refuse words in attributes that ONNX does not define, before they are taken for a default.
 
-ONNX's checker looks at the type of an attribute alone. Some of TVM's converters refuse a word that
-they do not know, others take it for another, or leave it to code generation to fail.
+ONNX's checker checks only the type of an attribute. Of TVM's converters, some refuse an unknown
+word, some take it for another, and some fail in code generation.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from neocpu.schedules.operators.indexing.scatter import REDUCTIONS
 from neocpu.schedules.recurrent.workload import GATES
 
 WORDS_OF_ALL: Final[Mapping[str, tuple[str, ...]]] = {
-    # An empty one is the default, in ONNX Runtime too, as is an empty reduction; no other is.
+    # An empty word is the default, as in ONNX Runtime, also for reductions, but for no others.
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
     "nearest_mode": tuple(ROUNDING),
     "padding_mode": ("zeros", "border", "reflection"),
     "approximate": ("none", "tanh"),
 }
-"""By attribute, whatever the operator."""
+"""The words of attributes that have the same ones in all operators."""
 
 WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("BitShift", "direction"): ("LEFT", "RIGHT"),
@@ -33,18 +33,18 @@ WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("Pad", "mode"): ("constant", *PAD_MODES),
     ("Resize", "mode"): ("nearest", "linear", "cubic"),
     ("Resize", "coordinate_transformation_mode"): COORDINATES,
-    # ONNX Runtime does not mind the case.
+    # ONNX Runtime ignores the case.
     ("RoiAlign", "mode"): ("avg", "max", "AVG", "MAX"),
     ("RoiAlign", "coordinate_transformation_mode"): ("half_pixel", "output_half_pixel"),
     ("ScatterElements", "reduction"): (*REDUCTIONS, ""),
     ("ScatterND", "reduction"): (*REDUCTIONS, ""),
     ("SpaceToDepth", "mode"): ("DCR", "CRD"),
 }
-"""By operator and attribute."""
+"""The words by operator and attribute."""
 
 
 def refuse_unknown_words(op_type: str, attrs: Mapping[str, Any]) -> None:
-    """Raise ValueError for an attribute of a node that holds a word ONNX does not know."""
+    """Raise a `ValueError` if an attribute of a node has a word that ONNX does not define."""
     for name, value in attrs.items():
         known = WORDS.get((op_type, name), WORDS_OF_ALL.get(name))
         if known is None or not isinstance(value, bytes):

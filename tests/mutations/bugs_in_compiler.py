@@ -36,8 +36,8 @@ BUGS = (
     Bug(
         "external data: a tensor may take more than it needs",
         "neocpu/frontend/external_data.py",
-        "if held != needed:",
-        "if held < needed:",
+        "if available != needed:",
+        "if available < needed:",
         ("tests/neocpu/frontend/test_load.py",),
     ),
     Bug(

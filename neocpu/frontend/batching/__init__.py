@@ -1,1 +1,1 @@
-"""A model of one image as one of several."""
+"""Change a model of one image into a model of several."""

@@ -1,9 +1,9 @@
-"""The change of a model of one image to a model of several.
+"""Change a model of one image into a model of several.
 
-The batch is one dimension, of extent 1 in the model as read, of each tensor that differs from image
-to image. Nodes that compute images independently pass it on; constants that have the batch written
-into them (a Reshape's target, a Resize's sizes) are changed; a node that would mix images, or drop
-their dimension, is named.
+The batch is one dimension of each tensor that differs from image to image; its extent is 1 in the
+model as read. Nodes that compute images independently pass it on. Constants that contain the batch
+(a Reshape's target, a Resize's sizes) are changed. A node that would mix images, or drop their
+dimension, is an error that names it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from neocpu.ir.row_analysis.independence import DependentRowsError
 
 
 def set_batch(model: onnx.ModelProto, batches: Mapping[str, int]) -> None:
-    """Give inputs another first extent than 1, in place.
+    """Change the first extent of inputs from 1 to a batch, in place.
 
     Parameters
     ----------
     model : onnx.ModelProto
         A simplified model with static shapes.
     batches : mapping of str to int
-        The inputs that hold the images of a call, each with the number of images, which is the
-        same in all. Other inputs are the same for all images.
+        The number of images for each input that holds them, the same for all these inputs. Other
+        inputs are the same for all images.
 
     Raises
     ------
     UnsupportedError
-        A node mixes images or has their number written into it, or an output has none of them.
+        A node mixes images or is written for one image, or an output is the same for all images.
     """
     graph = model.graph
     (batch,) = set(batches.values())
@@ -79,17 +79,17 @@ def _check_output(name: str, axis: int | None, batch: int) -> None:
 
 
 def _follow(node: onnx.NodeProto, axes: dict[str, int], changed: BatchedGraph) -> None:
-    """Find where a node's outputs have the batch, and change it where it has one itself.
+    """Find the batch dimension of a node's outputs, and change the node if it contains the batch.
 
     Parameters
     ----------
     node : onnx.NodeProto
         The node, changed in place.
     axes : dict of str to int
-        The dimension of the batch in each tensor that differs from image to image, those of the
-        node's outputs added.
+        The batch dimension of each tensor that differs from image to image; those of the node's
+        outputs are added.
     changed : BatchedGraph
-        The graph.
+        The graph of the node.
     """
     batched = {i: axes[name] for i, name in enumerate(node.input) if name in axes}
     if not batched:

@@ -1,4 +1,4 @@
-"""The axis that has the batch in a node's outputs, and the constants that change for it."""
+"""The batch dimension of a node's outputs, and the constants that the batch changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from neocpu.ir.row_analysis.independence import PARAMETERS, DependentRowsError, 
 from neocpu.ir.row_analysis.table import ONNX_RULES
 
 Rule: TypeAlias = Callable[[BatchedNode], Sequence[int]]
-"""A function that returns the dimension of the batch in each output, or one that all have."""
+"""A function that returns the batch dimension of each output, or one for all of them."""
 
 
 def _independent(node: BatchedNode) -> Sequence[int]:
-    """Follow the batch through an operator of the table."""
+    """Return the dimensions that the table of operators gives, and repeat inputs as it requires."""
     call = node.call
     found = carry(call.inputs, node.batched, ONNX_RULES[call.op_type](call))
     for index, axis in found.required.items():
@@ -28,7 +28,7 @@ def _independent(node: BatchedNode) -> Sequence[int]:
 
 
 def _data_axis(node: BatchedNode) -> int:
-    """Return where the first input has the batch, which no other input may have."""
+    """Return the batch dimension of the first input; no other input may have one."""
     if set(node.batched) != {0}:
         raise DependentRowsError(PARAMETERS)
     return node.batched[0]
@@ -44,7 +44,7 @@ def _flatten(node: BatchedNode) -> Sequence[int]:
 
 
 def _reshape(node: BatchedNode) -> Sequence[int]:
-    """Keep what lies before the batch, and give the target an extent for the batch."""
+    """Keep the dimensions before the batch, and give the target an extent for the batch."""
     axis = _data_axis(node)
     _check_constant_shape(node)
     before = math.prod(node.call.shape()[:axis])
@@ -69,7 +69,7 @@ def _expand(node: BatchedNode) -> Sequence[int]:
 
 def _check_constant_shape(node: BatchedNode) -> None:
     if node.call.constant(1) is None:
-        raise DependentRowsError("has a shape that is no constant")
+        raise DependentRowsError("has a shape that is not a constant")
 
 
 def _resize(node: BatchedNode) -> Sequence[int]:

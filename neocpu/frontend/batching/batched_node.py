@@ -32,9 +32,9 @@ class BatchedGraph:
     added : list of TensorProto
         New constants.
     before : list of NodeProto
-        Nodes to insert in front of the one visited.
+        Nodes to insert before the current one.
     numbers : iterator of int
-        Numbers of names that were not tried yet.
+        Numbers for new names.
     """
 
     batch: int
@@ -45,7 +45,7 @@ class BatchedGraph:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def add(self, values: np.ndarray[Any, Any]) -> str:
-        """Add a constant and return its name, which no tensor has."""
+        """Add a constant under a new name, and return the name."""
         taken = self.shapes
         name = next(
             name

@@ -19,17 +19,18 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
     graph : onnx.GraphProto
         The graph, whose inputs are changed.
     shapes : InputShapes
-        The requested shapes; a value with the name of a dimension, not of an input, is its extent.
+        The requested shapes. A value with the name of a dimension, and not of an input, is the
+        extent of that dimension.
 
     Returns
     -------
     InputShapes
-        The shapes without these values, and with those that they decide.
+        The shapes without these values, and with the input shapes that they decide.
 
     Raises
     ------
     UsageError
-        An extent is no whole number, or below 1, or the shape of an input has another.
+        An extent is not a whole number of 1 or more, or contradicts the shape of an input.
     """
     inputs = real_inputs(graph)
     known = {value.name for value in inputs}
@@ -60,7 +61,7 @@ def fix_dimensions(graph: onnx.GraphProto, shapes: InputShapes) -> InputShapes:
 
 
 def _check_agrees(name: str, axis: int, dimension: str, extent: int, shapes: InputShapes) -> None:
-    """Check that the requested shape of an input has its dimension's extent."""
+    """Raise if the requested shape of an input contradicts its dimension's extent."""
     shape = shapes.by_name.get(name, ())
     if axis < len(shape) and shape[axis] != extent:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""Checks that refuse a model before anything is made of it."""
+"""Checks that refuse a model before it is compiled."""

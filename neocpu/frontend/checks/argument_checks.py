@@ -1,6 +1,6 @@
-"""Constants and attributes that mean nothing for any data are refused, with the node's name.
+"""Refuse constants and attributes that are meaningless for any data, and name their node.
 
-Libraries that look at them later warn, fail in words of their own, or make a shape of an overflow.
+Libraries that read them later warn, fail with unclear messages, or overflow into a wrong shape.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 from neocpu.runtime.header import MAX_RANK
 
 _SHOWN: Final = 40
-"""Characters of an equation that a message repeats."""
+"""Characters of an equation that a message quotes."""
 _ELLIPSIS: Final = "..."
 _REDUCTIONS: Final = ("none", "sum", "mean")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """A node, and what is known of its inputs.
+    """A node, and known facts about its inputs.
 
     Attributes
     ----------
     proto : onnx.NodeProto
         The node.
     constants : mapping of int to array
-        Inputs that are constants, by position.
+        The constant inputs, by position.
     shapes : mapping of int to tuple
-        Shapes of inputs, by position, where they are known.
+        The known shapes of inputs, by position.
     """
 
     proto: onnx.NodeProto
@@ -51,19 +51,19 @@ class _Node:
 
 
 def refuse_arguments(graph: onnx.GraphProto) -> None:
-    """Check what a graph's nodes say in attributes and constants.
+    """Check the attributes and constants of a graph's nodes.
 
     Parameters
     ----------
     graph : onnx.GraphProto
-        A graph of any opset. The more shapes it states, the more is checked.
+        A graph of any opset. The more shapes it declares, the more is checked.
 
     Raises
     ------
     ModelError
-        Naming the first node with one that means nothing.
+        A node has a meaningless argument; the message names the first such node.
     UnsupportedError
-        Naming a Range of too many numbers.
+        A Range has too many numbers.
     """
     nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _CHECKS]
     if not nodes:
@@ -82,13 +82,13 @@ def refuse_arguments(graph: onnx.GraphProto) -> None:
 
 
 def _constant(node: _Node) -> str:
-    """Return what is wrong with a node that is one value."""
+    """Return what is wrong with a Constant, or ""."""
     count = len(node.proto.attribute)
     return "" if count == 1 else f"has {count} values; a constant has one"
 
 
 def _concat(node: _Node) -> str:
-    """Return what is wrong with a concatenation: of one tensor, nothing else would look at it."""
+    """Return what is wrong with a concatenation, or ""; no other check sees a single tensor."""
     axis, shape = attributes_of(node.proto).get("axis"), node.shapes.get(0)
     if axis is None or not shape or -len(shape) <= axis < len(shape):
         return ""
@@ -96,7 +96,7 @@ def _concat(node: _Node) -> str:
 
 
 def _loss(node: _Node) -> str:
-    """Return what is wrong with a loss: of any reduction ONNX would write some body or other."""
+    """Return what is wrong with a loss, or ""; ONNX accepts any text as its reduction."""
     given = attributes_of(node.proto).get("reduction", b"mean")
     word = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
     if word in _REDUCTIONS:
@@ -136,9 +136,9 @@ def _range(node: _Node) -> str:
 def _resize(node: _Node) -> str:
     upsample = node.proto.op_type == "Upsample"
     given = attributes_of(node.proto)
-    if "scales" in given:  # of opset 7
+    if "scales" in given:  # opset 7
         return _factors(np.asarray(given["scales"]), "scale", node)
-    place = 1 if upsample or len(node.proto.input) == 2 else 2  # of opset 10, without a region
+    place = 1 if upsample or len(node.proto.input) == 2 else 2  # opset 10 has no region
     region = node.constants.get(1) if place == 2 else None
     if region is not None and not np.isfinite(region).all():
         return "has a region that is infinite or NaN"
@@ -174,7 +174,7 @@ def _einsum(node: _Node) -> str:
 
 
 def _misfit(equation: str, ranks: Sequence[int | None]) -> str:
-    """Return what is wrong with an equation for inputs of such ranks, nothing if it fits."""
+    """Return why an equation does not fit inputs of such ranks, or "" if it does."""
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     for term in (*terms, result):

@@ -1,4 +1,4 @@
-"""Name the node whose input shapes do not fit each other, and shapes that would."""
+"""Find the node whose input shapes contradict each other, and suggest shapes that fit."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from neocpu.frontend.simplify_onnx import simplify_model
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _MULTIPLES: Final = (2, 4, 8, 16, 32, 64)
-"""Of what networks want images to be that halve them some times and join the halves again."""
+"""Multiples that networks need of an image's size if they halve it some times and join the halves
+again."""
 
-_JOINS: Final = frozenset(
-    {
-        *("Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Concat"),
-        *("ConstantOfShape", "Conv", "ConvTranspose", "Div", "Equal", "Expand", "Gemm"),
-        *("Greater", "GreaterOrEqual", "Less"),
-        *("LessOrEqual", "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow"),
-        *("Reshape", "Squeeze", "Sub", "Sum", "Where", "Xor"),
-    }
+_CONFLICTING: Final = frozenset(
+    """
+    Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Concat ConstantOfShape Conv ConvTranspose Div
+    Equal Expand Gemm Greater GreaterOrEqual Less LessOrEqual MatMul Max Mean Min Mod Mul Or PRelu
+    Pow Reshape Squeeze Sub Sum Where Xor
+    """.split()
 )
+"""Operators whose input shapes may contradict each other; ONNX refuses them for no other reason."""
 
 _MAX_NODES: Final = 3000
-"""Of a network in which other image sizes are tried: each try infers all shapes again."""
+"""Nodes of a network for which other image sizes are tried: each try infers all shapes again."""
 
 _MAX_TRIED_NODES: Final = 20_000
-"""Of all tries together: some ten seconds."""
+"""Nodes of all tries in sum; they take some ten seconds."""
 
 
 def refuse_conflicts(
@@ -46,20 +46,20 @@ def refuse_conflicts(
 ) -> None:
     """Raise if the shapes of a node's inputs contradict each other.
 
-    Shape inference passes over such a node, and leaves unknown whatever comes after it.
+    Shape inference skips such a node, and leaves the shapes of all later nodes unknown.
 
     Parameters
     ----------
     simplified, given : onnx.ModelProto
-        A model with static input shapes, all other shapes inferred; and the one it was made of.
+        A model with static input shapes and all other shapes inferred, and its original.
     shapes : InputShapes
-        The shapes that the caller gave.
+        The shapes that the caller requested.
 
     Raises
     ------
     UsageError, ModelError
-        Naming the first such node and the shapes, as the caller's mistake if he gave shapes; and
-        what image sizes fit, if it is a matter of multiples.
+        A node's input shapes contradict each other. The message names the first such node and the
+        shapes, and suggests image sizes. It is a `UsageError` if the caller requested shapes.
     """
     found = _first_conflict(simplified)
     if found is None:
@@ -75,7 +75,7 @@ def refuse_conflicts(
 
 
 def _advice(given: onnx.ModelProto, shapes: InputShapes) -> str:
-    """Return which shapes would fit: multiples, or others of those that are tried."""
+    """Return a suggestion of shapes that fit: multiples, or common sizes of images."""
     skeleton = strip_weights(given).model
     if len(skeleton.graph.node) <= _MAX_NODES:
         if (fit := _fitting(skeleton, shapes)) is not None:
@@ -87,7 +87,7 @@ def _advice(given: onnx.ModelProto, shapes: InputShapes) -> str:
 
 
 def _others(shapes: InputShapes) -> Iterator[Shapes]:
-    """Yield other sizes of images of as many channels."""
+    """Yield other image sizes, with the same number of channels."""
     values = [
         make_tensor_value_info(name, onnx.TensorProto.FLOAT, [*shape[:2], *[None] * len(shape[2:])])
         for name, shape in shapes.by_name.items()
@@ -98,7 +98,7 @@ def _others(shapes: InputShapes) -> Iterator[Shapes]:
 
 
 def _first_conflict(model: onnx.ModelProto) -> str | None:
-    """Return the first node that shape inference refuses, and its inputs' shapes."""
+    """Return a description of the first node that shape inference refuses, or None."""
     graph = model.graph
     shapes = known_shapes(graph)
     types = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info)}
@@ -111,7 +111,7 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
             data, made = node.input[0], node.output[0]
             return f"{describe(node)} cannot make {_text(shapes[made])} of {_pair([data], shapes)}"
         known = all(name in shapes and (name in types or name in constants) for name in inputs)
-        if not (inputs and known) or shapes.keys() >= outputs.keys() or not _joins(node):
+        if not (inputs and known) or shapes.keys() >= outputs.keys() or not _may_conflict(node):
             continue
         values = [
             constants.get(name) or make_tensor_value_info(name, types[name], shapes[name])
@@ -124,7 +124,7 @@ def _first_conflict(model: onnx.ModelProto) -> str | None:
 
 
 def _miscounts(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether what a node gives another shape has more or fewer elements: ONNX does not count."""
+    """Return whether a Reshape changes the number of elements, which ONNX does not check."""
     if node.op_type != "Reshape" or node.domain not in STANDARD_DOMAINS:
         return False
     names = (node.input[0], node.output[0])
@@ -132,9 +132,9 @@ def _miscounts(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> b
     return len(counts) > 1
 
 
-def _joins(node: onnx.NodeProto) -> bool:
-    """Whether a node's inputs have to fit each other, and ONNX refuses only those that do not."""
-    return node.domain in STANDARD_DOMAINS and node.op_type in _JOINS
+def _may_conflict(node: onnx.NodeProto) -> bool:
+    """Return whether a node's input shapes may contradict each other."""
+    return node.domain in STANDARD_DOMAINS and node.op_type in _CONFLICTING
 
 
 def _infers(
@@ -142,7 +142,7 @@ def _infers(
     inputs: list[onnx.TensorProto | onnx.ValueInfoProto],
     model: onnx.ModelProto,
 ) -> bool:
-    """Return whether ONNX can infer a node's outputs by itself, or leaves them to the data."""
+    """Return whether ONNX accepts a node's input shapes."""
     constants = [value for value in inputs if isinstance(value, onnx.TensorProto)]
     others = [value for value in inputs if isinstance(value, onnx.ValueInfoProto)]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
@@ -156,7 +156,7 @@ def _infers(
 
 
 def _pair(names: list[str], shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Return two inputs that differ, with their shapes; or the only one."""
+    """Return two inputs of different shapes, or the only input, as a text."""
     first = names[0]
     second = next((name for name in names if shapes[name] != shapes[first]), None)
     texts = [
@@ -171,14 +171,14 @@ def _text(shape: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Image sizes that do fit: multiples of what, and an option that gives one."""
+    """Image sizes that fit: the multiple, and an option that requests one of them."""
 
     multiple: int
     option: str
 
 
 def _fitting(skeleton: onnx.ModelProto, shapes: InputShapes) -> _Fit | None:
-    """Return the smallest multiple of which two sizes in a row fit, if there is one."""
+    """Return the smallest multiple such that its next two sizes fit, or None."""
     images = {name: shape for name, shape in shapes.by_name.items() if len(shape) >= 3}
     if not images:
         return None
@@ -200,12 +200,12 @@ def _rounded(shape: tuple[int, ...], multiple: int, more: int) -> tuple[int, ...
 
 
 def first_fitting(skeleton: onnx.ModelProto, candidates: Iterable[Shapes]) -> Shapes | None:
-    """Return the first shapes of inputs that a model's nodes can take, of those that are tried.
+    """Return the first candidate shapes that all nodes of a model can take.
 
     Parameters
     ----------
     skeleton : onnx.ModelProto
-        A model without large weights. The more nodes it has, the fewer shapes are tried.
+        A model without large weights. The more nodes it has, the fewer candidates are tried.
     """
     tries = _MAX_TRIED_NODES // max(1, len(skeleton.graph.node))
     return next((each for each in islice(candidates, tries) if _fits(skeleton, each)), None)
@@ -226,7 +226,7 @@ def _fits(skeleton: onnx.ModelProto, images: Shapes) -> bool:
 
 
 def _channels_fit(graph: onnx.GraphProto) -> bool:
-    """Whether convolutions read as many channels as they have weights for: ONNX infers it not."""
+    """Return whether convolutions read as many channels as they have weights; ONNX does not."""
     shapes = known_shapes(graph)
     for node in graph.node:
         if node.op_type != "Conv" or node.domain not in STANDARD_DOMAINS:

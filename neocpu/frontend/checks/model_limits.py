@@ -1,4 +1,4 @@
-"""The most that a model may ask for, and why: a few bytes can ask for any amount of work.
+"""Limits of a model, because a few bytes can ask for any amount of work.
 
 Each limit is far beyond any network that runs on a CPU, and is checked before the work is done.
 """
@@ -14,35 +14,35 @@ from neocpu.foundation.errors import ModelError, UnsupportedError
 from neocpu.runtime.header import MAX_RANK, MAX_SPECS
 
 MAX_NODES: Final = 50_000
-"""Of a graph whose functions are inlined, inner graphs included. The largest networks have a few
-thousand; this many import and plan in a minute."""
+"""Nodes of a graph with inlined functions, including inner graphs. The largest networks have a few
+thousand. Importing and planning this many takes a minute."""
 
 MAX_VALUES: Final = MAX_SPECS
-"""Inputs, and outputs: as many as a header may name."""
+"""Inputs, and likewise outputs: as many as a header can name."""
 
 MAX_FOLDED_BYTES: Final = 2 << 30
-"""Of all constants that a model computes from others: what an ONNX file itself may hold."""
+"""Bytes of all constants that a model computes from others: as many as an ONNX file can hold."""
 
 MAX_PARTS: Final = 64
-"""Tensors that one kernel concatenates, or splits one into; more are done in several steps. A
-kernel's code, and the time it takes to generate, grow with them."""
+"""Tensors that one kernel concatenates, or splits one into; more take several steps. A kernel's
+code, and the time to generate it, grow with their number."""
 
 _COUNTLESS: Final = 10**15
 
 _Function: TypeAlias = tuple[str, str, str]
-"""Domain, name and overload."""
+"""The domain, name and overload of a function."""
 
 
 def refuse_large_models(model: onnx.ModelProto) -> None:
     """Raise if a graph has too many nodes, inputs or outputs, or a tensor too many dimensions.
 
-    Nodes are counted as if functions were inlined, without doing it: each of thirty functions that
-    calls the one before twice makes a billion.
+    Nodes are counted as if functions were inlined, but without inlining: thirty functions that each
+    call the one before twice make a billion nodes.
 
     Raises
     ------
     UnsupportedError, ModelError
-        Naming what is too large, or the function that calls itself.
+        A limit is exceeded, or a function calls itself; the message names it.
     """
     count = _count_nodes(model)
     if count > MAX_NODES:
@@ -65,7 +65,7 @@ def refuse_large_models(model: onnx.ModelProto) -> None:
 
 
 def refuse_ranks(ranks: Mapping[str, int], makers: Mapping[str, str] | None = None) -> None:
-    """Raise an `UnsupportedError` if a tensor has more dimensions than an artifact may say."""
+    """Raise an `UnsupportedError` if a tensor has more dimensions than an artifact supports."""
     for name, rank in ranks.items():
         if rank > MAX_RANK:
             where = (makers or {}).get(name, "the model has tensor")
@@ -75,7 +75,7 @@ def refuse_ranks(ranks: Mapping[str, int], makers: Mapping[str, str] | None = No
 
 
 class FoldingBudget:
-    """Counts the bytes of what is computed when compiling, before it is, as long as it is kept."""
+    """Counts the bytes of constants before they are computed, while they are kept."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
@@ -100,17 +100,17 @@ class FoldingBudget:
             )
 
     def release(self, name: str) -> None:
-        """Count a tensor no more: nothing reads it any longer."""
+        """Stop counting a tensor that nothing reads any longer."""
         self._bytes -= self._sizes.pop(name, 0)
 
 
 def amount(number: int) -> str:
-    """Return a number, or that it is beyond all counting."""
+    """Return a number as a text, which is vague from `_COUNTLESS` on."""
     return str(number) if number < _COUNTLESS else "more than 10^15"
 
 
 def _count_nodes(model: onnx.ModelProto) -> int:
-    """Count the nodes that inlining would make: callees first, each function once."""
+    """Return the number of nodes after inlining; each function is counted once, callees first."""
     calls = {(f.domain, f.name, f.overload): list(_calls(f.node)) for f in model.functions}
     sizes: dict[_Function, int] = {}
     entered: set[_Function] = set()
@@ -132,7 +132,7 @@ def _count_nodes(model: onnx.ModelProto) -> int:
 
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Function]:
-    """Yield the operator of each node, and of those of the graphs inside it."""
+    """Yield the operator of each node, also in inner graphs."""
     for node in nodes:
         yield node.domain, node.op_type, node.overload
         for attribute in node.attribute:

@@ -1,6 +1,6 @@
-"""Refuse tensors whose data are not what their shape and type need.
+"""Refuse tensors whose data do not match their shape and type.
 
-onnx's checker counts no bytes, and whoever reads such a tensor later fails in a way of its own.
+onnx's checker counts no bytes, and later readers of such a tensor fail with unclear errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def refuse_malformed_tensors(model: onnx.ModelProto, where: str) -> None:
     Raises
     ------
     ModelError
-        Naming the first that is malformed.
+        A tensor is malformed; the message names the first one.
     """
     for tensor in all_tensors(model):
         problem = tensor_problem(tensor)
@@ -33,12 +33,12 @@ def refuse_malformed_tensors(model: onnx.ModelProto, where: str) -> None:
 
 
 def is_element_type(number: int) -> bool:
-    """Return whether ``number`` stands for an element type that onnx knows."""
+    """Return whether ``number`` is the code of an element type that onnx knows."""
     return number != TensorProto.UNDEFINED and number in TensorProto.DataType.values()
 
 
 def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield every weight and every tensor in an attribute, those of functions too."""
+    """Yield every weight and every tensor in an attribute, also in functions."""
     yield from _of_graph(model.graph)
     for function in model.functions:
         yield from _of_nodes(function.node)
@@ -66,7 +66,7 @@ def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
 
 
 def declared_problem(tensor: onnx.TensorProto) -> str:
-    """Return what is wrong with what a tensor says of itself, empty if nothing is."""
+    """Return what is wrong with a tensor's declaration, or ""."""
     if not is_element_type(tensor.data_type):
         return f"has the unknown element type {tensor.data_type}"
     if min(tensor.dims, default=0) < 0:
@@ -80,7 +80,7 @@ def declared_problem(tensor: onnx.TensorProto) -> str:
 
 
 def tensor_problem(tensor: onnx.TensorProto) -> str:
-    """Return what is wrong with a tensor, empty if nothing is."""
+    """Return what is wrong with a tensor, or ""."""
     if (problem := declared_problem(tensor)) or uses_external_data(tensor):
         return problem
     elements = math.prod(tensor.dims)
@@ -89,13 +89,13 @@ def tensor_problem(tensor: onnx.TensorProto) -> str:
         if len(tensor.raw_data) != needed:
             return f"holds {len(tensor.raw_data)} bytes, its shape and type need {needed}"
         return ""
-    held = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
-    needed = _stored(tensor.data_type, elements)
-    return "" if held == needed else f"holds {held} numbers, its shape and type need {needed}"
+    stored = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
+    needed = _field_length(tensor.data_type, elements)
+    return "" if stored == needed else f"holds {stored} numbers, its shape and type need {needed}"
 
 
-def _stored(data_type: int, elements: int) -> int:
-    """Return how many numbers a tensor's own field holds."""
+def _field_length(data_type: int, elements: int) -> int:
+    """Return the length of the field that stores a tensor's elements."""
     if data_type in _COMPLEX:
         return 2 * elements
     return -(-elements * PACKED[data_type] // 8) if data_type in PACKED else elements

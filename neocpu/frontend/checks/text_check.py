@@ -1,7 +1,7 @@
 """Refuse texts that are not UTF-8.
 
-Protobuf parses any bytes in the place of a text, and hands on as bytes what is none: onnx, and all
-who read names here, then fail in ways of their own.
+Protobuf accepts any bytes as a text, and returns those that are not UTF-8 as bytes. onnx, and our
+code that reads names, then fail with unclear errors.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from neocpu.foundation.errors import ModelError
 from neocpu.foundation.plain_text import shortened
 
 _SHOWN = 60
-"""Bytes of such a text in a message."""
+"""Bytes of such a text that a message quotes."""
 
 
 def refuse_broken_texts(model: onnx.ModelProto, where: str) -> None:
-    """Check every text of a model, of its graphs and of what they hold.
+    """Check every text of a model, including its inner graphs.
 
     Raises
     ------
     ModelError
-        Naming one that is not UTF-8.
+        A text is not UTF-8.
     """
     waiting: list[Message] = [model]
     while waiting:

@@ -1,1 +1,1 @@
-"""ONNX Runtime's own operators, which its optimiser and others write in place of standard ones."""
+"""ONNX Runtime's own operators, which its optimiser and other tools write for standard ones."""

@@ -1,8 +1,8 @@
-"""Operators of ONNX Runtime's own domain, written in standard ones.
+"""Rewrite operators of ONNX Runtime's own domain as standard ones.
 
-Its optimiser saves models in which a convolution has its activation, a product its factor and a
-normalisation the sum before it: later passes find these by themselves. What an operator does is
-read from ONNX Runtime's documentation (docs/ContribOperators.md), and compared with it.
+Its optimiser saves models with fused nodes: convolution and activation, product and factor, sum and
+normalisation. Our later passes fuse these themselves. The semantics are those of ONNX Runtime's
+documentation (docs/ContribOperators.md), and were compared with its results.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ CONTRIBUTED: Final = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
 _OPSET: Final = 21
-"""The first that has all operators that are written here."""
+"""The first opset that has all operators that are written here."""
 
 _EPSILON: Final = 1e-12
-"""What normalisations of sums add to a variance where the node does not say."""
+"""The default epsilon of normalisations of sums, added to a variance."""
 
 _EPSILON_ALONE: Final = 1e-5
-"""What SimplifiedLayerNormalization adds."""
+"""The default epsilon of SimplifiedLayerNormalization."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node that is written in others.
+    """A node that is written as others.
 
     Attributes
     ----------
     writer : NodeWriter
     inputs : sequence of str
-        Empty where left out; more of them than there are is empty, too.
+        The inputs' names; empty for those that are left out, also at the end.
     outputs : sequence of str
     attributes : mapping
     """
@@ -54,15 +54,15 @@ class _Node:
     attributes: Mapping[str, Any]
 
     def input(self, place: int) -> str:
-        """Return the name of an input; an empty one where it is left out."""
+        """Return the name of an input; an empty one if it is left out."""
         return optional_input(self.inputs, place)
 
     def output(self, place: int) -> str:
-        """Return the name of an output; an empty one where it is left out."""
+        """Return the name of an output; an empty one if it is left out."""
         return optional_input(self.outputs, place)
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """Write a node; return the name of what it makes."""
+        """Write a node; return the name of its output."""
         return self.writer.op(op_type, *inputs, **attributes)
 
     def make(self, op_type: str, *inputs: str, **attributes: Any) -> None:
@@ -70,11 +70,11 @@ class _Node:
         self.op(op_type, *inputs, output=self.output(0), **attributes)
 
     def scalar(self, value: float, like: str) -> str:
-        """Return a number of another tensor's element type."""
+        """Return a constant scalar of another tensor's element type."""
         return self.op("CastLike", self.writer.const(np.float32(value)), like)
 
     def sum(self, *inputs: str) -> str:
-        """Return the sum of those inputs that are not left out."""
+        """Return the sum of the inputs that are not left out."""
         total, *others = (name for name in inputs if name)
         for other in others:
             total = self.op("Add", total, other)
@@ -96,7 +96,7 @@ def _quick_gelu(node: _Node) -> None:
 
 
 def _matmul(node: _Node) -> None:
-    """Multiply matrices; the batch may come second, and rows and columns be exchanged."""
+    """Multiply matrices; the batch may be the second dimension, and matrices be transposed."""
     operands = []
     for place, name in enumerate("AB"):
         operand = node.input(place)
@@ -128,11 +128,11 @@ _PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Tanh": (),
     "ThresholdedRelu": ("alpha",),
 }
-"""By activation, its parameters in their order."""
+"""The parameters of each activation, in order."""
 
 
 def _activated(node: _Node, value: str, parameters: Mapping[str, float]) -> None:
-    """Write the activation that a node names, with those of its parameters that are given."""
+    """Write the activation that a node names, with those of its parameters that are present."""
     kind = node.attributes.get("activation", b"").decode()
     if kind and kind not in _PARAMETERS:
         raise ValueError(f"its activation '{kind}' is not supported")
@@ -196,7 +196,7 @@ def _root_mean_square_norm(node: _Node) -> None:
 
 
 def _skipped(node: _Node, bias: str) -> str:
-    """Return the sum of the first two inputs and a bias, which may be the fourth output."""
+    """Return the sum of two inputs and a bias; it is the fourth output, if there is one."""
     total = node.sum(node.input(0), node.input(1), bias)
     return node.op("Identity", total, output=node.output(3)) if node.output(3) else total
 
@@ -241,7 +241,7 @@ def _scaled_product(
 
 
 def _standard(op_type: str) -> Callable[[_Node], None]:
-    """Return what writes the standard operator of the same form."""
+    """Return a function that writes the standard operator of the same form."""
     return lambda node: node.make(op_type, *node.inputs, **node.attributes)
 
 
@@ -264,11 +264,11 @@ _WRITTEN: Final[Mapping[str, Callable[[_Node], None]]] = {
 }
 
 _UNDER_ONNX: Final = ("SimplifiedLayerNormalization",)
-"""Those that ONNX Runtime writes into the standard domain, which has none of them."""
+"""Operators that ONNX Runtime writes into the standard domain, which does not define them."""
 
 
 def expand_contributed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with such operators written out: itself, changed, or of a newer opset.
+    """Return the model with such operators rewritten, in place or in a copy of a newer opset.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Control flow and sequences of ONNX, rewritten into a graph without any."""
+"""Rewrite control flow and sequences of ONNX into a graph without any."""

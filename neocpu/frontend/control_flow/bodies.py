@@ -1,4 +1,4 @@
-"""Put the nodes of an inner graph, such as a branch or the body of a loop, into the outer one."""
+"""Copy the nodes of an inner graph, such as a branch or a loop's body, into the outer graph."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Instance:
     Attributes
     ----------
     nodes : tuple of NodeProto
-        The nodes in order, with names of their own.
+        The nodes in order, with unique names.
     outputs : tuple of str
-        The values that the graph returns.
+        The names of the graph's results.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -29,7 +29,7 @@ class Instance:
 
 
 class Body:
-    """An inner graph without constants of its own, of which copies can be made.
+    """An inner graph without constants, from which copies can be made.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Body:
 
     @property
     def node_count(self) -> int:
-        """The number of nodes of a copy; those of graphs within count once."""
+        """The number of nodes of a copy, including those of inner graphs."""
         return _count(self._graph)
 
     @property
@@ -52,15 +52,15 @@ class Body:
         return len(self._graph.output)
 
     def rank(self, place: int) -> int:
-        """The number of axes that an input is declared to have."""
+        """Return the declared number of dimensions of an input."""
         return len(self._graph.input[place].type.tensor_type.shape.dim)
 
     def returns_input(self, output: int, place: int) -> bool:
-        """Whether an output always is one of the inputs."""
+        """Return whether an output always is a certain input."""
         return self._origin(output) == str(self._graph.input[place].name)
 
     def outer_value(self, output: int) -> str | None:
-        """Return the value of the graph around that an output always is; None if there is none."""
+        """Return the outer value that an output always is; None if there is none."""
         name = self._origin(output)
         return None if any(each.name == name for each in self._graph.input) else name
 
@@ -79,7 +79,7 @@ class Body:
         inputs : sequence of str
             Values of the outer graph, in the order of the graph's inputs.
         label : str
-            The first characters of the names of its values.
+            The prefix of its values' names.
         """
         names = dict(zip((value.name for value in self._graph.input), inputs, strict=True))
         nodes = []
@@ -91,7 +91,7 @@ class Body:
 
 
 def hoist_constants(graph: onnx.GraphProto, names: FreshNames) -> None:
-    """Make the constants of all inner graphs the outer one's, in place, under names of their own.
+    """Move the constants of all inner graphs to the outer one, in place, under unique names.
 
     Copies of an inner graph then share them.
     """
@@ -125,7 +125,7 @@ def _hoist(
     del inner.node[:]
     inner.node.extend(kept)
     for value in inner.output:
-        if value.name in moved:  # what no node within reads, optimisers of what is left would drop
+        if value.name in moved:  # optimisers drop outputs that no inner node makes
             inner.node.append(onnx.helper.make_node("Identity", [moved[value.name]], [value.name]))
     for node in inner.node:
         for graph in graphs_of(node):
@@ -133,9 +133,9 @@ def _hoist(
 
 
 def forget_inner_shapes(graph: onnx.GraphProto) -> None:
-    """Drop the shapes that inner graphs declare, in place: those of another input, perhaps.
+    """Drop the shapes that inner graphs declare, in place, as they may be those of other inputs.
 
-    But for those of a Loop's counter and condition.
+    The shapes of a Loop's counter and condition stay.
     """
     for node in graph.node:
         own = 2 if node.op_type == "Loop" else 0
@@ -148,12 +148,12 @@ def forget_inner_shapes(graph: onnx.GraphProto) -> None:
 
 
 def inner_graph(node: onnx.NodeProto, attribute: str) -> onnx.GraphProto:
-    """Return the graph that a node has as attribute; onnx's checker has seen that it is there."""
+    """Return the graph in a node's attribute; onnx's checker has made sure that it exists."""
     return next(each.g for each in node.attribute if each.name == attribute)
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, and those that graphs within it name."""
+    """Yield the values that a node reads, and those that its inner graphs name."""
     yield from node.input
     for graph in graphs_of(node):
         yield from (value.name for value in graph.output)
@@ -164,7 +164,7 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
 def free_names(
     nodes: Iterable[onnx.NodeProto], outputs: Iterable[str], own: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the values, other than ``own``, that nodes and outputs read and no node makes."""
+    """Yield the values that nodes or outputs read, other than ``own`` and the nodes' outputs."""
     made = {"", *own}
     for node in nodes:
         yield from (name for name in node.input if name not in made)
@@ -193,7 +193,7 @@ def _count(graph: onnx.GraphProto) -> int:
 def _renamed(
     node: onnx.NodeProto, names: Mapping[str, str], label: str | None = None
 ) -> onnx.NodeProto:
-    """Return a copy of a node over other values, also in graphs within it."""
+    """Return a copy of a node with other names of values, also in its inner graphs."""
     new = onnx.NodeProto()
     new.CopyFrom(node)
     new.input[:] = [names.get(name, name) for name in node.input]
@@ -206,7 +206,7 @@ def _renamed(
 
 
 def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename what an inner graph reads of the outer one, in place; its own names hide those."""
+    """Rename the outer values that an inner graph reads, in place; its own names hide those."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own.update(name for node in graph.node for name in node.output)
     captured = {old: new for old, new in names.items() if old not in own}

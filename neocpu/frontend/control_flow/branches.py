@@ -1,4 +1,4 @@
-"""Branches of If: the one that a constant chooses, or both, and the run takes one's results."""
+"""Rewrite If: inline the branch that a constant selects, or both, with a selection at run time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neocpu.frontend.control_flow.rewriting import Rewriting
 
 
 def rewrite_if(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    """Replace an If; return whether it is known how."""
+    """Replace an If; return whether that was possible yet."""
     condition = rewriting.value(node.input[0])
     if condition is Unknown.YET:
         return False
@@ -20,7 +20,7 @@ def rewrite_if(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
             rewriting.alias(result, name)
         return True
     if rewriting.has_rows(node):
-        return False  # `bound_rows` knows how many rows each branch makes
+        return False  # `bound_rows` handles branches that make different numbers of rows
     branches = (_inline(node, each, rewriting) for each in ("then_branch", "else_branch"))
     for chosen, other, name in zip(*branches, node.output, strict=True):
         if name:

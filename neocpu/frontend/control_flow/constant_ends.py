@@ -1,4 +1,4 @@
-"""The steps of a Loop whose condition is constant in each of them, as in `while i < 1000`."""
+"""The number of steps of a Loop whose condition is constant in each, as in `while i < 1000`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from neocpu.frontend.control_flow.known_values import Array, Knowledge
 from neocpu.frontend.onnx_graph.subgraphs import graphs_of
 
 MAX_COUNTED: Final = 100_000
-"""Steps that are counted: as many take seconds."""
+"""Steps that are tried; this many take seconds."""
 
 _MAX_ELEMENTS: Final = 64
-"""Of a state that the condition depends on."""
+"""Elements of a state that the condition depends on."""
 
 
 def constant_steps(
@@ -26,15 +26,15 @@ def constant_steps(
     opsets: Sequence[onnx.OperatorSetIdProto],
     most: int | None,
 ) -> int | None:
-    """Return how often a Loop runs that begins; None if that is not known.
+    """Return the number of steps of a Loop that begins; None if it is not known.
 
     Parameters
     ----------
     body : onnx.GraphProto
     states : sequence of str
-        First values of the states, in the graph around.
+        The first values of the states, in the outer graph.
     value : callable
-        Returns what is known of a value of the graph around.
+        A function that returns the knowledge of a value of the outer graph.
     opsets : sequence of OperatorSetIdProto
         The model's operator sets.
     most : int, optional
@@ -60,19 +60,18 @@ def constant_steps(
         given[name] = known
     given[inputs[1]] = np.array(True)
     limit = MAX_COUNTED if most is None else min(most, MAX_COUNTED)
-    from neocpu.frontend.numpy_operators.table import (
-        evaluator_of_nodes,  # here: few models have such loops
-    )
+    # Imported here, because few models have such loops.
+    from neocpu.frontend.numpy_operators.table import evaluator_of_nodes
 
     try:
-        with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+        with np.errstate(all="ignore"):  # overflow and 0/0 are the model's own
             evaluator = evaluator_of_nodes(nodes, [*given, inputs[0]], results, opsets)
             for step in range(limit):
                 again, *made = evaluator.run(None, {**given, inputs[0]: np.array(step)})
                 if not again.item():
                     return step + 1
                 given |= zip((inputs[2 + i] for i in kept), made, strict=True)
-    except Exception:  # whatever it trips over, the importer names it
+    except Exception:  # any error; the importer reports it
         return None
     return most if most == limit else None
 
@@ -80,6 +79,6 @@ def constant_steps(
 def _deciding(
     body: onnx.GraphProto, results: Sequence[str]
 ) -> tuple[list[onnx.NodeProto], set[str]]:
-    """Return the nodes that values depend on, in order, and what they read that no node makes."""
+    """Return the nodes that values depend on, in order, and the outer values that they read."""
     nodes = live_nodes(body.node, results)
     return nodes, {*free_names(nodes, results, ())}

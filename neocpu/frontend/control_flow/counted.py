@@ -1,4 +1,4 @@
-"""Loops of many steps that are all alike: the body once, which the runtime repeats."""
+"""Loops of many equal steps: the body appears once, and the runtime repeats it."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, node_name
 
 COUNTED_FROM: Final = 256
-"""Nodes from which on a loop is not written out: as many take seconds to compile. Fewer run faster
-written out, for then no step copies states."""
+"""Nodes from which on a loop is not unrolled, because compiling them takes seconds. Smaller loops
+run faster unrolled, because no step copies states."""
 
 MAX_STEPS: Final = 1_000_000_000
-"""How often a loop may run."""
+"""The most steps of a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedLoop:
-    """A Loop or a Scan.
+    """A Loop or a Scan that the runtime is to repeat.
 
     Attributes
     ----------
     node : onnx.NodeProto
     body : Body
-        The body. A Loop's takes the number of the step and a condition, and returns a condition;
-        then both have the states, and an element of each that is scanned or stacked.
+        The body. A Loop's takes the number of the step and a condition, and returns a condition.
+        Both kinds then have the states, and an element of each scanned or stacked tensor.
     limit : int
-        The most steps it takes.
+        The most steps.
     states : tuple of str
-        Their first values.
+        The first values of the states.
     scanned : tuple of (str, int, bool)
-        Values, the axis along which a step takes an element of each, and whether it begins with the
-        last one.
+        Each scanned value, the axis along which the steps take elements, and whether they begin
+        with the last one.
     stacked : tuple of (int, bool)
-        The axis of the elements of each further output, and whether the last step's comes first.
+        The axis of the elements of each further output, and whether the last step's is first.
     count : str, optional
-        The value that says how often it runs, where data decide.
+        The value that is the number of steps, if data decide.
     begins : str, optional
-        The condition on which it runs at all, likewise.
+        The condition on which the loop runs at all, if data decide.
     goes_on : bool
-        Whether only the limit ends it.
+        Whether only the limit ends the loop.
     """
 
     node: onnx.NodeProto
@@ -66,12 +66,12 @@ class CountedLoop:
 
     @property
     def is_scan(self) -> bool:
-        """Whether it is a Scan."""
+        """Whether the node is a Scan."""
         return bool(self.node.op_type == "Scan")
 
     @property
     def is_counted(self) -> bool:
-        """Whether it is worth a try: long, bounded, and data do not decide of how many rows."""
+        """Whether repeating pays and is possible: it is long, bounded, and of a known row count."""
         steps_nodes = self.limit * max(self.body.node_count, 1)
         long = self.count is not None or steps_nodes >= COUNTED_FROM
         wanted = any(self.node.output[len(self.states) :])
@@ -80,19 +80,27 @@ class CountedLoop:
 
 
 class Counting(Enum):
-    """The result of an attempt."""
+    """The result of an attempt to repeat a loop.
+
+    Attributes
+    ----------
+    DONE
+        The loop was replaced.
+    NOT_YET
+        Its inputs are not known yet.
+    UNROLL
+        Its steps differ, or may differ, so it has to be unrolled.
+    """
 
     DONE = "done"
     NOT_YET = "not yet"
-    """What it reads is not known yet."""
-    UNLIKE = "unlike"
-    """Its steps are not alike, or not known to be: they have to be written out."""
+    UNROLL = "unroll"
 
 
 def count_loop(loop: CountedLoop, rewriting: Rewriting) -> Counting:
-    """Replace a loop by its body between a begin and an end, if each step makes tensors alike."""
+    """Replace a loop by its body between a begin and an end, if all steps make equal kinds."""
     if not loop.is_counted:
-        return Counting.UNLIKE
+        return Counting.UNROLL
     counter = _Counter(loop, rewriting)
     names = [*loop.states, *(name for name, *_ in loop.scanned)]
     names += free_names(counter.nodes, counter.results, counter.own)
@@ -101,21 +109,21 @@ def count_loop(loop: CountedLoop, rewriting: Rewriting) -> Counting:
         kind = rewriting.kind(name)
         if kind is None:
             is_final = rewriting.is_decided or rewriting.is_no_tensor(name)
-            return Counting.UNLIKE if is_final else Counting.NOT_YET
+            return Counting.UNROLL if is_final else Counting.NOT_YET
         kinds[name] = kind
     first = [kinds[name] for name in loop.states]
     own = dict(zip(counter.own, [loop_nodes.NUMBER, *first], strict=True))
     body = rewriting.flattened(counter.nodes, kinds, own, counter.results)
-    if body is None or not _is_alike(loop, body, counter.results, first):
-        return Counting.UNLIKE
+    if body is None or not _has_equal_steps(loop, body, counter.results, first):
+        return Counting.UNROLL
     counter.emit(body, {**kinds, **own})
     return Counting.DONE
 
 
-def _is_alike(
+def _has_equal_steps(
     loop: CountedLoop, body: onnx.ModelProto, results: Sequence[str], first: Sequence[Kind]
 ) -> bool:
-    """Whether the states stay what they are, and all is of known shapes."""
+    """Return whether the states keep their types and shapes, and all shapes are known."""
     kinds = loop_nodes.kinds_of(body.graph)
     values = {name for node in body.graph.node for name in node.output if name} | {*results}
     if not values <= kinds.keys() or any(0 in kinds[name].shape for name in values):
@@ -129,7 +137,7 @@ def _is_alike(
 
 
 class _Counter:
-    """Writes a loop.
+    """Writes a loop that the runtime repeats.
 
     Attributes
     ----------
@@ -138,7 +146,7 @@ class _Counter:
     nodes : list of NodeProto
         The nodes of a step.
     results : list of str
-        Whether it goes on, if data decide; the next states, and the rows.
+        The condition to go on, if data decide; the next states, and the rows.
     """
 
     def __init__(self, loop: CountedLoop, rewriting: Rewriting) -> None:
@@ -148,7 +156,7 @@ class _Counter:
         number = rewriting.fresh(f"{self._name}/number")
         states = [rewriting.fresh(f"{self._name}/state") for _ in loop.states]
         self.own = [number, *states]
-        self._places = {number: False}  # of elements, and whether they are those from the end
+        self._places = {number: False}  # positions of elements, and whether they count backwards
         self.nodes: list[onnx.NodeProto] = []
         elements = [self._element(*each) for each in loop.scanned]
         before = [] if loop.is_scan else [self._counter(), rewriting.constant(np.True_)]
@@ -166,7 +174,7 @@ class _Counter:
         self._rows = [row for row in self._rows if row[2]]
 
     def _counter(self) -> str:
-        """Return the number of the step, a vector of one element where the body declares one."""
+        """Return the number of the step, in the shape that the body declares."""
         rank = self._loop.body.rank(0)
         if rank == 0:
             return self.own[0]
@@ -182,7 +190,7 @@ class _Counter:
         return self._make("Gather", [value, position], axis=axis)
 
     def _from_list(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """Return a node that takes an element of a list of all rows of a tensor as taking a row."""
+        """Return a node that reads a tensor's row instead of an element of the list of its rows."""
         if node.op_type != "SequenceAt" or node.domain not in STANDARD_DOMAINS:
             return node
         whole = self._rewriting.whole_of(node.input[0])
@@ -240,7 +248,7 @@ class _Counter:
             rewriting.alias(rewriting.with_axis_at(name, rank, axis % rank), result)
 
     def _as_element(self, node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> onnx.NodeProto:
-        """Return a node that takes the step's element as one that need not look where it is."""
+        """Return a node that takes the step's element without a check of its position."""
         if node.op_type != "Gather" or node.domain not in STANDARD_DOMAINS:
             return node
         value, place = node.input
@@ -259,7 +267,7 @@ class _Counter:
         )
 
     def _count(self) -> str | None:
-        """Return how often the loop runs, if data decide."""
+        """Return the number of steps, if data decide."""
         begins, count, rewriting = self._loop.begins, self._loop.count, self._rewriting
         if count is not None:
             count = rewriting.scalar(count)

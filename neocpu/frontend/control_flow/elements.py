@@ -1,4 +1,4 @@
-"""Elements of one tensor that the steps of a loop take, each its own: one split for all."""
+"""Merge the elements of one tensor that unrolled steps take into one split."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 _FEWEST: Final = 4
-"""Elements that are worth a split: each has a kernel of its own otherwise, to be generated."""
+"""Elements from which a split pays; without it each has a kernel of its own to generate."""
 
 
 def split_elements(graph: onnx.GraphProto, rewriting: Rewriting) -> None:
-    """Replace Gathers at constant positions by one Split, in place, where most are taken.
+    """Replace Gathers at constant positions by one Split, in place, if they take most elements.
 
     Parameters
     ----------
     rewriting : Rewriting
-        The rewriting at the beginning of a round in which nothing waits.
+        A rewriting at the beginning of a round without unfinished nodes.
     """
     taken: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     for node in graph.node:

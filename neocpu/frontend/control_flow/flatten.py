@@ -1,9 +1,9 @@
 """Rewrite a model's control flow and sequences into a graph without any.
 
-Branches that constants choose are put in their places. Loops are written out, or, if they are long,
-their bodies are put between two nodes of our own, and the runtime repeats them. What only the run
-decides is selected: both branches are in the graph then, and the code skips the calls of the one
-that is not taken (`planning.guards`).
+Branches that constants select are inlined. Short loops are unrolled; the bodies of long ones are
+put between two nodes of our own, and the runtime repeats them. Where only the run decides, the
+graph has both branches and a selection, and the code skips the calls of the branch that is not
+taken (`lowering.memory.guards`).
 """
 
 from __future__ import annotations
@@ -42,40 +42,40 @@ _REWRITERS: Final = {
 Infer: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 REWRITTEN: Final = frozenset(_REWRITERS)
-"""Operators of which no graph has any afterwards."""
+"""Operators that no graph has afterwards."""
 
 
 def needs_flattening(model: onnx.ModelProto) -> bool:
-    """Whether there is anything to rewrite."""
+    """Return whether a model has anything to rewrite."""
     return any(_rewriter(node, None) for node in model.graph.node)
 
 
 def flatten_control_flow(
     model: onnx.ModelProto, infer: Infer, weights: AbstractSet[str], *, counted: bool
 ) -> None:
-    """Rewrite what branches, loops or makes lists, in place.
+    """Rewrite branches, loops and lists, in place.
 
-    What stays is an If between tensors of which data decide the number of rows.
+    An If stays if data decide the number of rows of its tensors.
 
-    Round after round, for a branch that is taken may show how often a loop in it runs, and what
-    that makes, which branch comes next. Shapes are what most conditions are about, so that what
-    decides a shape is computed too.
+    This goes round after round, because an inlined branch may reveal how often a loop in it runs,
+    and the loop's results may decide the next branch. Values that decide shapes are computed too,
+    because most conditions are about shapes.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Its functions inlined.
+        The model, with its functions inlined.
     infer : callable
-        Infers shapes.
+        A function that infers shapes.
     weights : set of str
-        Inputs of the model that no run gives.
+        Inputs of the model that are weights, not given at run time.
     counted : bool
         Whether the runtime may repeat the bodies of long loops (`counted`).
 
     Raises
     ------
     UnsupportedError
-        Naming a node of which the run decides more than which of two values of one shape it is.
+        The run decides more about a node's result than the choice between two values of one shape.
     """
     names = fresh_names(model.graph)
 
@@ -113,10 +113,10 @@ def _flatten(model: onnx.ModelProto, infer: Infer, rewriting: Rewriting) -> None
             unknown = [node for node in waiting if node.op_type != "If"]
             if unknown:
                 raise UnsupportedError(
-                    f"cannot tell before it runs what {describe(unknown[0])} makes"
+                    f"the result of {describe(unknown[0])} is not known before the model runs"
                 )
             _refuse_other_shapes(rewriting, model.graph, shapes)
-            return  # the branches make other numbers of rows, which are bounded later
+            return  # the branches make different numbers of rows, which are bounded later
         decided = not changed
 
 
@@ -126,7 +126,7 @@ def _rewrite(graph: onnx.GraphProto, rewriting: Rewriting) -> bool:
     for node in graph.node:
         rewriter = _rewriter(node, rewriting)
         if rewriter is None:
-            changed |= rewriting.settle(node)
+            changed |= rewriting.fold_structural_inputs(node)
             rewriting.emit([node])
         elif rewriter(node, rewriting):
             changed = True
@@ -148,7 +148,7 @@ def _rewriter(node: onnx.NodeProto, rewriting: Rewriting | None) -> Rewriter | N
 
 
 def _keep_live(graph: onnx.GraphProto, rewriting: Rewriting) -> None:
-    """Drop what nothing depends on, in place: no output, and no list that somebody may read."""
+    """Drop nodes that no output, and no list that is still needed, depends on, in place."""
     outputs = {value.name for value in graph.output}
     nodes = live_nodes(graph.node, outputs)
     if any(_rewriter(node, rewriting) for node in nodes):
@@ -167,7 +167,7 @@ def _refuse_outputs(graph: onnx.GraphProto) -> None:
 def _refuse_other_shapes(
     rewriting: Rewriting, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise if the run would choose between two shapes; numbers of rows are another matter."""
+    """Raise if the run would choose between two shapes that differ in more than rows."""
     of_rows = row_values(graph)
     left = {name for node in graph.node for name in node.output}
     for select in rewriting.selects:

@@ -1,4 +1,4 @@
-"""Loops that append an element to a list in each step: these are rows, as further outputs are."""
+"""Turn lists that a loop appends to in each step into rows, which are further outputs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from neocpu.frontend.control_flow.bodies import inner_graph, live_nodes, reads
 
 @dataclass(frozen=True, slots=True)
 class RowLoop:
-    """A Loop that makes rows where another one appends to lists.
+    """A Loop that makes rows instead of appending to lists.
 
     Attributes
     ----------
     node : onnx.NodeProto
-        The node without the lists; its last outputs are the rows, one for each list.
+        The node without the lists; its last outputs are the rows of each list.
     lists : tuple of (str, str, str)
-        The name of each list before the loop, its name after it, and the name of its rows.
+        The name of each list before the loop, its name after the loop, and the name of its rows.
     """
 
     node: onnx.NodeProto
@@ -29,16 +29,16 @@ class RowLoop:
 def with_rows(
     node: onnx.NodeProto, is_list: Container[str], fresh: Callable[[str], str]
 ) -> RowLoop | None:
-    """Return a Loop with rows instead of the lists among its states; None if it does more to them.
+    """Return a Loop with rows instead of lists; None if it uses a list in another way.
 
     Parameters
     ----------
     node : onnx.NodeProto
-        A Loop that states without lists come back as it is.
+        A Loop; one without lists among its states is returned unchanged.
     is_list : container of str
-        The values around it that are lists.
+        The outer values that are lists.
     fresh : callable
-        Makes names.
+        A function that makes names.
     """
     new = onnx.NodeProto()
     new.CopyFrom(node)
@@ -67,7 +67,7 @@ def with_rows(
 
 
 def _appended(body: onnx.GraphProto, place: int) -> str | None:
-    """Return what a step appends to a list."""
+    """Return the value that a step appends to a list, or None."""
     name, result = body.input[2 + place].name, body.output[1 + place].name
     makers = {made: node for node in body.node for made in node.output}
     while result in makers and makers[result].op_type == "Identity":

@@ -1,10 +1,10 @@
-"""Knowledge of a value before the model runs: all of it, its shape, or nothing yet."""
+"""Values that are known before the model runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,19 @@ from neocpu.foundation.errors import ModelError
 from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
-if TYPE_CHECKING:
-    pass
-
 Array: TypeAlias = npt.NDArray[Any]
 
 
 class Unknown(Enum):
-    """Why a value is not known: the run decides it, or something before it is not rewritten yet."""
+    """The reason why a value is not known.
+
+    Attributes
+    ----------
+    RUN
+        The run decides it.
+    YET
+        It depends on a node that is not rewritten yet.
+    """
 
     RUN = "run"
     YET = "yet"
@@ -30,7 +35,7 @@ class Unknown(Enum):
 Knowledge: TypeAlias = Array | Unknown
 
 _MAX_ELEMENTS: Final = 4096
-"""Of what is computed here: conditions, counts, and the shapes that they come from."""
+"""Elements of a value that is computed here: a condition, a count, or a shape that decides them."""
 
 _COMPUTED: Final = frozenset(
     """
@@ -40,7 +45,7 @@ _COMPUTED: Final = frozenset(
     Unsqueeze Where Xor
     """.split()
 )
-"""Operators that conditions and counts are made of."""
+"""Operators that conditions and counts are computed with."""
 
 _REWRITTEN: Final = frozenset(
     """
@@ -48,24 +53,24 @@ _REWRITTEN: Final = frozenset(
     SequenceLength SplitToSequence
     """.split()
 )
-"""Operators that become others, perhaps in the next round."""
+"""Operators that are rewritten, perhaps in the next round."""
 
 
 _KEEPING: Final = ("Identity", "Squeeze", "Unsqueeze", "Reshape")
-"""Operators that return a value of one element as it is."""
+"""Operators that return a value of one element unchanged."""
 
 
 class KnownValues:
-    """Computes small values from constants and from shapes, each once.
+    """Computes small values from constants and shapes, each once.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        The model, of which weights and opsets are read.
+        The model, for its weights and opsets.
     shapes : mapping of str to tuple of int
-        Shapes of values, as far as they are known.
+        The known shapes.
     pending : iterable of str
-        Values that nodes make which are not rewritten yet.
+        Outputs of nodes that are not rewritten yet.
     """
 
     def __init__(
@@ -82,28 +87,28 @@ class KnownValues:
         self._known: dict[str, Knowledge] = {}
 
     def add(self, nodes: Sequence[onnx.NodeProto]) -> None:
-        """Take note of nodes that stay, in order."""
+        """Add nodes that are final, in order."""
         self._pending.difference_update(name for node in nodes for name in node.output)
         self._makers |= {name: node for node in nodes for name in node.output if name}
 
     def add_tensors(self, tensors: Iterable[onnx.TensorProto]) -> None:
-        """Take note of constants."""
+        """Add constants."""
         self._tensors |= {tensor.name: tensor for tensor in tensors}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Return the shape of a value, if it is known."""
+        """Return the shape of a value, or None if it is not known."""
         if name in self._tensors:
             return tuple(self._tensors[name].dims)
         return self._shapes.get(name)
 
     def is_constant(self, name: str) -> bool:
-        """Whether nothing has to be computed for a value."""
+        """Return whether a value is a constant of the model."""
         return name in self._tensors
 
     def value(self, name: str) -> Knowledge:
         """Return a value, or why it is not known."""
         stack = [name]
-        while stack:  # a chain of nodes may be longer than Python's own stack is deep
+        while stack:  # not recursive, because a chain of nodes may exceed Python's stack
             top = stack[-1]
             if top in self._known:
                 stack.pop()
@@ -119,7 +124,7 @@ class KnownValues:
         return self._known[name]
 
     def bound(self, name: str) -> int | None:
-        """Return an integer that no run exceeds in a value of one, if how it is made says so."""
+        """Return an upper bound of an integer scalar that holds in every run, or None."""
         known, node = self.value(name), self._makers.get(name)
         if isinstance(known, np.ndarray):
             return int(known.item()) if known.size == 1 else None
@@ -169,21 +174,20 @@ class KnownValues:
         given = {each: self._known[each] for each in node.input if each}
         if _made_of(node, [self._known[each] for each in node.input if each]) > _MAX_ELEMENTS:
             return Unknown.RUN
-        from neocpu.frontend.numpy_operators.table import (
-            evaluator_of_nodes,  # here: few have such values
-        )
+        # Imported here, because few models need it.
+        from neocpu.frontend.numpy_operators.table import evaluator_of_nodes
 
         try:
             evaluator = evaluator_of_nodes([node], given, [name], self._opsets)
-            with np.errstate(all="ignore"):  # overflow and 0/0 are the model's
+            with np.errstate(all="ignore"):  # overflow and 0/0 are the model's own
                 result = evaluator.run(None, given)[0]
-        except Exception:  # whatever it trips over, the importer names it
+        except Exception:  # any error; the importer reports it
             return Unknown.RUN
         return _small(np.asarray(result))
 
 
 def _made_of(node: onnx.NodeProto, inputs: Sequence[Any]) -> float:
-    """Return about how many elements an operator makes that can make much of little; else 0."""
+    """Return the approximate size of what an operator makes, if it can be large; else 0."""
     if node.op_type == "ConstantOfShape":
         return float(np.prod(inputs[0], dtype=np.float64))
     if node.op_type in ("Expand", "Tile"):
@@ -203,12 +207,12 @@ def _small(array: Array) -> Knowledge:
 
 
 def single(value: Array, node: onnx.NodeProto, what: str) -> Any:
-    """Return the only element of a constant that decides what a node does.
+    """Return the single element of a constant that decides what a node does.
 
     Raises
     ------
     ModelError
-        The value has not one element.
+        The value does not have one element.
     """
     if value.size != 1:
         raise ModelError(

@@ -1,8 +1,8 @@
-"""The nodes around the body of a loop that the runtime repeats: ours, and no standard ones.
+"""Our own nodes around the body of a loop that the runtime repeats.
 
-Whatever lies between the begin and the end of a loop, and depends on what the begin makes, is done
-in each step. What the steps read of the graph around comes through a node too, behind which nothing
-is fused that would then be computed in each step.
+A node between the begin and the end of a loop that depends on the outputs of the begin is computed
+in each step. The steps read outer values through a node too, which keeps fusion from moving outer
+computations into the steps.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import OWN_DOMAIN
 
 BEGIN: Final = "LoopBegin"
-"""Reads the first values of the states, and perhaps how often the body runs (int64); makes the
+"""Reads the first values of the states, and optionally the number of steps (int64). Makes the
 number of the step, and the states."""
 
 END: Final = "LoopEnd"
-"""Reads the number of the step, the next states, rows, and perhaps whether the body runs once more
-(bool); makes the last states, and outputs of as many rows as the body runs."""
+"""Reads the number of the step, the next states, rows, and optionally a condition to go on (bool).
+Makes the last states, and outputs of one row per step."""
 
 OUTER: Final = "LoopOuter"
-"""Reads a value of the graph around, and makes it."""
+"""Reads an outer value, and makes it available within the loop."""
 
 
 ELEMENT: Final = "LoopElement"
-"""Reads a value, and the number of the step; makes the element of an axis that is the step's."""
+"""Reads a value and the number of the step. Makes the step's element along an axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """ONNX's code of an element type, and a static shape."""
+    """A tensor's element type, by ONNX's code, and its static shape."""
 
     element: int
     shape: tuple[int, ...]
 
 
 NUMBER: Final = Kind(TensorProto.INT64, ())
-"""Of the number of a step."""
+"""The kind of the number of a step."""
 
 
 _ALL: Final = frozenset((BEGIN, ELEMENT, END, OUTER))
@@ -52,7 +52,7 @@ _ALL: Final = frozenset((BEGIN, ELEMENT, END, OUTER))
 def begin(
     name: str, states: Sequence[str], count: str | None, outputs: Sequence[str]
 ) -> onnx.NodeProto:
-    """Return the begin of a loop: ``outputs`` are the number of the step, and the states."""
+    """Return the begin of a loop; ``outputs`` are the number of the step, and the states."""
     return helper.make_node(
         BEGIN,
         [*states, *([count] if count else ())],
@@ -78,17 +78,17 @@ def end(
     Parameters
     ----------
     limit : int
-        The most steps it takes.
+        The most steps.
     made : sequence of str
         The number of the step, the next states and the rows.
     states : int
         The number of states.
     backward : sequence of bool
-        Whether the last step's comes first, for each row.
+        Whether the rows are in reverse order, for each output of rows.
     condition : str, optional
-        Whether the body runs once more.
+        The condition to go on.
     outputs : sequence of str
-        The last states, and what the rows make.
+        The last states, and the outputs of the rows.
     """
     return helper.make_node(
         END,
@@ -104,14 +104,14 @@ def end(
 
 
 def outer(value: str, result: str) -> onnx.NodeProto:
-    """Return the node through which the steps read a value of the graph around."""
+    """Return the node through which the steps read an outer value."""
     return helper.make_node(OUTER, [value], [result], name=result, domain=OWN_DOMAIN)
 
 
 def element(
     value: str, number: str, axis: int, limit: int, result: str, *, backward: bool
 ) -> onnx.NodeProto:
-    """Return the node that takes an element, of ``limit`` ones along an axis, not negative."""
+    """Return the node that takes the step's element, along an axis that is not negative."""
     return helper.make_node(
         ELEMENT,
         [value, number],
@@ -125,7 +125,7 @@ def element(
 
 
 def _attributes(node: onnx.NodeProto) -> tuple[int, int, str]:
-    """Return how many states there are, how often a body runs at most, and the ways of its rows."""
+    """Return the number of states, the most steps, and the direction of each output of rows."""
     given = attributes_of(node)
     return int(given["states"]), int(given.get("limit", 0)), given.get("backward", b"").decode()
 
@@ -152,7 +152,7 @@ def _loop(node: onnx.NodeProto) -> bytes:
 
 
 def kinds_of(graph: onnx.GraphProto) -> dict[str, Kind]:
-    """Return what all values of a graph are of which element type and shape are known."""
+    """Return the element types and shapes of a graph's values, as far as both are known."""
     kinds = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = value.type.tensor_type
@@ -164,7 +164,7 @@ def kinds_of(graph: onnx.GraphProto) -> dict[str, Kind]:
 
 
 def made_by(node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> list[Kind] | None:
-    """Return what the outputs of one of these nodes are; None if an input is not known."""
+    """Return the kinds of one of these nodes' outputs; None if an input's is not known."""
     if node.op_type in (OUTER, ELEMENT):
         value = kinds.get(node.input[0])
         if value is None or node.op_type == OUTER:
@@ -172,7 +172,7 @@ def made_by(node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> list[Kind] | Non
         axis = int(attributes_of(node)["axis"])
         return [Kind(value.element, (*value.shape[:axis], *value.shape[axis + 1 :]))]
     states, limit, ways = _attributes(node)
-    first = 1 if node.op_type == END else 0  # behind the number of the step
+    first = 1 if node.op_type == END else 0  # the first input of an end is the step's number
     given = [kinds.get(name) for name in node.input[first : first + states + len(ways)]]
     known = [kind for kind in given if kind is not None]
     if len(known) < len(given):
@@ -184,7 +184,7 @@ def made_by(node: onnx.NodeProto, kinds: Mapping[str, Kind]) -> list[Kind] | Non
 def declared(
     nodes: Sequence[onnx.NodeProto], kinds: Mapping[str, Kind]
 ) -> Iterator[onnx.ValueInfoProto]:
-    """Yield what such nodes make, of all nodes of a graph in order, where ``kinds`` lacks it."""
+    """Yield the outputs of these nodes, among a graph's in order, that ``kinds`` lacks."""
     known = dict(kinds)
     for node in nodes:
         if node.domain != OWN_DOMAIN or node.op_type not in _ALL:
@@ -207,11 +207,11 @@ def body_model(
     Parameters
     ----------
     around : onnx.ModelProto
-        The model whose opsets hold.
+        The model whose opsets apply.
     nodes : sequence of NodeProto
     constants : iterable of TensorProto
     kinds : mapping of str to Kind
-        Types and shapes of the values that the nodes read. All but the constants are inputs.
+        Types and shapes of the values that the nodes read. All but the constants become inputs.
     results : iterable of str
     """
     outputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(results)]

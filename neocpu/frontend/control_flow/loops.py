@@ -1,4 +1,4 @@
-"""Loop and Scan: their bodies, as often as they run, or once, if they are long and alike."""
+"""Rewrite Loop and Scan: unroll them, or keep one body if they are long and their steps equal."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from neocpu.frontend.unsupported import describe
 
 
 def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    """Replace a Loop; return whether it is known how.
+    """Replace a Loop; return whether that was possible yet.
 
-    Once the run decides whether it goes on, what a step makes is selected: of a step that is not
-    taken, what was there before.
+    If the run decides whether the Loop goes on, a selection follows each step: if the step is not
+    taken, its result is the value before it.
 
     Raises
     ------
     UnsupportedError
-        Nothing that is constant bounds it, it is too long, or the run decides how many rows it
-        makes.
+        No constant bounds the Loop, it is too long, or the run decides its number of rows.
     """
     limit = rewriting.value(node.input[0]) if node.input[0] else None
     has_condition = len(node.input) > 1 and node.input[1]
@@ -48,7 +47,7 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     )
     loop = _ended_by_constants(_never_begun(loop, rewriting), rewriting)
     counting = _count(loop, rewriting)
-    if counting is not Counting.UNLIKE:
+    if counting is not Counting.UNROLL:
         return counting is Counting.DONE
     if loop.decider is not None:
         raise UnsupportedError(
@@ -66,10 +65,20 @@ def rewrite_loop(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """A Loop, how often it runs at most, and the condition, if data decide whether it begins.
+    """A Loop.
 
-    ``decider`` is what says how often it runs, if data do; ``goes_on`` is whether no condition ends
-    it.
+    Attributes
+    ----------
+    count : int or None
+        The most steps, if a constant limits them.
+    decider : str or None
+        The value that limits the steps, if data decide.
+    condition : str or None
+        The condition on which the loop begins, if data decide.
+    begins : bool
+        Whether the loop may begin.
+    goes_on : bool
+        Whether no condition ends the loop.
     """
 
     node: onnx.NodeProto
@@ -82,16 +91,16 @@ class _Loop:
 
     @property
     def states(self) -> int:
-        """The number of values that each step hands to the next."""
+        """The number of states, which each step passes to the next."""
         return len(self.node.input) - 2
 
 
 def _count(loop: _Loop, rewriting: Rewriting) -> Counting:
-    """Have the runtime repeat a loop, if anything that is constant bounds it."""
+    """Let the runtime repeat a loop, if a constant bounds it."""
     limit = loop.count if loop.decider is None else rewriting.bound(loop.decider)
     made = with_rows(loop.node, rewriting.lists, rewriting.fresh)
     if not loop.begins or not limit or made is None:
-        return Counting.UNLIKE
+        return Counting.UNROLL
     node, body = made.node, rewriting.body(made.node, "body")
     states = tuple(node.input[2:])
     counted = CountedLoop(
@@ -116,13 +125,13 @@ def _count(loop: _Loop, rewriting: Rewriting) -> Counting:
 
 
 def _never_begun(loop: _Loop, rewriting: Rewriting) -> _Loop:
-    """Return the loop as one that runs no times, if data decide how often but never more."""
+    """Return a loop of no steps, if data decide their number but the bound is 0."""
     most = None if loop.decider is None else rewriting.bound(loop.decider)
     return loop if most is None or most > 0 else replace(loop, count=0, decider=None)
 
 
 def _ended_by_constants(loop: _Loop, rewriting: Rewriting) -> _Loop:
-    """Return the loop as one that its count ends, if its condition is constant in each step."""
+    """Return the loop with a count instead of a condition that is constant in each step."""
     given = loop.condition is not None or loop.decider is not None
     if loop.goes_on or given or not loop.begins or loop.count == 0:
         return loop
@@ -149,11 +158,11 @@ def _goes_on(node: onnx.NodeProto, body: Body, rewriting: Rewriting) -> bool:
 
 
 def _write_out(loop: _Loop, rewriting: Rewriting) -> tuple[list[str], list[list[str]]]:
-    """Append the steps; return the last states, and the rows of each further output."""
+    """Append the unrolled steps; return the last states, and the rows of each further output."""
     states = list(loop.node.input[2:])
     rows: list[list[str]] = [[] for _ in loop.node.output[loop.states :]]
     true, false = rewriting.constant(np.True_), rewriting.constant(np.False_)
-    # PyTorch declares a vector of one element at times, and ONNX Runtime then hands one over.
+    # PyTorch sometimes declares a vector of one element, and ONNX Runtime then passes one.
     counter = (1,) * loop.body.rank(0)
     active, goes_on, step = loop.condition, loop.begins, 0
     if goes_on and loop.goes_on:
@@ -181,7 +190,7 @@ def _write_out(loop: _Loop, rewriting: Rewriting) -> tuple[list[str], list[list[
 
 
 def _refuse_endless(loop: _Loop, rewriting: Rewriting) -> None:
-    """Raise if only the count ends a Loop, and that is too large or missing."""
+    """Raise if only the count ends a Loop, and it is too large or missing."""
     if loop.count is None:
         raise UnsupportedError(
             f"{describe(loop.node)} never ends; export the model with a constant trip count"
@@ -190,7 +199,7 @@ def _refuse_endless(loop: _Loop, rewriting: Rewriting) -> None:
 
 
 def _refuse_open_end(loop: _Loop, step: int) -> None:
-    """Raise if data decide whether a Loop goes on, and that is too much."""
+    """Raise if data decide whether a Loop goes on, and it is too long or makes rows."""
     steps = None if loop.count is None else loop.count - step
     if steps is None or steps * loop.body.node_count > MAX_UNROLLED:
         raise UnsupportedError(
@@ -225,12 +234,12 @@ class _Scan:
 
 
 def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
-    """Replace a Scan; return whether it is known how.
+    """Replace a Scan; return whether that was possible yet.
 
     Raises
     ------
     UnsupportedError
-        Its sequences are of several lengths, or it runs no times or too often.
+        Its sequences have different lengths, or it runs no times or too often.
     """
     if rewriting.opset < 9:
         return _rewrite_batched(node, rewriting)
@@ -252,7 +261,7 @@ def rewrite_scan(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         stacked=scan.outputs,
     )
     counting = count_loop(counted, rewriting)
-    if counting is not Counting.UNLIKE:
+    if counting is not Counting.UNROLL:
         return counting is Counting.DONE
     results = _run(node, body, scan, node.input, count, "", rewriting)
     for result, name in zip(results[: scan.states], node.output, strict=False):
@@ -311,7 +320,7 @@ def _read(node: onnx.NodeProto, inputs: int, outputs: int) -> _Scan:
 def _extent(
     node: onnx.NodeProto, names: Sequence[str], axes: Sequence[int], rewriting: Rewriting
 ) -> int | None:
-    """Return how long values are along an axis of each; None if it is not known yet."""
+    """Return the common extent of values along an axis of each; None if it is not known yet."""
     shapes = [rewriting.shape(name) for name in names]
     extents = [s[axis] for s, axis in zip(shapes, axes, strict=True) if s is not None]
     if len(extents) < len(names):
@@ -331,7 +340,7 @@ def _run(
     label: str,
     rewriting: Rewriting,
 ) -> list[list[str]]:
-    """Return last states, each in a list, and rows of each output in order."""
+    """Append the unrolled steps; return the last states, each in a list, and each output's rows."""
     states, scanned = list(inputs[: scan.states]), inputs[scan.states :]
     rows = [list[str]() for _ in scan.outputs]
     if count:

@@ -1,4 +1,4 @@
-"""Nodes that take the place of control flow, and knowledge of values while they are written."""
+"""The nodes that replace control flow, and the known values while they are written."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from neocpu.frontend.shapes.structural_inputs import STRUCTURAL
 from neocpu.frontend.unsupported import OWN_DOMAIN, STANDARD_DOMAINS, describe, node_name
 
 MAX_UNROLLED: Final = 20_000
-"""Nodes that branches and loops may become: as many take minutes to compile."""
+"""Nodes that branches and loops may become; compiling this many takes minutes."""
 
 FIXING: Final = "--shape NAME=VALUE"
-"""How a user makes an input a constant."""
+"""The option that makes an input a constant."""
 
 _RESHAPES_SINCE: Final = 5
-"""The opset since which Reshape takes its shape as an input."""
+"""The first opset in which the target shape of Reshape is an input."""
 
 _SELECTS_SINCE: Final = 9
-"""The opset that brought Where."""
+"""The first opset that has Where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A value that is one of two, by a condition."""
+    """A selection between two values by a condition."""
 
     where: str
     result: str
@@ -46,33 +46,34 @@ class Select:
 
 
 Flatten: TypeAlias = Callable[[onnx.ModelProto, AbstractSet[str]], None]
-"""Flattens a model, of which some inputs are weights, in place, and notes what is inferred."""
+"""A function that flattens a model in place and infers shapes. The set names inputs that are
+weights."""
 
 
 class Rewriting:
-    """The nodes that take the place of control flow, and what is known of values.
+    """The nodes that replace control flow, and knowledge of values.
 
     Parameters
     ----------
     model : onnx.ModelProto
     names : FreshNames
     weights : set of str
-        Inputs of the model that no run gives.
+        Inputs of the model that are weights, not given at run time.
     flatten : callable, optional
-        Flattens the body of a loop; without it all loops are written out.
+        A function that flattens the body of a loop; without it all loops are unrolled.
 
     Attributes
     ----------
     nodes : list of NodeProto
-        Made in this round.
+        The nodes of this round.
     lists : dict of str to tuple of str
         The elements of each sequence.
     empties : set of str
         Optional values that are none.
     selects : list of Select
-        The values between which the run chooses.
+        The selections made at run time.
     steps : dict of str to int
-        The steps of loops that constants end, by an output: counted once, not in every round.
+        The numbers of steps of loops that constants end, by an output, kept across rounds.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Rewriting:
         self._flatten = flatten
         self._kinds: dict[str, Kind] = {}
         self._varying: set[str] = set()
-        self._elements: dict[str, tuple[str, int]] = {}  # of a whole's first axis
+        self._elements: dict[str, tuple[str, int]] = {}  # of a tensor's first axis
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._scalars: dict[str, str] = {}
         self._spent = 0
@@ -111,22 +112,22 @@ class Rewriting:
         *,
         decided: bool,
     ) -> None:
-        """Begin anew with what is known now.
+        """Begin a round with the current knowledge.
 
         Parameters
         ----------
         known : KnownValues
         kinds : mapping of str to Kind
-            Types and shapes of values, as far as they are known.
+            The known types and shapes of values.
         of_rows : set of str
             Values that depend on how many rows a run finds.
         decided : bool
-            Take what the first node is not told yet for what the run decides.
+            Whether the first value that is not known yet counts as decided by the run.
         """
         self.nodes, self._known, self._decided = [], known, decided
         self._kinds, self._of_rows = dict(kinds), of_rows
         self._varying = set(self._inputs)
-        self._scalars = {}  # those of later nodes come too late for what is made now
+        self._scalars = {}  # a later node's scalar must not be read by an earlier one
 
     def emit(self, nodes: Iterable[onnx.NodeProto]) -> None:
         """Append nodes."""
@@ -136,7 +137,7 @@ class Rewriting:
             self.keep(node)
 
     def end_decision(self) -> None:
-        """Wait again for what is not known yet."""
+        """Treat unknown values as not known yet again."""
         self._decided = False
 
     def keep(self, node: onnx.NodeProto) -> None:
@@ -152,11 +153,11 @@ class Rewriting:
 
     @property
     def is_decided(self) -> bool:
-        """Whether what is not known now never will be."""
+        """Whether a value that is not known now counts as decided by the run."""
         return self._decided
 
     def varies(self, name: str) -> bool:
-        """Whether a value depends on the model's inputs."""
+        """Return whether a value depends on the model's inputs."""
         return name in self._varying
 
     def kind(self, name: str) -> Kind | None:
@@ -164,7 +165,7 @@ class Rewriting:
         return self._kinds.get(name)
 
     def declare(self, values: Iterable[onnx.ValueInfoProto]) -> None:
-        """Say what nodes of our own make, of which ONNX infers nothing."""
+        """Declare outputs of our own nodes, for which ONNX infers nothing."""
         known = list(values)
         self._model.graph.value_info.extend(known)
         self._kinds |= kinds_of(onnx.GraphProto(value_info=known))
@@ -184,15 +185,15 @@ class Rewriting:
         ----------
         nodes : sequence of NodeProto
         outer, own : mapping of str to Kind
-            Values of this model that they read, and values that are theirs alone.
+            Outer values that the nodes read, and values that only they have.
         results : sequence of str
-            The values that they make.
+            The results of the nodes.
 
         Returns
         -------
         ModelProto or None
-            None if it cannot be flattened without knowing which step it is. Constants that only it
-            has are this model's, too.
+            None if flattening it depends on the number of the step. New constants of the body are
+            added to this model, too.
         """
         if self._flatten is None:
             return None
@@ -210,21 +211,21 @@ class Rewriting:
         return model
 
     def has_rows(self, node: onnx.NodeProto) -> bool:
-        """Whether what a node makes depends on how many rows a run finds."""
+        """Return whether a node's outputs depend on how many rows a run finds."""
         return not self._of_rows.isdisjoint(node.output)
 
     def is_no_tensor(self, name: str) -> bool:
-        """Whether a value is known to be a sequence, or none."""
+        """Return whether a value is known to be a sequence or an empty optional."""
         return name in self.lists or name in self.empties
 
     def fresh(self, wish: str) -> str:
         """Return a name for a new value."""
         return self._names.fresh(wish)
 
-    def settle(self, node: onnx.NodeProto) -> bool:
-        """Give a node constants for what decides its shape, in place; return whether any are new.
+    def fold_structural_inputs(self, node: onnx.NodeProto) -> bool:
+        """Make inputs that decide a node's shape constants, in place; return whether any was new.
 
-        Shape inference computes little of what exporters make such values of.
+        Shape inference cannot compute most values that exporters write there.
         """
         places = STRUCTURAL.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
         found = False
@@ -243,7 +244,7 @@ class Rewriting:
         return name
 
     def alias(self, source: str, name: str) -> None:
-        """Give a value, or a sequence, another name; nothing if that is empty."""
+        """Give a value or a sequence another name; do nothing if the name is empty."""
         if name and source in self.lists:
             self.lists[name] = self.lists[source]
         elif name and source in self.empties:
@@ -254,7 +255,7 @@ class Rewriting:
                 self._kinds[name] = self._kinds[source]
 
     def constant(self, value: npt.ArrayLike) -> str:
-        """Return the name of a constant; equal ones are one."""
+        """Return the name of a constant; equal constants share one."""
         array = np.asarray(value)
         key = str(array.dtype), array.shape, array.tobytes()
         if key not in self._constants:
@@ -264,18 +265,18 @@ class Rewriting:
         return self._constants[key]
 
     def unsqueeze(self, value: str, axis: int) -> str:
-        """Append a new axis of one element."""
+        """Insert a new axis of one element."""
         if self.opset < 13:
             return self.make("Unsqueeze", [value], f"{value}/row", axes=[axis])
         return self.make("Unsqueeze", [value, self.constant([axis])], f"{value}/row")
 
     def element(self, value: str, position: int, axis: int) -> str:
-        """Take one element of an axis, which goes."""
+        """Take one element along an axis, and drop the axis."""
         where = f"{value}/{position}"
         return self.make("Gather", [value, self.constant(position)], where, axis=axis)
 
     def elements(self, value: str, count: int, axis: int) -> list[str]:
-        """Take all elements of an axis, which goes: one kernel for many of them."""
+        """Take all elements along an axis, and drop the axis, with one kernel for many of them."""
         made = self._split(value, count, axis)
         if axis == 0:
             self._elements |= {name: (value, place) for place, name in enumerate(made)}
@@ -293,7 +294,7 @@ class Rewriting:
         return [self.make("Squeeze", [name, axes], f"{name}/row") for name in names]
 
     def _whole(self, parts: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
-        """Return the value whose elements these are, all in order, and its shape."""
+        """Return the tensor whose elements these are, all in order, and its shape, or None."""
         whole, _ = self._elements.get(parts[0], ("", 0)) if parts else ("", 0)
         kind = self._kinds.get(whole)
         places = [(whole, place) for place in range(len(parts))]
@@ -302,27 +303,27 @@ class Rewriting:
         return (whole, kind.shape) if kind.shape[0] == len(parts) else None
 
     def whole_of(self, name: str) -> str | None:
-        """Return the tensor of which a list has all rows in order, or None."""
+        """Return the tensor whose rows, all in order, are the elements of a list, or None."""
         found = self._whole(self.lists.get(name, ()))
         return None if found is None else found[0]
 
     def with_axis_at(self, whole: str, rank: int, axis: int) -> str:
-        """Return a value with its first axis at another place."""
+        """Return a value with its first axis moved."""
         order = [*range(1, rank)]
         order.insert(axis, 0)
         return whole if axis == 0 else self.make("Transpose", [whole], f"{whole}/t", perm=order)
 
     def stack(self, parts: Sequence[str], axis: int, name: str) -> None:
-        """Join values along a new axis."""
+        """Stack values along a new axis."""
         found = self._whole(parts)
         if found is None:
-            self.join([self.unsqueeze(part, axis) for part in parts], axis, name)
+            self.concat([self.unsqueeze(part, axis) for part in parts], axis, name)
             return
         whole, shape = found
         self.alias(self.with_axis_at(whole, len(shape), axis % len(shape)), name)
 
-    def join(self, parts: Sequence[str], axis: int, name: str) -> None:
-        """Join values along an axis."""
+    def concat(self, parts: Sequence[str], axis: int, name: str) -> None:
+        """Concatenate values along an axis."""
         found = self._whole(parts)
         if found is None or self.opset < _RESHAPES_SINCE:
             self.emit([helper.make_node("Concat", parts, [name], name=name, axis=axis)])
@@ -335,12 +336,12 @@ class Rewriting:
         self.emit([helper.make_node("Reshape", [moved, shape], [name], name=name)])
 
     def select(self, node: onnx.NodeProto, condition: str, chosen: str, other: str) -> str:
-        """Return one of two values, as the run decides.
+        """Return the value that the run selects of two.
 
         Raises
         ------
         UnsupportedError
-            The opset has no operator for it.
+            The opset has no operator for selections.
         """
         if chosen == other:
             return chosen
@@ -358,7 +359,7 @@ class Rewriting:
         return self.make("Where", [self.scalar(condition), chosen, other], wish)
 
     def scalar(self, value: str) -> str:
-        """Return a value of one element as one without dimensions."""
+        """Return a value of one element as a scalar."""
         shape = self.shape(value)
         if shape == ():
             return value
@@ -371,7 +372,7 @@ class Rewriting:
         return self._scalars[value]
 
     def body(self, node: onnx.NodeProto, attribute: str) -> Body:
-        """Return a graph that a node has."""
+        """Return a copyable graph from an attribute of a node."""
         return Body(inner_graph(node, attribute), self._names)
 
     def inline(
@@ -382,7 +383,7 @@ class Rewriting:
         Raises
         ------
         UnsupportedError
-            All of them have too many nodes.
+            All copies together have too many nodes.
         """
         self.require_room(node, body, 1)
         self._spent += max(body.node_count, 1)
@@ -404,7 +405,7 @@ class Rewriting:
         return Unknown.RUN if self._decided and known is Unknown.YET else known
 
     def bound(self, name: str) -> int | None:
-        """Return an integer that no run exceeds in a value of one, or None."""
+        """Return an upper bound of an integer scalar that holds in every run, or None."""
         return self._known.bound(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -417,7 +418,7 @@ class Rewriting:
         Raises
         ------
         UnsupportedError
-            The run decides it; ``what`` is what it is called.
+            The run decides it; the message calls it ``what``.
         """
         value = self.value(name)
         if value is Unknown.RUN:

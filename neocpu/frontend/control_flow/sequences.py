@@ -1,4 +1,4 @@
-"""Sequences and optional values: lists of values that are known before the model runs."""
+"""Rewrite sequences and optional values, whose elements are known before the model runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.frontend.node_attributes import attributes_of
 from neocpu.frontend.unsupported import describe
 
 Rewriter: TypeAlias = Callable[[onnx.NodeProto, Rewriting], bool]
-"""Replaces a node, and returns True; False if it is not known how yet."""
+"""A function that replaces a node and returns True; False if that is not possible yet."""
 
 
 def _construct(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
@@ -24,7 +24,7 @@ def _construct(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
 
 
 def _position(node: onnx.NodeProto, rewriting: Rewriting, place: int, last: int) -> int | None:
-    """Return a position in a list, which may count from its end; None if it is not known yet."""
+    """Return a position in a list, counted from its start; None if it is not known yet."""
     if len(node.input) <= place or not node.input[place]:
         return last
     position = rewriting.integer(node, node.input[place], "a position in a sequence")
@@ -83,8 +83,8 @@ def _split(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if shape is None or not isinstance(split, np.ndarray):
         return False
     extent = shape[axis]
-    # The standard ignores keepdims where sizes are given. PyTorch writes it with a size of 1, and
-    # ONNX Runtime drops the axis then.
+    # The standard ignores keepdims if there are sizes. PyTorch writes it with a size of 1, and ONNX
+    # Runtime then drops the axis.
     single = split.ndim == 0 and split.item() == 1
     if single and not attributes.get("keepdims", 1):
         rewriting.lists[node.output[0]] = tuple(rewriting.elements(name, extent, axis))
@@ -111,9 +111,9 @@ def _concat(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
     if elements is None:
         return False
     if not elements:
-        raise UnsupportedError(f"{describe(node)} joins a sequence without elements")
-    put = rewriting.stack if attributes.get("new_axis", 0) else rewriting.join
-    put(elements, int(attributes["axis"]), node.output[0])
+        raise UnsupportedError(f"{describe(node)} concatenates a sequence without elements")
+    combine = rewriting.stack if attributes.get("new_axis", 0) else rewriting.concat
+    combine(elements, int(attributes["axis"]), node.output[0])
     return True
 
 
@@ -123,7 +123,7 @@ def _map(node: onnx.NodeProto, rewriting: Rewriting) -> bool:
         return False
     body, results = rewriting.body(node, "body"), []
     for at in range(len(first)):
-        # What else is given is a sequence of as many elements, or the same tensor for all.
+        # Each further input is a sequence of as many elements, or one tensor for all of them.
         inputs = [rewriting.lists[n][at] if n in rewriting.lists else n for n in node.input]
         results.append(rewriting.inline(node, body, inputs, at))
     for place, name in enumerate(node.output):
@@ -198,4 +198,4 @@ SEQUENCE_REWRITERS: Final[Mapping[str, Rewriter]] = {
 }
 
 OF_SEQUENCES: Final[Mapping[str, Rewriter]] = {"Identity": _identity, "Where": _where}
-"""Operators that take sequences too, or are made for them here."""
+"""Operators that take sequences too, or that this package writes for them."""

@@ -1,1 +1,1 @@
-"""ONNX operators as Relax: our converters, a file per family, where TVM has none or a wrong one."""
+"""Our converters from ONNX operators to Relax, where TVM has none or a wrong one."""

@@ -46,7 +46,7 @@ def column_to_image(node: Node) -> relax.Expr:
         )
     given = node.emit(relax.op.reshape(data, workload.shape))
     types = [relax.TensorType((workload.images, *image), workload.dtype)]
-    apart = KernelRows(workload.computes, [([0], [0])])
+    batch_rows = KernelRows(workload.computes, [([0], [0])])
     kernel = lower_columns_to_image(workload)
-    found = node.emit(call_kernel(node, "columns_to_image", kernel, [given], types, apart))
+    found = node.emit(call_kernel(node, "columns_to_image", kernel, [given], types, batch_rows))
     return relax.op.reshape(found, (batch, rows // taps, *image))

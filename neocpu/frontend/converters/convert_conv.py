@@ -1,7 +1,7 @@
 """Convolutions with explicit padding on every side.
 
-TVM's importer pads the data in an operator of its own for ``auto_pad`` and ignores
-``output_shape``; later passes want the padding as an attribute of the convolution.
+TVM's importer pads the data with a separate operator for ``auto_pad`` and ignores
+``output_shape``; our later passes need the padding as an attribute of the convolution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neocpu.ir.row_analysis.kernel_rows import KernelRows
 from neocpu.schedules.operators.movement.columns import ColumnsWorkload, lower_image_to_columns
 
 MOST_COLUMNS = 1 << 24
-"""Elements of a copy of the data with one for each tap, at most: 64 MiB."""
+"""The most elements of a copy of the data with one for each tap: 64 MiB."""
 
 CONV = {
     2: (relax.op.nn.conv2d, "NCHW", "OIHW"),
@@ -33,14 +33,14 @@ CONV = {
 
 
 def split_evenly(totals: Sequence[int], auto_pad: str) -> list[int]:
-    """Return begin and end pads from their sums, the odd one where ``auto_pad`` wants it."""
+    """Return begin and end pads from their sums, the odd one on the side that ``auto_pad`` says."""
     smaller = [total // 2 for total in totals]
     larger = [total - half for total, half in zip(totals, smaller, strict=True)]
     return smaller + larger if auto_pad == "SAME_UPPER" else larger + smaller
 
 
 def resolve_pads(node: Node, kernel: Sequence[int]) -> list[int]:
-    """Return a convolution's or pooling's begin and end pads, ``auto_pad`` resolved."""
+    """Return the begin and end pads of a convolution or pooling, with ``auto_pad`` resolved."""
     spatial = node.shape()[2:]
     auto_pad = node.string("auto_pad", "NOTSET")
     if auto_pad == "VALID":
@@ -57,7 +57,7 @@ def resolve_pads(node: Node, kernel: Sequence[int]) -> list[int]:
 
 
 def dimensions_of(node: Node) -> int:
-    """Return how many dimensions images have."""
+    """Return the number of spatial dimensions."""
     dimensions = len(node.shape()) - 2
     if dimensions not in (1, *CONV):
         raise ValueError(f"only 1-D, 2-D and 3-D convolutions are supported, not {dimensions}-D")
@@ -65,7 +65,7 @@ def dimensions_of(node: Node) -> int:
 
 
 def add_bias(node: Node, result: relax.Expr) -> relax.Expr:
-    """Add the third input, if there is one, to each channel."""
+    """Add the third input to each channel, if there is one."""
     bias = node.optional(2)
     if bias is None:
         return result
@@ -94,7 +94,7 @@ def conv(node: Node) -> relax.Expr:
 
 
 def is_product(node: Node) -> bool:
-    """Whether a convolution is a product of matrices: weights that are data no template packs."""
+    """Return whether a convolution is computed as a product: no template packs computed weights."""
     data, weights = node.inputs[:2]
     kernel = node.shape(1)[2:]
     around = resolve_pads(node, kernel)
@@ -111,7 +111,7 @@ def is_product(node: Node) -> bool:
 
 
 def _product(node: Node) -> relax.Expr:
-    """Return the product of the weights and of what each window sees, a column of it."""
+    """Return the product of the weights and a matrix with one column for each window."""
     (batch, channels, *extents), (outs, _, *kernel) = node.shape(), node.shape(1)
     strides, dilations = node.ints("strides", [1, 1]), node.ints("dilations", [1, 1])
     pads = resolve_pads(node, kernel)
@@ -130,8 +130,8 @@ def _product(node: Node) -> relax.Expr:
         function = lower_image_to_columns(workload)
         given = node.emit(relax.op.reshape(data, (batch * channels, *extents)))
         types = [relax.TensorType(workload.shape, workload.dtype)]
-        apart = KernelRows(workload.computes, [([0], [0])])
-        made = call_kernel(node, "image_to_columns", function, [given], types, apart)
+        batch_rows = KernelRows(workload.computes, [([0], [0])])
+        made = call_kernel(node, "image_to_columns", function, [given], types, batch_rows)
         data = node.emit(made)
     columns = node.emit(relax.op.reshape(data, [batch, depth, math.prod(places)]))
     matrix = node.emit(relax.op.reshape(node.inputs[1], [outs, depth]))
@@ -140,9 +140,9 @@ def _product(node: Node) -> relax.Expr:
 
 
 def _conv_of_rows(node: Node) -> relax.Expr:
-    """Return a convolution of one dimension as one of images of one row, whose templates it gets.
+    """Return a 1-D convolution as a 2-D one of images of one row, which templates compute.
 
-    The bias is added to the image, for it to become a part of the convolution.
+    The bias is added to the 2-D result, so that it fuses with the convolution.
     """
     data, weights, *bias = node.inputs
     first, last = resolve_pads(node, node.shape(1)[2:])

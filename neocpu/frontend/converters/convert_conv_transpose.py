@@ -1,11 +1,11 @@
-"""Transposed convolutions, as convolutions that compute no zeros, and a shuffle of pixels.
+"""Transposed convolutions as convolutions that compute no zeros, and a shuffle of pixels.
 
-Of the outputs ``q * stride + r``, those of one remainder ``r`` are a convolution with the taps
-``r, r + stride, ...`` (Shi et al., CVPR 2016). All remainders together are one convolution with
-that many times the channels, which the layout search knows how to compute fast. It computes some
-outputs beyond the borders: where these are many, of small images, each remainder is a convolution
-with pads of its own. With a stride of 1 it is a convolution with its taps reversed, whatever the
-dilation; with both, taps are zero between.
+The outputs ``q * stride + r`` of one remainder ``r`` are a convolution with the taps ``r, r +
+stride, ...`` (Shi et al., CVPR 2016). All remainders jointly are one convolution with that many
+times the channels, which the layout search makes fast. It computes some outputs beyond the borders.
+Where these are many, as in small images, each remainder is a convolution with its own pads. With a
+stride of 1 the result is a convolution with reversed taps, whatever the dilation. With both a
+stride and a dilation, there are zero taps in between.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from neocpu.frontend.converters.convert_conv import add_bias, conv, dimensions_o
 from neocpu.frontend.converters.node import Node, const, constant_value, dtype_of, per_channel
 
 _NEEDLESS: Final = 1.08
-"""From how many times as many outputs on as are needed each remainder is computed alone."""
+"""Ratio of computed to needed outputs from which each remainder is computed separately."""
 _CHANNELS: Final = 16
-"""Of which it must have a multiple: what fills vectors together does not do so alone."""
+"""A separate remainder must have a multiple of so many channels, to fill vectors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class _Axis:
     Attributes
     ----------
     extent, output : int
-        Elements of the data, and of the output.
+        The number of elements of the data, and of the output.
     kernel, stride, dilation : int
     begin : int
-        Elements in front of the output that are not computed.
+        The number of leading outputs that are cut off.
     """
 
     extent: int
@@ -50,12 +50,12 @@ class _Axis:
 
     @property
     def spread(self) -> int:
-        """Taps with the zeros between them: of a dilation beside a stride."""
+        """The number of taps including the zeros of a dilation, where there is a stride."""
         return (self.kernel - 1) * self.dilation + 1 if self.stride > 1 else self.kernel
 
     @property
     def taps(self) -> int:
-        """Taps of the convolution."""
+        """The number of taps of the convolution."""
         return -(-self.spread // self.stride)
 
     @property
@@ -65,30 +65,30 @@ class _Axis:
 
     @property
     def border(self) -> tuple[int, int]:
-        """Zeros around the data: what is beyond them, too, may be asked for."""
+        """The zeros to add before and after the data."""
         reach = (self.taps - 1) * self.step
         first, last = reach - self.begin, self.output - self.extent + self.begin
-        if self.stride == 1 and min(first, last) >= 0:  # nothing that is not asked for
+        if self.stride == 1 and min(first, last) >= 0:  # it computes the needed outputs only
             return first, last
         rows = -(-(self.begin + self.output) // self.stride)
         return reach, max(reach, rows - self.extent)
 
     @property
     def skipped(self) -> int:
-        """Outputs of the convolution in front of those that are asked for."""
+        """The number of leading outputs of the convolution that are not needed."""
         reach = (self.taps - 1) * self.step
         return self.begin - (reach - self.border[0]) if self.stride == 1 else self.begin
 
     @property
     def rows(self) -> int:
-        """Outputs of the convolution."""
+        """The number of outputs of the convolution."""
         return self.extent + sum(self.border) - (self.taps - 1) * self.step
 
     @property
     def remainders(self) -> list[tuple[int, int, int]]:
-        """Remainders of the convolution that belong to those of the outputs, in the outputs' order.
+        """The convolution's remainders in the order of the outputs, each with its zeros.
 
-        With it the zeros in front of the data and behind it, if its outputs are computed alone.
+        The zeros before and after the data are those of a separate convolution.
         """
         reach, count, found = (self.taps - 1) * self.step, self.output // self.stride, []
         for first in range(self.stride):
@@ -118,27 +118,27 @@ def conv_transpose(node: Node) -> relax.Expr:
         result = node.emit(conv(replace(node, inputs=[node.inputs[0], kernels], attrs=attrs)))
         if values is None:
             return result
-        # Beside the convolution, of which it becomes a part.
+        # Added to the convolution directly, so that it fuses with it.
         count = int(kernels.ty.shape[0]) // (groups * outs)
         each = np.tile(values.reshape(groups, 1, outs), (1, count, 1)).reshape(-1)
         return node.emit(relax.op.add(result, per_channel(const(each), 2 + rank)))
 
     strides, rows = [axis.stride for axis in axes], [axis.rows for axis in axes]
-    is_apart = groups == 1 and _are_better_apart(axes, outs)
-    if is_apart:
-        result = _each_alone(node, kernels, axes, convolved)
+    is_separate = groups == 1 and _are_better_separate(axes, outs)
+    if is_separate:
+        result = _separately(node, kernels, axes, convolved)
         rows = [axis.output // axis.stride for axis in axes]
     else:
         result = convolved(kernels, [axis.border for axis in axes])
     if math.prod(strides) > 1:
         result = _shuffled(node, result, (data[0], groups, outs), strides, rows)
-    if not is_apart:
+    if not is_separate:
         result = _cropped(node, result, axes)
     return result if bias is None or values is not None else add_bias(node, result)
 
 
-def _are_better_apart(axes: Sequence[_Axis], outs: int) -> bool:
-    """Whether remainders are convolutions of their own: then nothing beyond borders is computed."""
+def _are_better_separate(axes: Sequence[_Axis], outs: int) -> bool:
+    """Return whether separate convolutions are faster: they compute nothing beyond the borders."""
     if outs % _CHANNELS or any(axis.output % axis.stride for axis in axes):
         return False
     if any(min(zeros) < 0 for axis in axes for _, *zeros in axis.remainders):
@@ -147,7 +147,7 @@ def _are_better_apart(axes: Sequence[_Axis], outs: int) -> bool:
     return computed > _NEEDLESS * math.prod(axis.output for axis in axes)
 
 
-def _each_alone(
+def _separately(
     node: Node,
     kernels: relax.Expr,
     axes: Sequence[_Axis],
@@ -166,7 +166,7 @@ def _each_alone(
 
 
 def _of_rows(node: Node) -> relax.Expr:
-    """Return one of a single dimension as one of images of one row."""
+    """Return a 1-D transposed convolution as a 2-D one of images of one row."""
     data, weights, *bias = node.inputs
     shape = node.ints("output_shape", [])
     pads = node.ints("pads", [0, 0])
@@ -196,7 +196,7 @@ def _axes(node: Node) -> list[_Axis]:
         output = whole - pads[axis] - pads[rank + axis] + extra[axis]
         if pads[axis] < 0:
             raise ValueError("output_shape is larger than the convolution's full output")
-        # Of one element the stride does not matter: with the largest, no tap meets a border.
+        # The stride of a single element is arbitrary: with the largest, no tap meets a border.
         stride = kernel if extent == dilations[axis] == 1 else strides[axis]
         found.append(
             _Axis(
@@ -214,7 +214,7 @@ def _axes(node: Node) -> list[_Axis]:
 def _by_remainder(
     node: Node, weights: relax.Expr | None, axes: Sequence[_Axis], groups: int
 ) -> relax.Expr:
-    """Return IOHW weights as one OIHW kernel per remainder and output, missing taps zero."""
+    """Return IOHW weights as one OIHW kernel per remainder and output, with zeros for no tap."""
     assert weights is not None
     ins, outs, *_ = node.shape(1)
     for number, axis in enumerate(axes):
@@ -224,7 +224,7 @@ def _by_remainder(
     pairs = [size for axis in axes for size in (axis.taps, axis.stride)]
     split = node.emit(relax.op.reshape(weights, [groups, ins // groups, outs, *pairs]))
     taps = [3 + 2 * number for number in range(len(axes))]
-    for place in taps:  # a transposed convolution runs through its taps backwards
+    for place in taps:  # a transposed convolution applies its taps in reverse order
         split = node.emit(relax.op.flip(split, place))
     order = [0, *(place + 1 for place in taps), 2, 1, *taps]
     ordered = node.emit(relax.op.permute_dims(split, order))
@@ -235,17 +235,17 @@ def _by_remainder(
 
 
 def _spread(node: Node, weights: relax.Expr, place: int, axis: _Axis) -> relax.Expr:
-    """Put zeros between the taps along an axis."""
+    """Insert zeros between the taps along an axis."""
     shape = [int(extent) for extent in weights.ty.shape]
-    apart = node.emit(relax.op.expand_dims(weights, place + 1))
-    apart = _extended(node, apart, place + 1, axis.dilation - 1)
+    spaced = node.emit(relax.op.expand_dims(weights, place + 1))
+    spaced = _extended(node, spaced, place + 1, axis.dilation - 1)
     shape[place] *= axis.dilation
-    flat = node.emit(relax.op.reshape(apart, shape))
+    flat = node.emit(relax.op.reshape(spaced, shape))
     return node.emit(relax.op.strided_slice(flat, [place], [0], [axis.spread]))
 
 
 def _extended(node: Node, value: relax.Expr, place: int, more: int) -> relax.Expr:
-    """Add zeros behind an axis."""
+    """Append zeros along an axis."""
     if not more:
         return value
     shape = [int(extent) for extent in value.ty.shape]
@@ -261,7 +261,7 @@ def _shuffled(
     strides: Sequence[int],
     rows: Sequence[int],
 ) -> relax.Expr:
-    """Put the remainders between each other: of each group and output, which are ``channels``."""
+    """Interleave the remainders of each group and output; ``channels`` is (batch, groups, outs)."""
     batch, groups, outs = channels
     rank, grouped = len(strides), [groups] if groups > 1 else []
     first = 1 + len(grouped)

@@ -1,4 +1,4 @@
-"""Operators that rank: TopK, ArgMax and its kin, by kernels of our own."""
+"""Operators that rank, such as TopK and ArgMax, by our own kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.schedules.operators.ranking.top_k import lower_top_k
 
 
 def top_k(node: Node) -> relax.Expr:
-    """TopK with a constant k; sorted whether asked for or not."""
+    """TopK with a constant k; always sorted."""
     data, wanted = node.inputs[0], node.constant(1)
     assert data is not None
     assert wanted is not None
@@ -28,8 +28,8 @@ def top_k(node: Node) -> relax.Expr:
     kernel = lower_top_k(rows, k, largest=largest, dtype=dtype_of(data))
     types = [relax.TensorType((rows[0], k, rows[2]), dtype) for dtype in (dtype_of(data), "int64")]
     flat = node.emit(relax.op.reshape(data, rows))
-    apart = KernelRows(f"largest={largest}", [([axis], [axis, axis]) for axis in (0, 2)])
-    found = node.bb.emit(call_kernel(node, "top_k", kernel, [flat], types, apart))
+    batch_rows = KernelRows(f"largest={largest}", [([axis], [axis, axis]) for axis in (0, 2)])
+    found = node.bb.emit(call_kernel(node, "top_k", kernel, [flat], types, batch_rows))
     result = (*shape[:axis], k, *shape[axis + 1 :])
     return relax.Tuple(
         [node.emit(relax.op.reshape(relax.TupleGetItem(found, i), result)) for i in range(2)]
@@ -61,14 +61,14 @@ def _arg_extremum(node: Node, *, largest: bool) -> relax.Expr:
     assert data is not None
     axis = int(node.attrs.get("axis", 0))
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"its axis {axis} is none of data of {len(shape)} axes")
+        raise ValueError(f"its axis {axis} is out of range for {len(shape)} dimensions")
     axis %= len(shape)
     last = bool(node.attrs.get("select_last_index", 0))
     rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
     kernel = lower_arg_extremum(rows, dtype_of(data), largest=largest, last=last)
     flat = node.emit(relax.op.reshape(data, rows))
     types = [relax.TensorType((rows[0], rows[2]), "int64")]
-    apart = KernelRows(f"largest={largest} last={last}", [([0], [0]), ([2], [1])])
-    found = node.emit(call_kernel(node, "arg_extremum", kernel, [flat], types, apart))
+    batch_rows = KernelRows(f"largest={largest} last={last}", [([0], [0]), ([2], [1])])
+    found = node.emit(call_kernel(node, "arg_extremum", kernel, [flat], types, batch_rows))
     kept = [1] if int(node.attrs.get("keepdims", 1)) else []
     return relax.op.reshape(found, (*shape[:axis], *kept, *shape[axis + 1 :]))

@@ -1,4 +1,4 @@
-"""Elementwise operators whose TVM translation hides, misreads or slows them."""
+"""Elementwise operators that TVM's importer hides from fusion, gets wrong or makes slow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clip(node: Node) -> relax.Expr:
         return relax.op.clip(data, low, high)
     if low == 0 and high is None and node.optional(2) is None:
         return relax.op.nn.relu(data)
-    # With bounds computed at run time, or crossed ones, ONNX means min(max(x, low), high).
+    # If bounds are computed at run time, or crossed, ONNX means min(max(x, low), high).
     result = data
     for index, op in ((1, relax.op.maximum), (2, relax.op.minimum)):
         bound = node.optional(index)
@@ -41,12 +41,12 @@ def _bound(node: Node, index: int) -> float | int | None:
 
 
 def prelu(node: Node) -> relax.Expr:
-    """PRelu of slopes that data can take: TVM notices others only when it generates code."""
+    """PRelu, if the slopes broadcast to the data: TVM notices others only in code generation."""
     shape, slopes = node.shape(), node.shape(1)
     fits = zip(reversed(shape), reversed(slopes), strict=False)
     if len(slopes) > len(shape) or any(slope not in (1, extent) for extent, slope in fits):
         raise ValueError(f"its slopes {list(slopes)} do not fit its data {list(shape)}")
-    if not shape or is_integer(node.inputs[0]):  # of which TVM has none
+    if not shape or is_integer(node.inputs[0]):  # TVM supports neither
         data, slope = node.inputs
         below = node.emit(relax.op.less(data, scalar(0, data)))
         return relax.op.where(below, node.emit(relax.op.multiply(data, slope)), data)
@@ -54,7 +54,7 @@ def prelu(node: Node) -> relax.Expr:
 
 
 def variadic(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Callable[[Node], relax.Expr]:
-    """Fold an n-ary operator pairwise: TVM's importer stacks the inputs and reduces the stack."""
+    """Fold an n-ary operator pairwise; TVM's importer stacks the inputs and reduces the stack."""
 
     def convert(node: Node) -> relax.Expr:
         return functools.reduce(lambda left, right: node.emit(op(left, right)), node.inputs)
@@ -83,7 +83,7 @@ def power(node: Node) -> relax.Expr:
     """Pow, with the usual exponents as products and roots, which vectorise."""
     base, exponent = node.inputs
     dtype = dtype_of(base)
-    # The exponent may be of another type than the base; the result has the base's.
+    # The exponent may be of another type than the base. The result has the base's type.
     floating = dtype if dtype.startswith("float") else "float64"
     value = constant_value(exponent)
     if value is not None and value.size == 1 and value.ndim <= len(node.shape()):
@@ -128,7 +128,7 @@ def _exponential_unit(node: Node, alpha: float, gamma: float) -> relax.Expr:
 
 
 def _above_zero(node: Node, below: relax.Expr, alpha: float) -> relax.Expr:
-    """Return the data above 0, ``below`` elsewhere, which is ``alpha`` times 0 above it."""
+    """Return the data above 0, and ``below`` elsewhere; ``below`` is 0 * ``alpha`` above 0."""
     data = node.inputs[0]
     if math.isfinite(alpha):
         return relax.op.add(relax.op.nn.relu(data), below)
@@ -144,7 +144,7 @@ def celu(node: Node) -> relax.Expr:
 
 
 def hard_sigmoid(node: Node) -> relax.Expr:
-    """HardSigmoid: alpha * x + beta, clipped to 0 and 1, which what is no number is not."""
+    """HardSigmoid: alpha * x + beta, clipped to 0 and 1; a NaN parameter makes all NaN."""
     alpha, beta = (float(node.attrs.get(k, v)) for k, v in (("alpha", 0.2), ("beta", 0.5)))
     if math.isnan(alpha) or math.isnan(beta):
         return relax.op.multiply(node.inputs[0], scalar(math.nan, node.inputs[0]))
@@ -160,7 +160,7 @@ def swish(node: Node) -> relax.Expr:
 
 
 def is_inf(node: Node) -> relax.Expr:
-    """IsInf, of either sign or one."""
+    """IsInf, for one sign or both."""
     data = node.inputs[0]
     if int(node.attrs.get("detect_negative", 1)) and int(node.attrs.get("detect_positive", 1)):
         return relax.op.isinf(data)
@@ -171,13 +171,13 @@ def is_inf(node: Node) -> relax.Expr:
 
 
 def sinh(node: Node) -> relax.Expr:
-    """Sinh, tanh(x) * cosh(x), for LLVM has none: of small numbers no difference is taken."""
+    """Sinh as tanh(x) * cosh(x): LLVM has none, and this is exact for small x."""
     data = node.inputs[0]
     return relax.op.multiply(relax.op.tanh(data), cosh(node))
 
 
 def cosh(node: Node) -> relax.Expr:
-    """Cosh, (h^2 + 1 / h^2) / 2 with h = exp(|x| / 2), which does not overflow before it does."""
+    """Cosh as (h^2 + 1 / h^2) / 2 with h = exp(|x| / 2), which overflows only if cosh does."""
     data = node.inputs[0]
     half = scalar(0.5, data)
     h = node.emit(relax.op.exp(relax.op.multiply(relax.op.abs(data), half)))
@@ -186,7 +186,7 @@ def cosh(node: Node) -> relax.Expr:
 
 
 def sign(node: Node) -> relax.Expr:
-    """Sign; TVM makes a negative constant of the data's type, which may have none, and 0 of NaN."""
+    """Sign; TVM needs a negative constant, which unsigned types lack, and returns 0 for NaN."""
     data = node.inputs[0]
     if dtype_of(data).startswith("uint"):
         return relax.op.minimum(data, scalar(1, data))
@@ -197,7 +197,7 @@ def sign(node: Node) -> relax.Expr:
 
 
 def shrink(node: Node) -> relax.Expr:
-    """Shrink; of integers in floating point, and rounded towards zero."""
+    """Shrink; integers are computed in floating point and rounded towards zero."""
     data = node.inputs[0]
     dtype = dtype_of(data)
     wide = data if dtype.startswith("float") else node.emit(relax.op.astype(data, "float64"))
@@ -213,9 +213,9 @@ def shrink(node: Node) -> relax.Expr:
 
 
 def equal(node: Node) -> relax.Expr:
-    """Equal; of booleans, which LLVM does not compare as numbers, that not just one is true.
+    """Equal; booleans by xor, because LLVM does not compare them as numbers.
 
-    TVM takes for granted that what is compared with itself is equal, which NaN is not.
+    TVM assumes that a value equals itself, which NaN does not.
     """
     left, right = node.inputs
     assert left is not None

@@ -1,4 +1,4 @@
-"""Arithmetic that only integers have, and conversions to them, defined for every operand."""
+"""Integer arithmetic and conversions to integers, defined for every operand."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from neocpu.schedules.operators.integer_arithmetic import lower_integer_binary
 
 
 def div(node: Node) -> relax.Expr:
-    """Div; of integers it rounds towards zero, ``x / 0`` is 0 and the least one by -1 itself."""
+    """Div; integers round towards zero, ``x / 0`` is 0, and the least integer by -1 is itself."""
     return _divided(node, "Div", "divide")
 
 
 def mod(node: Node) -> relax.Expr:
-    """Mod, without ``fmod`` of the divisor's sign, as in Python; of integers, ``x % 0`` is 0."""
+    """Mod, with the sign of the divisor unless ``fmod`` is set; for integers, ``x % 0`` is 0."""
     fmod = int(node.attrs.get("fmod", 0))
     if fmod not in (0, 1):
         raise ValueError(f"its fmod {fmod} is neither 0 nor 1")
     floored = not fmod
     left, right = node.inputs[:2]
     if floored and not is_integer(left):
-        # TVM's way, by a quotient rounded down, makes NaN of infinite divisors.
+        # TVM computes it from a quotient rounded down, which is NaN for infinite divisors.
         rest = node.emit(relax.op.mod(left, right))
         signs = [node.emit(relax.op.sign(value)) for value in (rest, right)]
         product = node.emit(relax.op.multiply(*signs))
@@ -57,7 +57,7 @@ def _divided(node: Node, op_type: str, operation: str) -> relax.Expr:
 
 
 def integer_binary(node: Node, operation: str, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Return a broadcast operation of two integer tensors, of the left one's type."""
+    """Return an operation of two integer tensors, broadcast, in the type of the left one."""
     shapes = [static_shape(operand) for operand in (left, right)]
     result = np.broadcast_shapes(*shapes)
     rank = max(1, len(result))
@@ -74,7 +74,7 @@ def integer_binary(node: Node, operation: str, left: relax.Expr, right: relax.Ex
 
 
 def bit_shift(node: Node) -> relax.Expr:
-    """BitShift; by all bits or more, nothing is left but the sign of what is shifted right."""
+    """BitShift; a shift by all bits or more leaves 0, or the sign if it goes right."""
     data, amount = node.inputs[:2]
     if constant_value(data) is not None and constant_value(amount) is not None:
         return node.convert_by_tvm("BitShift", node.inputs)
@@ -104,9 +104,9 @@ def bit_cast(node: Node) -> relax.Expr:
 
 
 def cast(node: Node) -> relax.Expr:
-    """Cast; to an integer, NaN and what is too large to be converted becomes 0.
+    """Cast; an integer made of NaN, or of a number too large to be converted, is 0.
 
-    That is beyond int64, and for types of 8 and 16 bits beyond int32; the rest wraps around.
+    Too large is beyond int64, or beyond int32 for types of 8 and 16 bits. Other numbers wrap.
     """
     data, target = node.inputs[0], onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["to"]))
     if _is_converted(data, target):
@@ -115,7 +115,7 @@ def cast(node: Node) -> relax.Expr:
 
 
 def cast_like(node: Node) -> relax.Expr:
-    """CastLike, as `cast`."""
+    """CastLike; see `cast`."""
     data, like = node.inputs[:2]
     assert like is not None
     if isinstance(like.ty, relax.TensorType) and _is_converted(data, dtype_of(like)):
@@ -124,7 +124,7 @@ def cast_like(node: Node) -> relax.Expr:
 
 
 def as_type(node: Node, value: relax.Expr, dtype: str) -> relax.Expr:
-    """Return a tensor converted as by `cast`."""
+    """Return a tensor converted as `cast` does."""
     if dtype_of(value) == dtype:
         return value
     if _is_converted(value, dtype):
@@ -133,13 +133,13 @@ def as_type(node: Node, value: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def _is_converted(value: relax.Expr, target: npt.DTypeLike) -> bool:
-    """Whether a tensor of floats is to become one of integers."""
+    """Return whether a conversion is one from a tensor of floats to integers."""
     is_tensor = isinstance(value.ty, relax.TensorType)
     return is_tensor and dtype_of(value).startswith("float") and np.dtype(target).kind in "iu"
 
 
 def _integers(node: Node, value: relax.Expr, target: np.dtype[Any]) -> relax.Expr:
-    """Convert floats by way of the narrowest of int32 and int64 that is wider."""
+    """Convert floats through int32 or int64, whichever is the narrowest that is wide enough."""
     bits = 32 if target.itemsize <= 2 else 64
     wide, limit = np.dtype(f"int{bits}"), 2.0 ** (bits - 1)
     constant = constant_value(value)
@@ -152,7 +152,7 @@ def _integers(node: Node, value: relax.Expr, target: np.dtype[Any]) -> relax.Exp
 
 
 def is_integer(operand: relax.Expr) -> bool:
-    """Whether an expression is a tensor of integers, not a shape."""
+    """Return whether an expression is a tensor of integers, not a shape."""
     if not isinstance(operand.ty, relax.TensorType):
         return False
     return bool(np.issubdtype(np.dtype(dtype_of(operand)), np.integer))

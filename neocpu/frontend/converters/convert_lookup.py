@@ -1,6 +1,6 @@
-"""Operators that read or write where their data says, by kernels that check every index.
+"""Operators that read or write at computed positions, by kernels that check every index.
 
-Indices that are constants are checked here: ONNX makes those out of bounds an error.
+Constant indices are checked here: ONNX makes those out of bounds an error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def gather(node: Node) -> relax.Expr:
 
 
 def gather_elements(node: Node) -> relax.Expr:
-    """GatherElements, with negative indices counted from the end; none reads out of bounds."""
+    """GatherElements, with negative indices counted from the end; no index reads out of bounds."""
     data, indices = node.inputs[:2]
     shapes, axis = _element_shapes(node)
     _require_within(indices, np.asarray(shapes[0][axis]))
@@ -71,9 +71,9 @@ def gather_nd(node: Node) -> relax.Expr:
     _require_within(indices, np.asarray(indexed))
     batches, total = math.prod(batch), math.prod(rows)
     kernel = lower_offsets(batches, total // batches, indexed, dtype_of(indices))
-    apart = _offsets_of(indexed) if batches == 1 else None
+    batch_rows = _offsets_of(indexed) if batches == 1 else None
     into = (total, depth)
-    offsets = _call_flat(node, "offsets", kernel, [indices], (total,), "int32", into, apart)
+    offsets = _call_flat(node, "offsets", kernel, [indices], (total,), "int32", into, batch_rows)
     flat = node.emit(relax.op.reshape(data, (batches * math.prod(indexed), *inner)))
     found = node.emit(relax.op.take(flat, offsets, 0, mode="clip"))
     return relax.op.reshape(found, (*rows, *inner))
@@ -95,7 +95,7 @@ def scatter_elements(node: Node) -> relax.Expr:
 def max_unpool(node: Node) -> relax.Expr:
     """MaxUnpool; an index out of bounds writes nothing.
 
-    Indices count all elements of the output, whatever shape that is given.
+    Indices count the elements of the output, of whatever shape ``output_shape`` says.
     """
     data, indices = node.inputs[:2]
     kernel = node.ints("kernel_shape", ())
@@ -142,13 +142,13 @@ def scatter_nd(node: Node) -> relax.Expr:
 
 
 def one_hot(node: Node) -> relax.Expr:
-    """OneHot, with negative indices counted from the end; one out of bounds is off everywhere."""
+    """OneHot, with negative indices counted from the end; one out of bounds makes a row of off."""
     indices, depth, values = node.inputs[0], node.constant(1), node.inputs[2]
     assert depth is not None
     assert values is not None
     extent, rank = int(depth.item()), len(node.shape())
     axis = int(node.attrs.get("axis", -1)) % (rank + 1)
-    if dtype_of(indices) not in ("float32", "float64", "uint64"):  # all others fit
+    if dtype_of(indices) not in ("float32", "float64", "uint64"):  # int64 has room for all others
         indices = node.emit(relax.op.astype(indices, "int64"))
     below = relax.op.less(indices, scalar(0, indices))
     wrapped = node.emit(relax.op.add(indices, scalar(extent, indices)))
@@ -188,19 +188,19 @@ def _rows(node: Node, table: relax.Expr | None, identifiers: relax.Expr) -> rela
 
 
 def within(node: Node, indices: relax.Expr, extent: int) -> relax.Expr:
-    """Return indices as int32, those below zero counted from the end, all moved into bounds."""
+    """Return indices as int32, negative ones counted from the end, and all clamped to bounds."""
     values = constant_value(indices)
     if values is not None:
         return const(_counted(values, np.asarray(extent)).astype(np.int32))
     shape = static_shape(indices)
     count = math.prod(shape)
     kernel = lower_offsets(1, count, (extent,), dtype_of(indices))
-    apart = _offsets_of((extent,))
-    return _call_flat(node, "offsets", kernel, [indices], shape, "int32", (count, 1), apart)
+    batch_rows = _offsets_of((extent,))
+    return _call_flat(node, "offsets", kernel, [indices], shape, "int32", (count, 1), batch_rows)
 
 
 def _offsets_of(extents: Sequence[int]) -> KernelRows:
-    """Return that offsets are made one by one, of a tuple of indices each."""
+    """Return that each offset is made of one tuple of indices."""
     return KernelRows("offsets", [([0], [0])], indexed=extents)
 
 
@@ -241,7 +241,7 @@ def _call_flat(
     as_shape: tuple[int, ...] | None = None,
     rows: KernelRows | None = None,
 ) -> relax.Expr:
-    """Call a kernel of flat buffers, or of buffers of ``as_shape``; give its result ``shape``."""
+    """Call a kernel of flat buffers, or of ``as_shape``, and return its result in ``shape``."""
     flat = [
         node.emit(relax.op.reshape(arg, as_shape or (math.prod(static_shape(arg)),)))
         for arg in args
@@ -252,7 +252,7 @@ def _call_flat(
 
 
 def _element_shapes(node: Node) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], int]:
-    """Return the shapes of data and indices, and the axis: neighbours that are alike are merged."""
+    """Return the shapes of data and indices with equal neighbouring axes merged, and the axis."""
     data, indices = node.shape(), node.shape(1)
     axis = int(node.attrs.get("axis", 0)) % max(len(data), 1)
     fits = len(data) == len(indices) and all(
@@ -261,12 +261,12 @@ def _element_shapes(node: Node) -> tuple[tuple[tuple[int, ...], tuple[int, ...]]
     )
     if not fits or not data:
         raise ValueError(f"its indices {list(indices)} do not fit its data {list(data)}")
-    before, behind = (
+    before, after = (
         _merge(data[part], indices[part]) for part in (slice(axis), slice(axis + 1, None))
     )
     merged = (
-        (*before[0], data[axis], *behind[0]),
-        (*before[1], indices[axis], *behind[1]),
+        (*before[0], data[axis], *after[0]),
+        (*before[1], indices[axis], *after[1]),
     )
     return merged, len(before[0])
 
@@ -274,7 +274,7 @@ def _element_shapes(node: Node) -> tuple[tuple[tuple[int, ...], tuple[int, ...]]
 def _merge(
     data: tuple[int, ...], indices: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Make one axis of the axes of two shapes, where they are equal."""
+    """Merge the axes of two shapes into one, if the shapes are equal."""
     return ((math.prod(data),), (math.prod(data),)) if data == indices else (data, indices)
 
 
@@ -285,9 +285,9 @@ def _require_within(indices: relax.Expr, extents: np.ndarray) -> None:
 
 
 def _counted(indices: np.ndarray, extents: np.ndarray) -> np.ndarray:
-    """Return constant indices, those below zero counted from the end; refuse others out of bounds.
+    """Return constant indices, negative ones counted from the end; refuse those out of bounds.
 
-    ONNX makes them an error. Those computed at run time are moved into bounds instead.
+    ONNX makes them an error. Indices computed at run time are clamped to bounds instead.
     """
     extents = extents.astype(indices.dtype)
     counted = np.where(indices < 0, indices + extents, indices).astype(indices.dtype)

@@ -1,4 +1,4 @@
-"""Loops that the runtime repeats: kernels before the body and at its end."""
+"""Loops that the runtime repeats: the kernels before the body and at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.schedules.recurrent.counted_loop import (
 
 
 def loop_begin(node: Node) -> relax.Expr:
-    """The number of the step, and the states' first values, as `control_flow.loop_nodes` has it."""
+    """LoopBegin: the number of the step and the states, as `control_flow.loop_nodes` defines it."""
     tensors, states = _tensors(node), int(node.attrs["states"])
     counted = len(tensors) > states
     kernel = lower_loop_begin(node.string("loop", ""), tensors[:states], counted=counted)
@@ -24,7 +24,7 @@ def loop_begin(node: Node) -> relax.Expr:
 
 
 def loop_end(node: Node) -> relax.Expr:
-    """The states' next values, and a row of each further output."""
+    """LoopEnd: the states' next values, and a row of each further output."""
     tensors = _tensors(node)[1:]  # the first one is the number of the step
     states, limit = int(node.attrs["states"]), int(node.attrs["limit"])
     ways = node.string("backward", "")
@@ -42,7 +42,7 @@ def loop_end(node: Node) -> relax.Expr:
 
 
 def loop_element(node: Node) -> relax.Expr:
-    """The element of an axis that is the step's."""
+    """LoopElement: the step's element along an axis."""
     whole, _ = _tensors(node)
     axis, limit = int(node.attrs["axis"]), int(node.attrs["limit"])
     kernel = lower_loop_element(whole, axis, limit, backward=bool(node.attrs["backward"]))
@@ -51,7 +51,7 @@ def loop_element(node: Node) -> relax.Expr:
 
 
 def loop_outer(node: Node) -> relax.Expr:
-    """A value of the graph around, in whose computation no pass may see what the steps do."""
+    """LoopOuter: an outer value, hidden from passes that would fuse its computation into steps."""
     (tensor,) = _tensors(node)
     return call_kernel(node, "loop_outer", lower_loop_outer(tensor), _given(node), _types([tensor]))
 

@@ -10,7 +10,7 @@ from neocpu.frontend.converters.node import Node, const, constant_value, dtype_o
 
 
 def batch_norm(node: Node) -> relax.Expr:
-    """BatchNormalization in inference, output 0 of ``relax.nn.batch_norm``."""
+    """BatchNormalization in inference: output 0 of ``relax.nn.batch_norm``."""
     if int(node.attrs.get("training_mode", 0)):
         raise ValueError("training_mode is not supported: export the model for inference")
     data = node.inputs[0]
@@ -25,7 +25,7 @@ def batch_norm(node: Node) -> relax.Expr:
 
 
 def instance_norm(node: Node) -> relax.Expr:
-    """InstanceNormalization: of groups of one channel."""
+    """InstanceNormalization: a group normalisation with groups of one channel."""
     data, gamma, beta = node.inputs
     axes, epsilon = [*range(2, len(node.shape()))], float(node.attrs.get("epsilon", 1e-5))
     return relax.op.nn.group_norm(data, gamma, beta, node.shape()[1], 1, axes, epsilon)
@@ -53,7 +53,7 @@ def rms_norm(node: Node) -> relax.Expr:
 
 
 def mean_variance_norm(node: Node) -> relax.Expr:
-    """MeanVarianceNormalization, centred before squaring, with ONNX's own guard of 1e-9."""
+    """MeanVarianceNormalization, centred before squaring, with ONNX's epsilon of 1e-9."""
     data, axes = node.inputs[0], node.ints("axes", (0, 2, 3))
     mean = relax.op.mean(data, axis=axes, keepdims=True)
     centred = node.emit(relax.op.subtract(data, mean))
@@ -70,7 +70,7 @@ def lp_normalization(node: Node) -> relax.Expr:
         norm = relax.op.sum(relax.op.abs(data), axis=axis, keepdims=True)
     else:
         norm = relax.op.sqrt(relax.op.sum(relax.op.multiply(data, data), axis=axis, keepdims=True))
-    # x is 0 wherever its norm is, so that any other divisor gives the 0 ONNX asks for.
+    # x is 0 wherever its norm is, so any other divisor gives the 0 that ONNX requires.
     norm = node.emit(norm)
     is_zero = relax.op.equal(norm, scalar(0.0, data))
     return relax.op.divide(data, relax.op.where(is_zero, scalar(1.0, data), norm))

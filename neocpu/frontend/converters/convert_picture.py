@@ -1,4 +1,4 @@
-"""Pictures of bytes that become a model's input: one kernel, `PreparePicture`."""
+"""The operator that turns pictures of bytes into a model's input: `PreparePicture`, one kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neocpu.schedules.operators.pictures.prepare_picture import (
 
 
 def prepare_picture(node: Node) -> relax.Expr:
-    """Resize, normalise and lay out pictures, as `neocpu.frontend.processing` describes them."""
+    """Resize, normalise and lay out pictures, as `neocpu.frontend.processing` defines it."""
     picture = node.inputs[0]
     assert picture is not None
     first_row, row_weights, first_column, column_weights, factors, offsets = map(
@@ -48,8 +48,7 @@ def prepare_picture(node: Node) -> relax.Expr:
         taps=taps,
         border=float(node.attrs["border"]),
     )
-    together = workload.interleaved
-    places = ((first_column - columns[0]) * together).astype(np.int32)
+    places = ((first_column - columns[0]) * workload.interleaved).astype(np.int32)
     lanes = lanes_of(colours)
     scales = []
     for values in (factors, offsets):
@@ -60,6 +59,8 @@ def prepare_picture(node: Node) -> relax.Expr:
     arrays = (first_row, row_weights, places, column_weights, *scales)
     args = [picture, *(const(np.asarray(array)) for array in arrays)]
     types = [relax.TensorType(workload.output, "float32")]
-    apart = KernelRows(repr(replace(workload, images=1)), [([0, *(None for _ in arrays)], [0])])
+    batch_rows = KernelRows(
+        repr(replace(workload, images=1)), [([0, *(None for _ in arrays)], [0])]
+    )
     kernel = lower_prepare_picture(workload)
-    return call_kernel(node, "prepare_picture", kernel, args, types, apart)
+    return call_kernel(node, "prepare_picture", kernel, args, types, batch_rows)

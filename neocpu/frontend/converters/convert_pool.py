@@ -20,12 +20,12 @@ from neocpu.frontend.converters.node import Node, const, dtype_of, scalar
 _MAX_POOL = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 _AVG_POOL = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
 MAX_WINDOW: Final = 256
-"""Channels that one element of an LRN reads: a kernel names each of them."""
+"""The most channels that one element of an LRN reads; the kernel has code for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    """Pooling geometry per spatial axis; ``extra`` is what ceil mode adds at the end."""
+    """Pooling geometry by spatial axis; ``extra`` is the padding that ceil mode adds at the end."""
 
     extents: list[int]
     kernel: list[int]
@@ -41,11 +41,11 @@ class _Window:
 
     @property
     def spans(self) -> list[int]:
-        """Pixels from a window's first to its last."""
+        """The extent of a window, in pixels, including gaps."""
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
     def valid_counts(self, axis: int, *, include_pad: bool) -> np.ndarray:
-        """Return how many elements of each window count along an axis, (output extent,)."""
+        """Return the number of counted elements of each window along an axis, (output extent,)."""
         size = self.extents[axis] + self.begin[axis] + self.end[axis]
         outputs = (size + self.extra[axis] - self.spans[axis]) // self.strides[axis] + 1
         taps = np.arange(outputs)[:, None] * self.strides[axis]
@@ -55,11 +55,11 @@ class _Window:
         return counts
 
     def clipped(self, *, count_padding: bool) -> _Window:
-        """Return the same windows without what lies beside the image.
+        """Return the same windows without the parts outside the image.
 
-        Of an axis along which there is one window that has all of the image: PyTorch's pools with
-        ``ceil_mode`` have some of thousands of pixels, of which a kernel would look at each.
-        ``count_padding``: what ``pads`` adds counts, and axes that have some stay.
+        An axis is clipped if its only window contains the whole image. PyTorch's pools with
+        ``ceil_mode`` have such windows of thousands of pixels, and a kernel would visit each pixel.
+        If ``count_padding``, the padding of ``pads`` counts, and padded axes are not clipped.
         """
         clipped = deepcopy(self)
         for axis, extent in enumerate(self.extents):
@@ -88,7 +88,7 @@ def _window(node: Node) -> _Window:
     ):
         room = extent + begin[axis] + end[axis] - (k - 1) * dilation - 1
         outputs = math.ceil(room / stride) + 1
-        # A window must not start in the padding at the end (ONNX and PyTorch agree).
+        # A window must not start in the padding at the end; ONNX and PyTorch agree on that.
         if (outputs - 1) * stride >= extent + begin[axis]:
             outputs -= 1
         if ceil:
@@ -105,10 +105,10 @@ def _window(node: Node) -> _Window:
 
 
 def _refuse_empty(window: _Window) -> None:
-    """Raise ValueError if a window may have no pixel, and so no largest or mean."""
+    """Raise a `ValueError` if a window may have no pixel, and so no largest value or mean."""
     pads = window.begin + window.end
     if any(pad >= span for pad, span in zip(pads, window.spans * 2, strict=True)):
-        raise ValueError(f"with pads {pads} windows of {window.spans} may lie beside the image")
+        raise ValueError(f"with pads {pads} windows of {window.spans} may lie outside the image")
 
 
 def max_pool(node: Node) -> relax.Expr:
@@ -129,8 +129,8 @@ def max_pool(node: Node) -> relax.Expr:
 def average_pool(node: Node) -> relax.Expr:
     """AveragePool with both padding conventions.
 
-    Windows that ceil mode lets reach past the padding are divided by what they cover of the
-    padded input. TVM divides by the whole window, so such a mean is rescaled by a constant.
+    A window that ceil mode extends past the padding is divided by the number of its elements in
+    the padded input. TVM divides by the whole window, so such a mean is rescaled by a constant.
     """
     window = _window(node)
     include = bool(node.attrs.get("count_include_pad", 0))
@@ -144,7 +144,7 @@ def average_pool(node: Node) -> relax.Expr:
 
 
 def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -> relax.Expr:
-    # TVM's own count of the valid elements knows no dilation: count here instead.
+    # TVM's count of the valid elements ignores dilation, so they are counted here.
     dilated = any(dilation != 1 for dilation in window.dilations)
     padded = any(window.padding)
     whole = padded and (include_pad or dilated)
@@ -166,7 +166,7 @@ def _mean(node: Node, data: relax.Expr, window: _Window, *, include_pad: bool) -
 
 
 def lp_pool(node: Node) -> relax.Expr:
-    """LpPool: the p-norm of each window, zeros in the padding."""
+    """LpPool: the p-norm of each window, with zeros in the padding."""
     window = _window(node)
     data, p = node.inputs[0], float(node.attrs.get("p", 2))
     powered = relax.op.multiply(data, data) if p == 2 else _power(relax.op.abs(data), p, data)
@@ -189,8 +189,8 @@ def _power(base: relax.Expr, exponent: float, like: relax.Expr) -> relax.Expr:
 def local_response_norm(node: Node) -> relax.Expr:
     """LRN as a sum of shifted slices of the squares along the channels.
 
-    Everything is elementwise or a slice, so the whole normalisation fuses into one vectorised
-    loop. The usual beta of 0.75 is taken by square roots, which vectorise; a power does not.
+    Everything is elementwise or a slice, so the normalisation fuses into one vectorised loop. The
+    usual beta of 0.75 is computed by square roots, which vectorise; a power does not.
     """
     data, shape = node.inputs[0], node.shape()
     size = int(node.attrs["size"])
@@ -198,7 +198,7 @@ def local_response_norm(node: Node) -> relax.Expr:
     bias = float(node.attrs.get("bias", 1.0))
     if size < 1:
         raise ValueError(f"its size {size} is not a number of channels")
-    # No more than all channels lie before or after one.
+    # There are at most all other channels before or after one.
     before, after = (min(side, shape[1] - 1) for side in ((size - 1) // 2, size // 2))
     if before + after >= MAX_WINDOW:
         raise ValueError(

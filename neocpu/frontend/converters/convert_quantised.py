@@ -1,4 +1,4 @@
-"""Quantisation and its inverse: as one Relax operator each where the numbers are constants."""
+"""Quantisation and its inverse, as one Relax operator each if scales and zeros are constants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.schedules.operators.quantised.dynamic_quantise import lower_dynamic_
 
 _EIGHT_BITS: Final = ("int8", "uint8")
 _KINDS: Final = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
-"""ONNX's numbers of the types that `quantize_linear` makes."""
+"""The names of the types that `quantize_linear` makes, by ONNX's codes."""
 
 
 def quantize_linear(node: Node) -> relax.Expr:
@@ -28,10 +28,10 @@ def quantize_linear(node: Node) -> relax.Expr:
         raise ValueError(f"it quantises to {dtype}; int8, uint8, int16 and uint16 are supported")
     axis, rank = _axis(node, data, scale, zero), len(static_shape(data) or ())
     single = data if dtype_of(data) == "float32" else relax.op.astype(data, "float32")
-    scale_value = _constant_or_none(scale)
-    zero_value = np.zeros((), dtype) if zero is None else _constant_or_none(zero)
+    scale_value = constant_value(scale)
+    zero_value = np.zeros((), dtype) if zero is None else constant_value(zero)
     if dtype in _EIGHT_BITS and scale_value is not None and zero_value is not None:
-        scales, zeros = _alike(scale_value.astype(np.float32), zero_value)
+        scales, zeros = _same_shape(scale_value.astype(np.float32), zero_value)
         return relax.op.quantize(
             node.bb.normalize(single), make_const(scales), make_const(zeros), axis, dtype
         )
@@ -48,8 +48,8 @@ def dequantize_linear(node: Node) -> relax.Expr:
     if int(node.attrs.get("block_size", 0)):
         raise ValueError("it has a scale for each block")
     axis, rank = _axis(node, data, scale, zero), len(static_shape(data) or ())
-    scale_value, dtype = _constant_or_none(scale), dtype_of(data)
-    zero_value = np.zeros((), dtype) if zero is None else _constant_or_none(zero)
+    scale_value, dtype = constant_value(scale), dtype_of(data)
+    zero_value = np.zeros((), dtype) if zero is None else constant_value(zero)
     result = dtype_of(scale)
     if (
         dtype in _EIGHT_BITS
@@ -57,9 +57,9 @@ def dequantize_linear(node: Node) -> relax.Expr:
         and scale_value is not None
         and zero_value is not None
     ):
-        scales, zeros = _alike(scale_value, zero_value)
+        scales, zeros = _same_shape(scale_value, zero_value)
         return relax.op.dequantize(data, make_const(scales), make_const(zeros), axis, "float32")
-    # Differences of 8 and 16 bits are exact in float32; those of 32 have no zero point.
+    # Differences of 8 and 16 bits are exact in float32; int32 has no zero point.
     moved = relax.op.astype(data, "float32")
     if zero is not None and not (zero_value is not None and not zero_value.any()):
         moved = relax.op.subtract(node.bb.normalize(moved), _spread(node, zero, axis, rank))
@@ -69,7 +69,7 @@ def dequantize_linear(node: Node) -> relax.Expr:
 
 
 def dynamic_quantize_linear(node: Node) -> relax.Expr:
-    """DynamicQuantizeLinear: uint8 numbers, their scale and zero point, of the data's range."""
+    """DynamicQuantizeLinear: uint8 numbers, and their scale and zero point by the data's range."""
     data, shape = node.inputs[0], node.shape()
     types = [
         relax.TensorType(each, kind)
@@ -82,7 +82,7 @@ def dynamic_quantize_linear(node: Node) -> relax.Expr:
 
 
 def conv_integer(node: Node) -> relax.Expr:
-    """ConvInteger: sums in int32, of numbers that zero points were taken from."""
+    """ConvInteger: int32 sums of products, after subtraction of the zero points."""
     centred = []
     for place, axis in ((0, 1), (1, 0)):
         data, zero = node.inputs[place], node.optional(place + 2)
@@ -108,9 +108,9 @@ def conv_integer(node: Node) -> relax.Expr:
 
 
 def _axis(node: Node, data: relax.Expr, *numbers: relax.Expr | None) -> int:
-    """Return the axis along which ``numbers``, scales and zero points, are; 0 if they are single.
+    """Return the axis of ``numbers``, which are scales and zero points; 0 if they are scalars.
 
-    One that a single number does not need would tell equal calls apart.
+    An axis that scalars do not need would make equal calls differ.
     """
     shape = static_shape(data) or ()
     counts = {math.prod(static_shape(each) or ()) for each in numbers if each is not None}
@@ -118,7 +118,7 @@ def _axis(node: Node, data: relax.Expr, *numbers: relax.Expr | None) -> int:
     if not several:
         return 0
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"its axis {axis} is none of the {len(shape)} of its data")
+        raise ValueError(f"its axis {axis} is out of range for {len(shape)} dimensions")
     if several != {shape[axis]}:
         raise ValueError(
             f"it has {max(several)} scales or zero points along axis {axis}, which has "
@@ -127,11 +127,7 @@ def _axis(node: Node, data: relax.Expr, *numbers: relax.Expr | None) -> int:
     return axis % len(shape)
 
 
-def _constant_or_none(value: relax.Expr) -> Any:
-    return constant_value(value)
-
-
-def _alike(scale: np.ndarray[Any, Any], zero: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+def _same_shape(scale: np.ndarray[Any, Any], zero: np.ndarray[Any, Any]) -> tuple[Any, Any]:
     """Return both as scalars, or as vectors of the same length."""
     if scale.size == zero.size == 1:
         return scale.reshape(()), zero.reshape(())

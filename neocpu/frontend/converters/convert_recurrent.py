@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: a product of all steps' inputs, and a kernel that runs the loop over time."""
+"""LSTM, GRU and RNN: one product for the inputs of all steps, and a kernel for the time loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neocpu.schedules.recurrent.activations import activations_named
 from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload
 
-#: Whether each direction runs from the end, by ONNX's word.
+#: Whether each direction runs backwards, by ONNX's word.
 DIRECTIONS: Final[Mapping[str, tuple[bool, ...]]] = {
     "forward": (False,),
     "reverse": (True,),
@@ -34,7 +34,7 @@ _DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "GRU": ("Sigmoid", "Tanh"),
     "RNN": ("Tanh",),
 }
-# Inputs by position, and results by position. An RNN and a GRU have neither of the last ones.
+# Inputs and results, by position. RNN and GRU lack the last ones.
 _INPUTS: Final = ("x", "w", "r", "bias", "lengths", "initial_h", "initial_c", "peepholes")
 _RESULTS: Final = ("y", "y_h", "y_c")
 
@@ -50,7 +50,7 @@ def gru(node: Node) -> relax.Expr:
 
 
 def rnn(node: Node) -> relax.Expr:
-    """RNN, of one gate."""
+    """RNN, which has one gate."""
     return _recurrent(node, "RNN")
 
 
@@ -58,25 +58,25 @@ def _recurrent(node: Node, cell: str) -> relax.Expr:
     inputs = {
         name: expr
         for name, expr in zip(_INPUTS, node.inputs, strict=False)
-        if expr is not None and not _says_nothing(name, expr, node)
+        if expr is not None and not _is_neutral(name, expr, node)
     }
     w = _workload(node, cell, inputs)
     args = kernel_arguments(node.emit, w, inputs)
     types = [relax.TensorType(shape, "float32") for shape in w.result_shapes]
-    apart = _apart(w, len(args))
-    called = node.bind(call_kernel(node, cell.lower(), lower_recurrent(w), args, types, apart))
+    batch_rows = _sequence_rows(w, len(args))
+    called = node.bind(call_kernel(node, cell.lower(), lower_recurrent(w), args, types, batch_rows))
     several = len(types) > 1
     made = [relax.TupleGetItem(called, i) if several else called for i in range(len(types))]
     found = dict(zip(w.written, made, strict=True))
     if "y" in found:
-        # ONNX has directions apart: what reads them side by side, transposes again.
+        # ONNX separates the directions: a reader of both side by side transposes again.
         axes = (0, 1, 2, 3) if w.batch_first else (0, 2, 1, 3)
         found["y"] = node.emit(relax.op.permute_dims(found["y"], axes))
     return relax.Tuple([found.get(name, made[0]) for name in _RESULTS[: len(node.outputs)]])
 
 
-def _apart(w: RecurrentWorkload, arguments: int) -> KernelRows:
-    """Return where a kernel's arguments and results have the sequences."""
+def _sequence_rows(w: RecurrentWorkload, arguments: int) -> KernelRows:
+    """Return where a kernel's arguments and results have the sequences of a batch."""
     place = 0 if w.batch_first else 1
     given = {"lengths": 0, "initial_h": place, "initial_c": place}
     weights = arguments - 1 - len(w.given)
@@ -85,8 +85,8 @@ def _apart(w: RecurrentWorkload, arguments: int) -> KernelRows:
     return KernelRows(repr(replace(w, batch=1)), ways, packed=w.unpacked)
 
 
-def _says_nothing(name: str, expr: relax.Expr, node: Node) -> bool:
-    """Whether an input is a constant that changes nothing: a state of zeros, or whole lengths."""
+def _is_neutral(name: str, expr: relax.Expr, node: Node) -> bool:
+    """Return whether a constant input changes nothing: a state of zeros, or full lengths."""
     value = constant_value(expr)
     if value is None:
         return False
@@ -97,12 +97,12 @@ def _says_nothing(name: str, expr: relax.Expr, node: Node) -> bool:
 
 
 def _workload(node: Node, cell: str, inputs: Mapping[str, relax.Expr]) -> RecurrentWorkload:
-    """Return what the node computes.
+    """Return the workload of the node.
 
     Raises
     ------
     ValueError
-        Its tensors do not fit each other, or an attribute is none that ONNX has.
+        Its tensors do not fit each other, or an attribute has an unknown value.
     """
     attrs = node.attrs
     reverse = DIRECTIONS[node.string("direction", "forward")]

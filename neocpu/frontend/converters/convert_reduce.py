@@ -1,4 +1,4 @@
-"""Reductions over some axes, all, or none, in the form of opset 18 and newer: axes are an input."""
+"""Reductions over some axes, all or none, with axes as an input, as in opset 18 and newer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Fold = Callable[..., relax.Expr]
 
 
 def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = None) -> _Converter:
-    """Return the converter of ``after(fold(before(x)))``; without axes only the steps are left."""
+    """Return the converter of ``after(fold(before(x)))``; without axes there is no fold."""
 
     def convert(node: Node) -> relax.Expr:
         data, axes = _operands(node)
@@ -32,7 +32,7 @@ def reduction(fold: _Fold, before: _Step | None = None, after: _Step | None = No
 
 
 def extremum(fold: _Fold) -> _Converter:
-    """Return the converter of ReduceMax or ReduceMin, of booleans too."""
+    """Return the converter of ReduceMax or ReduceMin, which also take booleans."""
 
     def convert(node: Node) -> relax.Expr:
         data, axes = _operands(node)
@@ -47,7 +47,7 @@ def extremum(fold: _Fold) -> _Converter:
 
 
 def _of_integers_in_float64(convert: _Converter) -> _Converter:
-    """Return a converter that rounds what it makes of integers towards zero."""
+    """Return a converter that computes integers in float64 and rounds towards zero."""
 
     def converted(node: Node) -> relax.Expr:
         data = node.inputs[0]
@@ -63,7 +63,7 @@ def _of_integers_in_float64(convert: _Converter) -> _Converter:
 
 @_of_integers_in_float64
 def log_sum_exp(node: Node) -> relax.Expr:
-    """ReduceLogSumExp, of infinities too: what is subtracted and added again is finite."""
+    """ReduceLogSumExp, also of infinities, because the shift is clipped to finite numbers."""
     data, axes = _operands(node)
     if axes == []:
         return data
@@ -82,7 +82,7 @@ def square(data: relax.Expr) -> relax.Expr:
 
 
 def _operands(node: Node) -> tuple[relax.Expr, list[int] | None]:
-    """Return the data and the axes: None for all, an empty list for none."""
+    """Return the data and the axes: None for all axes, an empty list for none."""
     data = node.inputs[0]
     assert data is not None
     rank = int(data.ty.ndim)
@@ -91,7 +91,7 @@ def _operands(node: Node) -> tuple[relax.Expr, list[int] | None]:
     if not axes:
         return data, [] if int(node.attrs.get("noop_with_empty_axes", 0)) else None
     if any(not -rank <= axis < rank for axis in axes):
-        raise ValueError(f"its axes {axes} are none of data of {rank} axes")
+        raise ValueError(f"its axes {axes} are out of range for {rank} dimensions")
     return data, sorted({axis % rank for axis in axes})
 
 

@@ -1,7 +1,7 @@
-"""Resize (Upsample becomes Resize when the opset is raised).
+"""Resize; Upsample becomes Resize when the opset is raised.
 
-The forms that TVM's kernel computes exactly become ``relax.image.resize2d``. Every other one is,
-like those, a weighted sum of a few elements along one axis at a time, and becomes that sum.
+Forms that TVM's kernel computes exactly become ``relax.image.resize2d``. Every form is a weighted
+sum of a few elements along one axis at a time, and the others become that sum.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ COORDINATES = (
     "tf_half_pixel_for_nn",
 )
 LOST = 1e-3
-"""What sums in floating point may lack of an integer that they would be without rounding.
+"""The most by which rounding errors move a sum below an integer.
 
-No sum of quotients by a power of two lies so far from one.
+No inexact sum of quotients by a power of two is so close to an integer.
 """
 
 _NATIVE_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
@@ -42,7 +42,7 @@ _NATIVE_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asy
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The resizing of one axis: ``output`` elements, ``scale`` of them per input element."""
+    """The resizing of one axis to ``output`` elements, with ``scale`` of them per input element."""
 
     axis: int
     extent: int
@@ -58,7 +58,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Taps:
-    """Output i is the sum over t of ``weights[i, t] * data[indices[i, t]]``, plus ``offset[i]``."""
+    """Output i is ``offset[i]`` plus the sum over t of ``weights[i, t] * data[indices[i, t]]``."""
 
     indices: np.ndarray
     weights: np.ndarray
@@ -84,7 +84,7 @@ def resize(node: Node) -> relax.Expr:
         ):
             return _native(node, plans, "nearest_neighbor", "asymmetric")
         if mode != "nearest" and _is_native(node, plans, coordinates):
-            # The two differ at one output element only, which _is_native leaves to the taps.
+            # They differ for one output element only, a case that _is_native rejects.
             same = "half_pixel" if coordinates == "pytorch_half_pixel" else coordinates
             return _native(node, plans, mode, same)
     for plan, tap in zip(plans, taps, strict=True):
@@ -93,16 +93,16 @@ def resize(node: Node) -> relax.Expr:
 
 
 def _resize_integers(node: Node, data: relax.Expr, plans: Sequence[_Axis], mode: str) -> relax.Expr:
-    """Interpolate in floating point, and make integers of it as ONNX Runtime does.
+    """Interpolate in floating point, and convert to integers as ONNX Runtime does.
 
-    It rounds towards zero in the end, and with antialiasing to the nearest after each axis, the
-    last one first. What floating point may have lost is given back before.
+    It rounds towards zero at the end; with antialiasing it rounds to nearest after each axis, last
+    axis first. Rounding errors of floating point are corrected before.
     """
     dtype = dtype_of(data)
     info = np.iinfo(dtype)
-    wide = "float64"  # or float32 decided anew which numbers lie just below an integer
+    wide = "float64"  # float32 could round differently just below an integer
     rounds = bool(node.attrs.get("antialias", 0))
-    # The largest of 64 bits is no number of float64: the one below is.
+    # The largest integer of 64 bits is no float64; this is the next smaller one.
     high = float(min(info.max, 2**63 - 1024 if info.min else 2**64 - 2048))
 
     def to_integers(values: relax.Expr) -> relax.Expr:
@@ -136,7 +136,7 @@ def _plan(node: Node) -> list[_Axis]:
     else:
         assert scales is not None
         factors = [float(scale) for scale in scales]
-        # In single precision as ONNX Runtime computes it: of 70 pixels, 0.7 are 49 and not 48.
+        # In single precision as in ONNX Runtime: 0.7 of 70 pixels are 49 and not 48.
         outputs = [int(np.float32(e) * np.float32(f)) for e, f in zip(extents, scales, strict=True)]
     count = len(axes)
     region = [0.0] * count + [1.0] * count if roi is None or not roi.size else roi.tolist()
@@ -147,7 +147,7 @@ def _plan(node: Node) -> list[_Axis]:
 
 
 def _is_plain_nearest(plan: _Axis, taps: _Taps) -> bool:
-    """Whether the elements chosen are those of TVM's asymmetric, floored nearest neighbour."""
+    """Return whether the elements are those of TVM's asymmetric, floored nearest neighbour."""
     plain = np.arange(plan.output) * plan.extent // plan.output
     return bool((taps.indices[:, 0] == plain).all()) and not taps.offset.any()
 
@@ -160,12 +160,12 @@ def _is_native(node: Node, plans: Sequence[_Axis], coordinates: str) -> bool:
         return False
     if not all(plan.exact for plan in plans):
         return False
-    # The distance of corners divides by the outputs but one.
+    # The distance of corners is divided by the number of outputs minus 1.
     return coordinates == "asymmetric" or 1 not in _image(node, plans)
 
 
 def _image(node: Node, plans: Sequence[_Axis]) -> list[int]:
-    """Return the height and width that come out."""
+    """Return the height and width of the output."""
     size = list(node.shape()[2:])
     for plan in plans:
         size[plan.axis - 2] = plan.output
@@ -186,7 +186,7 @@ def _native(node: Node, plans: Sequence[_Axis], method: str, coordinates: str) -
 
 def _coordinates(node: Node, plan: _Axis) -> np.ndarray:
     """Return the input coordinate of every output element, (output,)."""
-    # In single precision as ONNX Runtime computes it: nearest neighbours are decided by ties.
+    # In single precision as in ONNX Runtime, because ties decide nearest neighbours.
     x = np.arange(plan.output, dtype=np.float32)
     mode = node.string("coordinate_transformation_mode", "half_pixel")
     last, span = plan.extent - 1, max(plan.output - 1, 1)
@@ -227,7 +227,7 @@ def _nearest_taps(node: Node, plan: _Axis) -> _Taps:
 
 def _interpolation_taps(node: Node, plan: _Axis, mode: str) -> _Taps:
     x = _coordinates(node, plan)
-    # Antialiasing stretches the kernel over the inputs one output covers.
+    # Antialiasing stretches the kernel over the inputs that one output covers.
     shrink = min(plan.scale, 1.0) if node.attrs.get("antialias", 0) else 1.0
     reach = 1 if mode == "linear" else 2
     first = math.floor(-reach / shrink) + 1

@@ -1,6 +1,6 @@
-"""Operators on rows of which only so many count: kernels of our own, that are told how many.
+"""Operators on padded rows, by our own kernels that take the number of valid rows.
 
-`neocpu.frontend.rows` writes them; they are none of ONNX's.
+`neocpu.frontend.rows` writes these operators; ONNX does not have them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from neocpu.schedules.operators.ranking.non_max_suppression import (
 )
 from neocpu.schedules.operators.ranking.top_k import lower_top_k
 
-# Rows are computed and kept in memory whether they count or not.
+# All rows are computed and kept in memory, valid or not.
 MAX_ROWS = 1 << 22
 
 
@@ -40,21 +40,21 @@ def suppression_workload(
     *,
     counted: bool = False,
 ) -> NonMaxSuppressionWorkload:
-    """Return what a NonMaxSuppression node computes.
+    """Return the workload of a NonMaxSuppression node.
 
     Parameters
     ----------
     boxes, scores : tuple of int or None
-        Their static shapes; None if unknown.
+        The static shapes; None if unknown.
     limits : sequence of array or None
-        Boxes per class, overlap and score threshold; None for omitted ones.
+        The limits: boxes per class, overlap and score threshold; None for omitted ones.
     counted : bool
-        Whether the kernel is told how many of the boxes count.
+        Whether the kernel takes the number of valid boxes.
 
     Raises
     ------
     ValueError
-        Shapes or limits are none the operator has.
+        The operator does not allow these shapes or limits.
     """
     if boxes is None or scores is None:
         raise ValueError("the number of its boxes depends on the data")
@@ -84,9 +84,9 @@ def suppression_workload(
 
 
 def non_max_suppression(node: Node) -> relax.Expr:
-    """NonMaxSuppression with the outputs ``(rows, 3)`` and ``(1,)``, the rows that count.
+    """NonMaxSuppression with the outputs ``(rows, 3)`` and ``(1,)``, the number of valid rows.
 
-    Its sixth input says how many boxes count, where not all do.
+    The optional sixth input is the number of valid boxes.
     """
     boxes, scores, counted = node.inputs[0], node.inputs[1], node.optional(5)
     if {dtype_of(boxes), dtype_of(scores)} != {"float32"}:
@@ -100,12 +100,12 @@ def non_max_suppression(node: Node) -> relax.Expr:
     kernel = lower_non_max_suppression(workload)
     if counted is not None:
         return call_kernel(node, "non_max_suppression", kernel, [boxes, scores, counted], types)
-    apart = KernelRows(
+    batch_rows = KernelRows(
         repr(replace(workload, batch=1)),
         [([0, 0], [0, 0])],
         selects=(workload.classes, workload.boxes),
     )
-    return call_kernel(node, "non_max_suppression", kernel, [boxes, scores], types, apart)
+    return call_kernel(node, "non_max_suppression", kernel, [boxes, scores], types, batch_rows)
 
 
 def non_zero(node: Node) -> relax.Expr:
@@ -117,7 +117,7 @@ def non_zero(node: Node) -> relax.Expr:
 
 
 def top_k(node: Node) -> relax.Expr:
-    """TopK of at most ``most`` elements, of those along an axis that count: its second input."""
+    """TopK of at most ``most`` elements; the second input is the number of valid elements."""
     data, counted = node.inputs[:2]
     if dtype_of(data) != "float32":
         raise ValueError("only float32 data is supported")
@@ -136,12 +136,12 @@ def top_k(node: Node) -> relax.Expr:
 
 
 def roi_align(node: Node) -> relax.Expr:
-    """RoiAlign of those regions that count: its fourth input; zeros for the others."""
+    """RoiAlign; the fourth input is the number of valid regions, and the others become zeros."""
     return aligned_regions(node, [node.inputs[3]])
 
 
 def resized_peaks(node: Node) -> relax.Expr:
-    """Values and places of the peaks of maps, each row's resized to its height and width."""
+    """Return values and positions of the peaks of maps, each resized to its row's extents."""
     data, heights, widths, counted = node.inputs[:4]
     if {dtype_of(data), dtype_of(heights), dtype_of(widths)} != {"float32"}:
         raise ValueError("only float32 maps and sizes are supported")

@@ -1,7 +1,7 @@
-"""Operators that sample images at places that are data: GridSample and pooling of regions.
+"""Operators that sample images at computed positions: GridSample and pooling of regions.
 
-Kernels of regions convert such places to integers, as many as it takes: numbers that are none, or
-far outside the image, are undefined there or would take for ever, and are replaced in front.
+The kernels of regions convert such positions to integers. NaN and positions far outside the image
+would be undefined there, or take very long, so they are replaced before.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _MODES = {
     **dict.fromkeys(("linear", "bilinear"), "linear"),
     **dict.fromkeys(("cubic", "bicubic"), "cubic"),
 }
-# Images of many channels are transposed for GridSample if they have no more than so many times as
-# many pixels as points.
+# Images of many channels are transposed for GridSample if their pixels are at most this many times
+# the points.
 _OFTEN = 4
 MAX_TAPS = 64
-"""Pixels that a point is made of: as many as a cubic takes of a volume."""
-# A region reaches at most this many image extents beyond the image, on either side: where its bins
-# take as many samples as they have pixels, and else, where places need but be numbers. And as many
-# pixels as that beyond small images, of which regions may be many times as large.
+"""The most pixels that a point is interpolated from: those of a cubic in a volume."""
+# A region reaches at most this many image extents beyond the image, on each side. The first margin
+# is for bins with as many samples as pixels; the second only keeps positions finite.
 _MARGIN, _FAR_MARGIN = 2, 1 << 20
+# Pixels beyond small images, because regions may be many times as large as these.
 _LEAST_MARGIN = 64
 MAX_SAMPLES = 256
-"""Of a bin, in each dimension: as many pixels as the largest feature maps have."""
+"""The most samples of a bin in each dimension: the extent of the largest feature maps."""
 
 
 def grid_sample(node: Node) -> relax.Expr:
@@ -75,9 +75,9 @@ def grid_sample(node: Node) -> relax.Expr:
         flat = node.emit(relax.op.permute_dims(flat, [0, 2, 1]))
     places = node.emit(relax.op.reshape(grid, (images, points, rank)))
     types = [relax.TensorType(workload.shape(points), dtype)]
-    apart = KernelRows(workload.computes, [([0, 0], [0])])
+    batch_rows = KernelRows(workload.computes, [([0, 0], [0])])
     kernel = lower_grid_sample(workload)
-    found = node.emit(call_kernel(node, "grid_sample", kernel, [flat, places], types, apart))
+    found = node.emit(call_kernel(node, "grid_sample", kernel, [flat, places], types, batch_rows))
     if workload.channels_last:
         found = node.emit(relax.op.permute_dims(found, [0, 2, 1]))
     return relax.op.reshape(found, (images, channels, *before[1:]))
@@ -89,7 +89,7 @@ def roi_align(node: Node) -> relax.Expr:
 
 
 def aligned_regions(node: Node, count: list[relax.Expr]) -> relax.Expr:
-    """Return a RoiAlign's regions; of those that do not count, if it is said, zeros."""
+    """Return the output of a RoiAlign; it is zero for invalid regions, if there is a count."""
     workload, (data, *others) = _region_arguments(node, counted=bool(count))
     if workload.channels_last:
         data = node.emit(relax.op.permute_dims(data, [0, 2, 3, 1]))
@@ -99,7 +99,7 @@ def aligned_regions(node: Node, count: list[relax.Expr]) -> relax.Expr:
 
 
 def _region_arguments(node: Node, *, counted: bool) -> tuple[RoiAlignWorkload, list[relax.Expr]]:
-    """Return what a RoiAlign computes, and its kernel's arguments: data, corners and images."""
+    """Return the workload of a RoiAlign, and its kernel's arguments: data, corners and images."""
     data, regions, images = node.inputs[:3]
     if {dtype_of(data), dtype_of(regions)} != {"float32"}:
         raise ValueError("only float32 data and regions are supported")
@@ -139,7 +139,7 @@ def max_roi_pool(node: Node) -> relax.Expr:
     image = relax.op.clip(node.emit(relax.op.strided_slice(clean, [1], [0], [1])), 0, last)
     corners = node.emit(relax.op.strided_slice(clean, [1], [1], [5]))
     scaled = node.emit(relax.op.multiply(corners, scalar(_scale(node), corners)))
-    # Halves are rounded away from zero: TVM rounds those below it up.
+    # Halves round away from zero. TVM rounds negative halves up.
     size = node.emit(relax.op.floor(relax.op.add(relax.op.abs(scaled), scalar(0.5, scaled))))
     pixels = node.emit(relax.op.multiply(relax.op.sign(scaled), size))
     both = [node.emit(image), _corners(node, pixels, 1.0, _MARGIN)]
@@ -148,7 +148,7 @@ def max_roi_pool(node: Node) -> relax.Expr:
 
 
 def numbers(node: Node, values: relax.Expr, otherwise: float) -> relax.Expr:
-    """Return values with ``otherwise`` in place of those that are no numbers."""
+    """Return values with ``otherwise`` in place of NaN."""
     nothing = node.emit(relax.op.isnan(values))
     return node.emit(relax.op.where(nothing, scalar(otherwise, values), values))
 
@@ -161,7 +161,7 @@ def _scale(node: Node) -> float:
 
 
 def _corners(node: Node, regions: relax.Expr, scale: float, margin: int) -> relax.Expr:
-    """Return the corners ``(x1, y1, x2, y2)`` of regions, at most ``margin`` images beside one."""
+    """Return the corners ``(x1, y1, x2, y2)`` of regions, at most ``margin`` images outside."""
     height, width = node.shape()[2:]
     extents = np.array([[width, height, width, height]])
     beyond = np.maximum(margin * extents, _LEAST_MARGIN)

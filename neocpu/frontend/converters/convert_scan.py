@@ -17,7 +17,7 @@ def cumulative_sum(node: Node) -> relax.Expr:
     assert chosen is not None
     shape, axis = node.shape(), int(chosen.item())
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"its axis {axis} is none of data of {len(shape)} axes")
+        raise ValueError(f"its axis {axis} is out of range for {len(shape)} dimensions")
     axis %= len(shape)
     rows = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
     exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
@@ -25,6 +25,6 @@ def cumulative_sum(node: Node) -> relax.Expr:
     types = [relax.TensorType(rows, dtype_of(data))]
     flat = node.emit(relax.op.reshape(data, rows))
     ways = [([axis], [axis]) for axis in (0, 2)]
-    apart = KernelRows(f"exclusive={exclusive} reverse={reverse}", ways)
-    found = node.emit(call_kernel(node, "cumulative_sum", kernel, [flat], types, apart))
+    batch_rows = KernelRows(f"exclusive={exclusive} reverse={reverse}", ways)
+    found = node.emit(call_kernel(node, "cumulative_sum", kernel, [flat], types, batch_rows))
     return relax.op.reshape(found, shape)

@@ -10,11 +10,11 @@ from neocpu.frontend.checks.model_limits import MAX_PARTS
 from neocpu.frontend.converters.node import Node, const, constant_value, static_shape
 
 PAD_MODES = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-"""TVM's words by ONNX's, but for a constant."""
+"""TVM's names of padding modes by ONNX's, without that of constants."""
 
 
 def pad(node: Node) -> relax.Expr:
-    """Pad as ``relax.nn.pad``; negative pads crop, and reflections are reflected again."""
+    """Pad as ``relax.nn.pad``; negative pads crop, and long reflections repeat."""
     rank = len(node.shape())
     amounts = node.constant(1)
     assert amounts is not None
@@ -37,16 +37,16 @@ def pad(node: Node) -> relax.Expr:
 
 
 def _reflect_far(node: Node, data: relax.Expr, begin: list[int], end: list[int]) -> relax.Expr:
-    """Pad the axes that are shorter than their reflections; of those, no padding is left.
+    """Pad the axes that are shorter than their reflections; set their pads to 0.
 
-    TVM reflects once, and reads whatever lies beyond.
+    TVM reflects only once, and would read out of bounds.
     """
     for axis, extent in enumerate(static_shape(data)):
-        before, behind = max(begin[axis], 0), max(end[axis], 0)
-        if max(before, behind) >= extent:
+        before, after = max(begin[axis], 0), max(end[axis], 0)
+        if max(before, after) >= extent:
             last = extent - 1
             period = max(1, 2 * last)
-            places = np.abs((np.arange(-before, extent + behind) + last) % period - last)
+            places = np.abs((np.arange(-before, extent + after) + last) % period - last)
             data = node.emit(relax.op.take(data, const(places), axis, mode="clip"))
             begin[axis] = end[axis] = 0
     return data
@@ -62,7 +62,7 @@ def _crop(node: Node, begin: list[int], end: list[int]) -> relax.Expr:
 
 
 def concat(node: Node) -> relax.Expr:
-    """Concat; of more than `MAX_PARTS` tensors, groups of them first."""
+    """Concat; more than `MAX_PARTS` tensors are concatenated in groups first."""
     axis = int(node.attrs.get("axis", 0)) % len(node.shape())
     parts = list(node.inputs)
     while len(parts) > MAX_PARTS:
@@ -72,7 +72,7 @@ def concat(node: Node) -> relax.Expr:
 
 
 def split(node: Node) -> relax.Expr:
-    """Split at constant sizes, or into chunks of which the last may be smaller."""
+    """Split into constant sizes, or into equal chunks, except that the last may be smaller."""
     axis = int(node.attrs.get("axis", 0)) % len(node.shape())
     sizes = node.constant(1)
     if sizes is None:
@@ -81,9 +81,9 @@ def split(node: Node) -> relax.Expr:
         chunk = -(-extent // count)
         sizes = np.minimum(np.full(count, chunk), extent - chunk * np.arange(count))
     if sum(sizes) != node.shape()[axis]:
-        told = " + ".join(str(int(size)) for size in sizes)
+        listed = " + ".join(str(int(size)) for size in sizes)
         raise ValueError(
-            f"it splits {node.shape()[axis]} elements into {told}, which are {int(sum(sizes))}"
+            f"it splits {node.shape()[axis]} elements into {listed}, which are {int(sum(sizes))}"
         )
     if min(sizes) < 1:
         raise ValueError(
@@ -95,10 +95,10 @@ def split(node: Node) -> relax.Expr:
 
 
 def _split(node: Node, data: relax.Expr, sizes: list[int], axis: int) -> relax.Expr:
-    """Split ``data``; into more than `MAX_PARTS` pieces, into groups of them first."""
+    """Split ``data``; for more than `MAX_PARTS` pieces, into groups of them first."""
     if len(sizes) <= MAX_PARTS:
         return relax.op.split(data, _ends(sizes), axis)
-    # As even as they go, so that no group is a single piece.
+    # Groups of even sizes, so that none is a single piece.
     groups = [list(group) for group in np.array_split(sizes, min(MAX_PARTS, len(sizes) // 2))]
     whole = node.bind(relax.op.split(data, _ends([sum(group) for group in groups]), axis))
     pieces = []
@@ -126,7 +126,7 @@ def reshape(node: Node) -> relax.Expr:
 
 
 def expand(node: Node) -> relax.Expr:
-    """Expand, which may also leave axes of the data larger than the shape it is given."""
+    """Expand; axes of the data may also be larger than those of the target shape."""
     wanted = node.constant(1)
     assert wanted is not None
     shape = np.broadcast_shapes(node.shape(), tuple(int(extent) for extent in wanted))
@@ -134,7 +134,7 @@ def expand(node: Node) -> relax.Expr:
 
 
 def tile(node: Node) -> relax.Expr:
-    """Tile; by constants it is one operator, and not the kernel that TVM makes of it."""
+    """Tile; with constant repeats it is one operator, not the kernel that TVM makes."""
     repeats = constant_value(node.inputs[1])
     if repeats is None:
         return node.convert_by_tvm("Tile", node.inputs)
@@ -154,7 +154,7 @@ def space_to_depth(node: Node) -> relax.Expr:
 
 
 def constant(node: Node) -> relax.Expr:
-    """Constant that is a graph output; all others were lifted."""
+    """Constant that is a graph output; all others were made initializers before."""
     if len(node.attrs) != 1:
         raise ValueError(f"it has {len(node.attrs)} values ({', '.join(sorted(node.attrs))})")
     (value,) = node.attrs.values()

@@ -1,4 +1,4 @@
-"""One ONNX node as a converter sees it: Relax inputs, attributes, static shapes."""
+"""An ONNX node as converters see it: Relax inputs, attributes and static shapes."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Node:
     opset: int
 
     def optional(self, index: int) -> relax.Expr | None:
-        """Return an input, or None where it is omitted."""
+        """Return an input, or None if it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def constant(self, index: int) -> np.ndarray | None:
-        """Return a constant input's value, or None where it is omitted.
+        """Return a constant input's value, or None if it is omitted.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class Node:
         return static_shape(self.inputs[index])
 
     def string(self, name: str, default: str) -> str:
-        """Return a string attribute; an empty one, where that is a word, is the default."""
+        """Return a string attribute; the default if it is missing or empty."""
         value = self.attrs.get(name) or default
         return value.decode() if isinstance(value, bytes) else value
 
@@ -73,20 +73,20 @@ class Node:
         return [int(value) for value in self.attrs.get(name, default)]
 
     def refuse_outputs(self, message: str) -> None:
-        """Raise if anything but the first output is used."""
+        """Raise a `ValueError` if any output but the first is used."""
         if any(self.outputs[1:]):
             raise ValueError(message)
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
-        """Infer an expression's type, binding its nested calls."""
+        """Return an expression with its type inferred and its nested calls bound."""
         return self.bb.normalize(expr)
 
     def bind(self, expr: relax.Expr) -> relax.Expr:
-        """Bind an expression to a variable, which costs nothing to mention again."""
+        """Bind an expression to a variable, so that several uses compute it once."""
         return self.bb.emit(expr)
 
     def convert_by_tvm(self, op_type: str, inputs: Sequence[relax.Expr | None]) -> relax.Expr:
-        """Return what TVM's importer makes of this node with other inputs."""
+        """Return the conversion of this node by TVM's importer, with other inputs."""
         converter = onnx_frontend._get_convert_map()[op_type].get_converter(self.opset)
         given = onnx_frontend.onnx_input(inputs)
         return converter(self.bb, given, dict(self.attrs), [{}, {}])
@@ -117,7 +117,7 @@ def constant_value(expr: relax.Expr) -> np.ndarray | None:
 
 
 def depends_on_inputs(node: Node, expr: relax.Expr | None) -> bool:
-    """Whether a value is computed of inputs, and not of constants alone."""
+    """Return whether a value depends on inputs, not on constants alone."""
     waiting: list[Any] = [expr]
     seen: set[relax.Var] = set()
     while waiting:
@@ -150,7 +150,7 @@ def scalar(value: float, like: relax.Expr) -> relax.Expr:
 def per_channel(expr: relax.Expr, rank: int) -> relax.Expr:
     """Reshape a vector of C values to (C, 1, ..., 1) after a batch axis, for broadcasting.
 
-    A constant stays one: later passes match on constant biases.
+    A constant stays one, because later passes match constant biases.
     """
     shape = [1, -1] + [1] * (rank - 2)
     array = constant_value(expr)
@@ -167,12 +167,12 @@ def call_kernel(
     types: Sequence[relax.Type],
     rows: KernelRows | None = None,
 ) -> relax.Expr:
-    """Return the call of a kernel that no later pass looks into, or fuses anything with.
+    """Return the call of a kernel that later passes neither look into nor fuse with anything.
 
     Parameters
     ----------
     rows : KernelRows, optional
-        The way it keeps the rows of a batch independent; without one it may mix them.
+        The independent rows of a batch; None if the kernel may mix rows.
     """
     if rows is not None:
         kernel = rows.marked(kernel)

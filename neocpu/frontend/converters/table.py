@@ -1,4 +1,4 @@
-"""The operators we import ourselves, instead of through TVM's importer."""
+"""The operators that our converters import instead of TVM's importer."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "TopK": convert_detection.top_k,
 }
 
-#: Of ONNX Runtime's own domain.
+#: Converters of operators in ONNX Runtime's own domain.
 CONTRIB_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     "EmbedLayerNormalization": convert_lookup.embed_layer_normalization,
 }
 
-#: Of ours.
+#: Converters of our own operators.
 OWN_CONVERTERS: Mapping[str, Callable[[Node], relax.Expr]] = {
     loop_nodes.BEGIN: loop_begin,
     loop_nodes.ELEMENT: loop_element,

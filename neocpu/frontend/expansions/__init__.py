@@ -1,1 +1,1 @@
-"""Operators that are written in others, before anything is imported."""
+"""Operators that are written as others before the import."""

@@ -1,4 +1,4 @@
-"""Operators that ONNX defines as functions of others: their definitions take their place."""
+"""Replace operators that ONNX defines as functions of others by their definitions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BODIES: Final = frozenset(
         "SwiGLU",
     }
 )
-"""Functions of which neither TVM nor we have a converter that is right in all cases, or faster."""
+"""Functions for which neither TVM nor we have a converter that is always right, or faster."""
 _PREVIEW: Final = ("ai.onnx.preview", "FlexAttention")
 _OURS: Final = "neocpu.written_out"
-"""The domain of these definitions, while they are functions of the model."""
+"""The domain of these definitions while they are functions of the model."""
 
 
 def has_body(node: onnx.NodeProto) -> bool:
-    """Return whether a node is written as ONNX defines it."""
+    """Return whether a node is replaced by ONNX's definition."""
     if node.domain in STANDARD_DOMAINS:
         statistics = node.op_type == "LayerNormalization" and any(node.output[1:])
         return statistics or node.op_type in BODIES
@@ -42,12 +42,12 @@ def has_body(node: onnx.NodeProto) -> bool:
 
 
 def inline_bodies(model: onnx.ModelProto, known: Graph) -> onnx.ModelProto:
-    """Return the model with ONNX's definitions in the place of all nodes that `has_body`.
+    """Return the model with ONNX's definitions in place of all nodes that `has_body` accepts.
 
     Raises
     ------
     UnsupportedError
-        ONNX cannot write one out.
+        ONNX cannot write out a node.
     """
     skeleton = strip_weights(model)
     light, weights = skeleton.model, skeleton.weights
@@ -91,7 +91,7 @@ def _body(node: onnx.NodeProto, known: Graph, versions: dict[str, int]) -> onnx.
 
 
 def _set_defaults(node: onnx.NodeProto, versions: dict[str, int]) -> None:
-    """Write down the attributes that a node leaves at what they are by default."""
+    """Write the default values of the attributes that a node omits."""
     schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain)
     given = {attribute.name for attribute in node.attribute}
     for name, attribute in schema.attributes.items():

@@ -12,7 +12,7 @@ from neocpu.frontend.expansions.writer import Writer
 
 _ELLIPSIS = "..."
 _SPARE = "".join(map(chr, range(0x100, 0x140)))
-"""Letters that no equation has, for the axes of an ellipsis."""
+"""Letters for the axes of an ellipsis, which no equation uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class _Term:
 
 
 def einsum(w: Writer) -> None:
-    """Einsum of one or two tensors of floating point; others are left to the converter."""
+    """Einsum of one or two floating-point tensors; the converter takes the others."""
     names = list(w.node.input)
     if len(names) > 2 or any(name not in w.graph.shapes for name in names):
         return
@@ -38,7 +38,7 @@ def einsum(w: Writer) -> None:
     for name, letters in zip(names, terms, strict=True):
         for letter, extent in zip(letters, w.graph.shapes[name], strict=True):
             if extents.setdefault(letter, extent) != extent:
-                return  # it is broadcast
+                return  # the axis is broadcast
     operands = [
         _summed(w, _Term(name, letters), "".join(terms[:i] + terms[i + 1 :]) + result)
         for i, (name, letters) in enumerate(zip(names, terms, strict=True))
@@ -48,9 +48,9 @@ def einsum(w: Writer) -> None:
 
 
 def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """Return the letters of each operand and of the result, an ellipsis as letters of its own.
+    """Return the letters of each operand and of the result; an ellipsis gets letters of its own.
 
-    None if an operand has a letter twice, or the equation does not fit.
+    The result is None if an operand has a letter twice, or the equation does not fit.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -71,8 +71,8 @@ def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | Non
     if arrow:
         result = right.replace(_ELLIPSIS, spare)
     else:
-        together = "".join(terms).replace(_ELLIPSIS, "")
-        result = spare + "".join(sorted(x for x in set(together) if together.count(x) == 1))
+        joined = "".join(terms).replace(_ELLIPSIS, "")
+        result = spare + "".join(sorted(x for x in set(joined) if joined.count(x) == 1))
     every = [*written, result]
     fits = all(len(term) == rank for term, rank in zip(written, ranks, strict=True))
     if not fits or any(len(set(term)) < len(term) for term in every):
@@ -81,7 +81,7 @@ def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | Non
 
 
 def _summed(w: Writer, term: _Term, others: str) -> _Term:
-    """Return a tensor summed over the axes that nothing else has."""
+    """Return a tensor summed over the axes that neither the other operand nor the result has."""
     axes = [i for i, letter in enumerate(term.letters) if letter not in others]
     if not axes:
         return term
@@ -90,7 +90,7 @@ def _summed(w: Writer, term: _Term, others: str) -> _Term:
 
 
 def _product(w: Writer, operands: list[_Term], result: str, extents: dict[str, int]) -> _Term:
-    """Return the product of two tensors, as letters that are those of the result."""
+    """Return the product of two tensors, with the letters of the result in any order."""
     one, other = operands
     if one.name in w.graph.constants and other.name not in w.graph.constants:
         one, other = other, one  # a dense layer's weights come second
@@ -115,9 +115,9 @@ def _product(w: Writer, operands: list[_Term], result: str, extents: dict[str, i
             spread = w.reshape(short, [*sizes(batch), *[1] * len(rows + columns)])
             left, right = (left, spread) if rows else (spread, right)
         return _Term(w.op("Mul", left, right), letters)
-    apart = rows if not batch and rows else ""  # a dense layer takes any rows
+    separate = rows if not batch and rows else ""  # a dense layer takes any number of row axes
     depth = math.prod(sizes(inner))
-    count = sizes(apart) if apart else [*sizes(batch), math.prod(sizes(rows))]
+    count = sizes(separate) if separate else [*sizes(batch), math.prod(sizes(rows))]
     left = _shaped(w, one, batch + rows + inner, [*count, depth], extents)
     width = math.prod(sizes(columns))
     right = _shaped(w, other, batch + inner + columns, [*sizes(batch), depth, width], extents)
@@ -128,7 +128,7 @@ def _product(w: Writer, operands: list[_Term], result: str, extents: dict[str, i
 
 
 def _shaped(w: Writer, term: _Term, order: str, shape: list[int], extents: dict[str, int]) -> str:
-    """Return a tensor with its axes in order, reshaped where these are other ones."""
+    """Return a tensor with its axes in a certain order, reshaped if ``shape`` differs."""
     name = _ordered(w, term, order).name
     return name if shape == [extents[letter] for letter in order] else w.reshape(name, shape)
 

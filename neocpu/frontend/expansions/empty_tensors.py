@@ -1,4 +1,4 @@
-"""Tensors without elements, which no kernel takes: they are constants, and joined with nothing."""
+"""Remove tensors without elements, which no kernel takes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from neocpu.frontend.expansions.writer import Writer
 
 
 def drop_empty(w: Writer) -> None:
-    """Write a node without those of its tensors that are empty, if it has any.
+    """Make a node's empty outputs constants, and drop its empty inputs, if there are any.
 
-    What the graph returns is left, to be refused.
+    An empty output of the graph stays, and is refused later.
     """
     node, shapes = w.node, w.graph.shapes
     results = [name for name in node.output if name]
@@ -31,7 +31,7 @@ def drop_empty(w: Writer) -> None:
 
 
 def split_constant(w: Writer) -> None:
-    """Split of a constant, which ONNX's optimizer leaves: constants."""
+    """Split of a constant, which ONNX's optimiser leaves: its parts become constants."""
     if w.input(0) not in w.graph.constants or not w.graph.shapes.keys() >= set(w.node.output):
         return
     axis, start = int(w.attribute("axis", 0)), 0

@@ -1,4 +1,4 @@
-"""Write operators that nothing imports, or not in this form, in operators that are imported."""
+"""Write operators without a converter as operators that have one."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ EXPANSIONS: Final[Mapping[str, Callable[[Writer], None]]] = {
     "TensorScatter": tensor_scatter,
     "Unsqueeze": list_numbers,
 }
-"""By operator. One writes nothing where a node is better left to its converter."""
+"""The expansion of each operator. It writes nothing if the node is better left to its converter."""
 
 
 WRITTEN_OUT: Final = BODIES | EXPANSIONS.keys()
-"""Operators that a model may have, though no graph that is imported has them."""
+"""Operators that a model may have, but no imported graph."""
 
 
 def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Return the model with such nodes written out, or None if it has none.
+    """Return the model with such nodes written as others, or None if it has none.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Simplified: constants are initializers, and shapes are inferred. It is kept.
+        A simplified model: constants are initializers, and shapes are inferred. It is not changed.
 
     Raises
     ------
     UnsupportedError
-        Naming a node whose form cannot be written out.
+        A node has a form that cannot be written as others; the message names it.
     """
     graph = model.graph
     results = {value.name for value in graph.output}
@@ -81,7 +81,7 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def _expanded(node: onnx.NodeProto, known: Graph, prefix: str) -> Writer | onnx.NodeProto:
-    """Return what a node is written as, or the node itself."""
+    """Return the writer of a node's replacement, or the node itself."""
     writer = Writer(prefix, node_name(node), node=node, graph=known)
     expand = EXPANSIONS.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
     try:
@@ -103,7 +103,7 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
 def _with_nodes(
     model: onnx.ModelProto, written: Iterable[Writer | onnx.NodeProto]
 ) -> onnx.ModelProto:
-    """Return the model with these nodes; tensors keep their types, for what is kept of them."""
+    """Return the model with these nodes. The entries of tensors stay, because some remain."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]

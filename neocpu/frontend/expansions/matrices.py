@@ -11,7 +11,7 @@ _MAX_ORDER = 4
 
 
 def determinant(w: Writer) -> None:
-    """Det of small matrices, along their first rows: without a pivot nothing else is exact."""
+    """Det of small matrices, along their first rows: only without pivots is it exact."""
     *outer, order, columns = w.shape()
     if order != columns:
         raise ValueError(f"its matrices of {order} rows have {columns} columns")
@@ -26,7 +26,7 @@ def determinant(w: Writer) -> None:
 
 
 def affine_grid(w: Writer) -> None:
-    """AffineGrid: a product of the places of all pixels, which are constants, with theta."""
+    """AffineGrid: a product of the positions of all pixels, which are constant, and theta."""
     batch, _, *extents = (int(size) for size in w.constant(1))
     aligned = bool(w.attribute("align_corners", 0))
     if aligned and min(extents) < 2:
@@ -40,12 +40,12 @@ def affine_grid(w: Writer) -> None:
 
 
 def _centres(count: int, *, aligned: bool) -> Array:
-    """Return where pixels lie from -1 to 1: from edge to edge, or the outer ones on the edges."""
+    """Return positions of pixels from -1 to 1; if ``aligned``, the outer ones are at the ends."""
     return np.linspace(-1, 1, count) if aligned else (2 * np.arange(count) + 1) / count - 1
 
 
 def eye_like(w: Writer) -> None:
-    """EyeLike: a constant, of the shape and, unless it says, the type of the input."""
+    """EyeLike: a constant of the input's shape and, unless the node has one, the input's type."""
     rows, columns = w.shape()
     kind = w.attribute("dtype", 0) or w.graph.types[w.input(0)]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
@@ -53,7 +53,7 @@ def eye_like(w: Writer) -> None:
 
 
 def list_numbers(w: Writer) -> None:
-    """Slice, Squeeze and Unsqueeze of one axis whose numbers are no lists, as others take them."""
+    """Slice, Squeeze and Unsqueeze with scalars for lists of one number, which converters need."""
     given = list(w.node.input[1:])
     listed = [
         w.const([int(w.constant(i))])

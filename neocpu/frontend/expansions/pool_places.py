@@ -1,4 +1,4 @@
-"""MaxPool that says where each maximum was."""
+"""MaxPool with the output of the indices of maxima."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_TAPS: Final = 256
 
 
 def max_pool_places(w: Writer) -> None:
-    """MaxPool with its indices: all windows' elements of one tap are a slice, and taps compete.
+    """MaxPool with indices: a slice has one tap of all windows, and the maximum is over slices.
 
     Element `s * o + d * t` of the padded input is tap `t` of output `o`, along each axis.
     """
@@ -62,7 +62,7 @@ def _begin(
 
 
 def _places(w: Writer, begin: list[int], outputs: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return the place of each window's first tap, and how far from it the others are."""
+    """Return the index of each window's first tap, and the offsets of the other taps from it."""
     (batch, channels, *extents), rank = w.shape(), len(begin)
     kernel = w.attribute("kernel_shape", [])
     strides, dilations = (w.attribute(name, [1] * rank) for name in ("strides", "dilations"))

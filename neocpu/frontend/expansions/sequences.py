@@ -1,4 +1,4 @@
-"""Operators along a sequence: what each position takes is computed, and gathered or multiplied."""
+"""Operators along a sequence: the source of each position is computed, and then gathered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_INT64 = np.iinfo(np.int64).max
 
 
 def reverse_sequence(w: Writer) -> None:
-    """ReverseSequence: position t of a sequence of n takes n - 1 - t, if t is before its end."""
+    """ReverseSequence: position t of a sequence of n reads n - 1 - t, if t < n."""
     shape = w.shape()
     time, batch = int(w.attribute("time_axis", 0)), int(w.attribute("batch_axis", 1))
     if {time, batch} != {0, 1}:
@@ -19,7 +19,7 @@ def reverse_sequence(w: Writer) -> None:
     lengths = w.reshape(w.input(1), _extents(shape[batch], batch, 2))
     mirrored = w.op("Sub", w.op("Sub", lengths, w.const(np.array(1))), steps)
     source = w.op("Where", w.op("Less", steps, lengths), mirrored, steps)
-    # Of rows of both axes, the number of each.
+    # Both axes are flattened to rows; these are the numbers of the rows to read.
     stride = shape[1] if time == 0 else 1
     first = _along(np.arange(shape[batch]) * (1 if time == 0 else shape[1]), batch, 2)
     rows = w.op("Add", w.op("Mul", source, w.const(np.array(stride))), w.const(first))
@@ -29,9 +29,9 @@ def reverse_sequence(w: Writer) -> None:
 
 
 def tensor_scatter(w: Writer) -> None:
-    """TensorScatter: position p of the cache takes position p - start of the update, if it is one.
+    """TensorScatter: position p of the cache reads p - start of the update, if it has that.
 
-    ``circular`` ones take it modulo the cache's length.
+    With mode ``circular``, p - start is taken modulo the cache's length.
     """
     cache, update = w.shape(0), w.shape(1)
     axis = int(w.attribute("axis", -2)) % len(cache)
@@ -51,7 +51,7 @@ def tensor_scatter(w: Writer) -> None:
 
 
 def cumulative_product(w: Writer) -> None:
-    """CumProd, by doubling: each step multiplies with what lies twice as far back.
+    """CumProd by doubling: each step multiplies with the value twice as far back.
 
     x0, x1, x2, x3 -> x0, x0 x1, x1 x2, x2 x3 -> x0, x0 x1, x0 x1 x2, x0 x1 x2 x3
     """
@@ -69,7 +69,7 @@ def cumulative_product(w: Writer) -> None:
 
 
 def _shifted(w: Writer, value: str, axis: int, count: int) -> str:
-    """Write a tensor moved along an axis, with ones in front; what sticks out is dropped."""
+    """Return a tensor moved along an axis, with ones before it, cut to its length."""
     shape = list(w.shape())
     kept = shape[axis] - count
     shape[axis] = count

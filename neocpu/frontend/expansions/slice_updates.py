@@ -1,7 +1,7 @@
-"""Scatters that write one slice, as joins: PyTorch has ``x[:, 1:] += y`` write a ScatterND.
+"""Write scatters that change one slice as concatenations, as in PyTorch's ``x[:, 1:] += y``.
 
-Its indices name every element that is written, with eight bytes for each of its coordinates: that
-may be gigabytes of what a few numbers say.
+PyTorch exports it as a ScatterND whose indices name each changed element, with eight bytes for each
+coordinate: gigabytes for the information of a few numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 
 def join_slice_update(w: Writer) -> None:
-    """ScatterND of one slice: what lies before it, the updates and what lies after, by axis."""
+    """ScatterND of one slice: by axis, the part before it, the updates, and the part after."""
     shapes = w.graph.shapes
     if w.attribute("reduction", "none") != "none" or not {*w.node.input} <= shapes.keys():
         return
@@ -41,7 +41,7 @@ def _part(w: Writer, ranges: list[tuple[int, int]], last: tuple[int, int]) -> st
 
 
 def _ranges(graph: Graph, indices: str) -> list[tuple[int, int]] | None:
-    """Return where the slice starts and ends along each axis, if indices name one in order."""
+    """Return the range of the slice along each axis, if the indices name one in order."""
     *extents, depth = graph.shapes[indices]
     columns = _columns(graph, indices)
     if columns is None or not len(columns) == len(extents) == depth or 0 in extents:
@@ -64,7 +64,7 @@ def _ranges(graph: Graph, indices: str) -> list[tuple[int, int]] | None:
 
 
 def _columns(graph: Graph, indices: str) -> list[Array] | None:
-    """Return each of what lies along the last axis, repeated without a copy."""
+    """Return the entries along the last axis; repeated values are views."""
     whole = _value(graph, indices)
     if whole is not None:
         return [whole[..., column] for column in range(whole.shape[-1])]
@@ -77,7 +77,7 @@ def _columns(graph: Graph, indices: str) -> list[Array] | None:
 
 
 def _value(graph: Graph, name: str) -> Array | None:
-    """Return what a value is known to be; of what is repeated, a view."""
+    """Return a known value; a repeated one is a view."""
     if name in graph.constants:
         array: Array = array_of(graph.constants[name])
         return array

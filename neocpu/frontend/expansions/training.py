@@ -1,4 +1,4 @@
-"""Outputs that models of inference lack: of batch normalisation and dropout while training."""
+"""Outputs that only training has: those of batch normalisation and dropout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neocpu.frontend.expansions.writer import Writer
 
 
 def batch_statistics(w: Writer) -> None:
-    """BatchNormalization by the batch's own mean and variance, which move the running ones."""
+    """BatchNormalization by the batch's own mean and variance, which update the running ones."""
     if not w.attribute("training_mode", 0):
         return
     shape = w.shape()
@@ -29,12 +29,12 @@ def batch_statistics(w: Writer) -> None:
 
 
 def dropout_mask(w: Writer) -> None:
-    """Dropout that drops nothing, with its mask, which is true everywhere.
+    """Dropout that drops nothing, with its mask, which is always true.
 
     Raises
     ------
     ValueError
-        It drops: what is random is not compiled.
+        The node drops elements at random, which cannot be compiled.
     """
     training = w.has(2) and bool(w.constant(2))
     ratio = float(w.constant(1)) if w.has(1) else 0.5

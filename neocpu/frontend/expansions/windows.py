@@ -1,4 +1,4 @@
-"""Operators on windows of an image, written as samplings of it and convolutions."""
+"""Operators on windows of an image, written as sampling and convolution."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from neocpu.frontend.expansions.writer import Writer
 
 
 def deformable_convolution(w: Writer) -> None:
-    """DeformConv: GridSample takes every tap from where its offset is, and a 1x1 Conv adds them up.
+    """DeformConv: GridSample reads all taps at their offsets, and a 1x1 Conv adds them up.
 
-    X of shape (N, C, H, W) becomes (N, C, taps, rows, columns), each channel's taps side by side.
+    X of shape (N, C, H, W) becomes (N, C, taps, rows, columns): the taps of a channel are adjacent.
     """
     if len(w.shape(0)) != 4:
         raise ValueError("only convolutions of images are supported")
@@ -34,7 +34,7 @@ def deformable_convolution(w: Writer) -> None:
 
 
 def _places(w: Writer, kernel: Sequence[int], grid: tuple[int, int, int]) -> str:
-    """Write where each tap lies: (N * groups, taps * rows, columns, 2), x first, -1 to 1."""
+    """Return the positions of taps: (N * groups, taps * rows, columns, 2), x first, -1 to 1."""
     parts, rows, columns = grid
     (batch, _, *image), taps = w.shape(0), math.prod(kernel)
     strides, dilations = (w.attribute(name, [1, 1]) for name in ("strides", "dilations"))
@@ -49,7 +49,7 @@ def _places(w: Writer, kernel: Sequence[int], grid: tuple[int, int, int]) -> str
     xs = (inner[1][:, None, None] + steps[1]) + np.zeros((*kernel, rows, columns))
     base = np.stack([ys, xs], axis=2).reshape(1, taps, 2, rows, columns)
     placed = w.op("Add", offsets, w.const(base, like=2))
-    # Of pixel p of n, the centre is at (2 p + 1) / n - 1.
+    # The centre of pixel p of n is at (2 p + 1) / n - 1.
     sizes = np.array(image, float).reshape(1, 1, 2, 1, 1)
     scaled = w.op("Mul", placed, w.const(2 / sizes, like=2))
     centred = w.op("Add", scaled, w.const(1 / sizes - 1, like=2))

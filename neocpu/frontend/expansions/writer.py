@@ -1,4 +1,4 @@
-"""The node that an expansion replaces, and the nodes that it writes instead."""
+"""The node that an expansion replaces, and the nodes that it writes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Knowledge of a graph's tensors.
+    """Facts about a graph's tensors.
 
     Attributes
     ----------
     shapes : mapping of str to tuple of int
         Shapes of tensors without unknown dimensions.
     types : mapping of str to int
-        ONNX's element types.
+        ONNX's codes of element types.
     constants : mapping of str to onnx.TensorProto
     makers : mapping of str to onnx.NodeProto
-        The node that has a tensor as its output.
+        The node that makes each tensor.
     results : set of str
         The tensors that the graph returns.
     """
@@ -43,7 +43,7 @@ class Graph:
 
 @dataclass(slots=True, kw_only=True)
 class Writer(NodeWriter):
-    """One node of a graph, and the nodes that take its place.
+    """A node of a graph, and the nodes that replace it.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Writer(NodeWriter):
 
     @property
     def wrote(self) -> bool:
-        """Whether anything takes the node's place."""
+        """Whether there is a replacement."""
         return bool(self.nodes or self.tensors)
 
     def used(self, output: int) -> bool:
@@ -63,11 +63,11 @@ class Writer(NodeWriter):
         return output < len(self.node.output) and bool(self.node.output[output])
 
     def has(self, index: int) -> bool:
-        """Return whether an input is given."""
+        """Return whether an input is present."""
         return index < len(self.node.input) and bool(self.node.input[index])
 
     def input(self, index: int) -> str:
-        """Return an input's name; an empty one where it is left out."""
+        """Return an input's name; an empty one if it is left out."""
         return self.node.input[index] if self.has(index) else ""
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
@@ -76,12 +76,12 @@ class Writer(NodeWriter):
         Raises
         ------
         ValueError
-            It depends on data.
+            The shape depends on data.
         """
         return self._known(self.node.input[index])
 
     def made(self, output: int = 0) -> tuple[int, ...]:
-        """Return an output's shape, as `shape` does an input's."""
+        """Return an output's shape; see `shape`."""
         return self._known(self.node.output[output])
 
     def _known(self, name: str) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class Writer(NodeWriter):
         Raises
         ------
         ValueError
-            It is computed at run time.
+            The input is computed at run time.
         """
         name = self.node.input[index]
         if name not in self.graph.constants:
@@ -110,7 +110,7 @@ class Writer(NodeWriter):
         return value
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Return an attribute's value; strings as text."""
+        """Return an attribute's value; strings are decoded."""
         for attribute in self.node.attribute:
             if attribute.name == name:
                 value = helper.get_attribute_value(attribute)
@@ -118,21 +118,21 @@ class Writer(NodeWriter):
         return default
 
     def const(self, value: npt.ArrayLike, like: int | None = None) -> str:
-        """Write a constant; of the element type of input ``like``, if given."""
+        """Write a constant, in the element type of input ``like`` if there is one."""
         return NodeWriter.const(
             self, value if like is None else np.asarray(value, self.dtype(like))
         )
 
     def define(self, name: str, value: Array) -> None:
-        """Have one of the node's outputs be a constant, of the type that it is known to have."""
+        """Make one of the node's outputs a constant, of its inferred type."""
         kind = helper.tensor_dtype_to_np_dtype(self.graph.types[name])
         self.tensors.append(numpy_helper.from_array(value.astype(kind), name))
 
     def reshape(self, name: str, shape: Sequence[int]) -> str:
-        """Write a Reshape to a shape of no zeros."""
+        """Write a Reshape to a shape without zeros."""
         return self.op("Reshape", name, self.const(np.array(shape, np.int64)))
 
     def give(self, name: str, output: int = 0) -> None:
-        """Have a tensor be one of the node's outputs, if that is used."""
+        """Make a tensor one of the node's outputs, if that output is used."""
         if self.used(output):
             self.op("Identity", name, output=self.node.output[output])

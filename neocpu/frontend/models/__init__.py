@@ -1,7 +1,7 @@
-"""The built-in networks, by the names their papers and torchvision give them.
+"""The built-in networks, under the names of their papers and torchvision.
 
-A network is one builder function in a file of its family, and one entry in `MODELS`. Nothing is
-imported before a network is built.
+A network is one builder function in a file of its family, and one entry in `MODELS`. A family's
+module is imported when one of its networks is built.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def build(
     batch : int
         Images per call.
     seed : int
-        Of the weights. The same seed gives the same model.
+        Seed of the weights. The same seed gives the same model.
     image : pair of int, optional
-        Height and width; by default the network's usual ones.
+        Height and width; by default those of `ModelInfo`.
 
     Returns
     -------
     onnx.ModelProto
-        With static shapes: one input ``input`` of shape ``(batch, 3, height, width)``.
+        A model with static shapes and one input ``input`` of shape ``(batch, 3, height, width)``.
 
     Raises
     ------
     UsageError
-        If the name is unknown, the batch not positive, the seed negative, or the image too small
-        or otherwise not one the network takes.
+        The name is unknown, the batch is not positive, the seed is negative, or the image is too
+        small or otherwise unsuitable for the network.
     """
     info = find(name)
     if batch < 1:
@@ -74,21 +74,21 @@ def build(
 
 
 def build_with_shapes(name: str, shapes: InputShapes) -> onnx.ModelProto:
-    """Build a network for the shape that ``--shape`` gives its input, or for its usual one.
+    """Build a network for the shape that ``--shape`` gives its input, or for its default shape.
 
-    With as many images per call as ``--batch`` says.
+    ``--batch`` sets the number of images.
 
     Parameters
     ----------
     name : str
         One of `MODELS`.
     shapes : InputShapes
-        Of ``input``, if of any.
+        The shape of ``input``, if there is one.
 
     Raises
     ------
     UsageError
-        As `build`, and if ``shapes`` is not of the form ``input:N,3,H,W``, or the batch is not N.
+        See `build`; or ``shapes`` is not of the form ``input:N,3,H,W``, or the batch is not N.
     """
     if not shapes.by_name and not shapes.values:
         return build(name, batch=1 if shapes.batch is None else shapes.batch)

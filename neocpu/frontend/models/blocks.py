@@ -1,4 +1,4 @@
-"""Blocks that several families of networks are made of."""
+"""Blocks that several families of networks share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def conv_norm_activation(
     gain: float = 1.0,
     epsilon: float = BATCH_NORM_EPSILON,
 ) -> Value:
-    """Add torchvision's layer of this name; but for the stride, the image keeps its size.
+    """Add torchvision's layer of this name; except for the stride, the image keeps its size.
 
     Parameters
     ----------
     gain, epsilon : float
-        Of the batch norm.
+        The gain and epsilon of the batch norm.
     """
     padding = kernel // 2
     x = net.conv(x, f"{name}.0", channels, kernel, stride=stride, padding=padding, groups=groups)

@@ -1,4 +1,4 @@
-"""The built-in networks and suites of them; nothing here builds one."""
+"""The catalogue of built-in networks and suites; nothing here builds a network."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 __all__ = ["MODELS", "SUITES", "ModelInfo", "find", "is_name", "suite"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What is known of a network without building it.
+    """Facts about a network that are known without building it.
 
     Attributes
     ----------
     name : str
-        As the command line spells it; the builder function has the same name.
+        The name on the command line, and of the builder function.
     module : str
         The module of the builder, below ``neocpu.frontend.models``.
     title : str
-        For people.
+        The name in texts.
     image : int
-        Height and width of the usual input, in pixels.
+        Height and width of the default input, in pixels.
     parameters : int
         Published number of trained parameters (batch-norm statistics are not trained).
     gmacs : float
         Published multiply-accumulates of one image, in units of 1e9.
     source : str
-        Where the architecture was published.
+        The publication of the architecture.
     """
 
     name: str
@@ -61,44 +61,235 @@ _RONNEBERGER: Final = "Ronneberger et al., MICCAI 2015; milesial/Pytorch-UNet"
 _REDMON: Final = "Redmon and Farhadi, 2018; Darknet"
 
 # Parameters and multiply-accumulates of torchvision's networks are those of its documentation.
-# Nobody published those of SSD; they follow from its layers, as U-Net's multiply-accumulates do.
+# Nobody published those of SSD: they are computed from its layers, as are U-Net's
+# multiply-accumulates.
 _ENTRIES: Final = (
-    ModelInfo("resnet18", "resnet", "ResNet-18", 224, 11_689_512, 1.814, _HE),
-    ModelInfo("resnet34", "resnet", "ResNet-34", 224, 21_797_672, 3.664, _HE),
-    ModelInfo("resnet50", "resnet", "ResNet-50 v1.5", 224, 25_557_032, 4.089, _HE),
-    ModelInfo("resnet101", "resnet", "ResNet-101 v1.5", 224, 44_549_160, 7.801, _HE),
-    ModelInfo("resnet152", "resnet", "ResNet-152 v1.5", 224, 60_192_808, 11.514, _HE),
-    ModelInfo("vgg11", "vgg", "VGG-11", 224, 132_863_336, 7.609, _SIMONYAN),
-    ModelInfo("vgg13", "vgg", "VGG-13", 224, 133_047_848, 11.308, _SIMONYAN),
-    ModelInfo("vgg16", "vgg", "VGG-16", 224, 138_357_544, 15.470, _SIMONYAN),
-    ModelInfo("vgg19", "vgg", "VGG-19", 224, 143_667_240, 19.632, _SIMONYAN),
-    ModelInfo("densenet121", "densenet", "DenseNet-121", 224, 7_978_856, 2.834, _HUANG),
-    ModelInfo("densenet161", "densenet", "DenseNet-161", 224, 28_681_000, 7.728, _HUANG),
-    ModelInfo("densenet169", "densenet", "DenseNet-169", 224, 14_149_480, 3.360, _HUANG),
-    ModelInfo("densenet201", "densenet", "DenseNet-201", 224, 20_013_928, 4.291, _HUANG),
-    ModelInfo("inception_v3", "inception", "Inception-v3", 299, 23_834_568, 5.713, _SZEGEDY),
-    ModelInfo("ssd_resnet50", "ssd", "SSD-ResNet-50", 512, 36_450_094, 22.332, _LIU),
-    ModelInfo("mobilenet_v1", "mobilenet", "MobileNet-v1", 224, 4_231_976, 0.569, _HOWARD_2017),
-    ModelInfo("mobilenet_v2", "mobilenet", "MobileNet-v2", 224, 3_504_872, 0.301, _SANDLER),
     ModelInfo(
-        "mobilenet_v3_large", "mobilenet", "MobileNet-v3 Large", 224, 5_483_032, 0.217, _HOWARD_2019
+        name="resnet18",
+        module="resnet",
+        title="ResNet-18",
+        image=224,
+        parameters=11_689_512,
+        gmacs=1.814,
+        source=_HE,
     ),
-    ModelInfo("efficientnet_b0", "efficientnet", "EfficientNet-B0", 224, 5_288_548, 0.386, _TAN),
-    ModelInfo("squeezenet1_0", "squeezenet", "SqueezeNet 1.0", 224, 1_248_424, 0.819, _IANDOLA),
-    ModelInfo("shufflenet_v2_x1_0", "shufflenet", "ShuffleNet-v2 x1.0", 224, 2_278_604, 0.145, _MA),
-    ModelInfo("resnext50_32x4d", "resnet", "ResNeXt-50 32x4d", 224, 25_028_904, 4.230, _XIE),
-    ModelInfo("unet", "unet", "U-Net", 256, 31_037_633, 48.167, _RONNEBERGER),
-    ModelInfo("yolov3_tiny", "yolo", "YOLOv3-tiny", 416, 8_852_366, 2.782, _REDMON),
+    ModelInfo(
+        name="resnet34",
+        module="resnet",
+        title="ResNet-34",
+        image=224,
+        parameters=21_797_672,
+        gmacs=3.664,
+        source=_HE,
+    ),
+    ModelInfo(
+        name="resnet50",
+        module="resnet",
+        title="ResNet-50 v1.5",
+        image=224,
+        parameters=25_557_032,
+        gmacs=4.089,
+        source=_HE,
+    ),
+    ModelInfo(
+        name="resnet101",
+        module="resnet",
+        title="ResNet-101 v1.5",
+        image=224,
+        parameters=44_549_160,
+        gmacs=7.801,
+        source=_HE,
+    ),
+    ModelInfo(
+        name="resnet152",
+        module="resnet",
+        title="ResNet-152 v1.5",
+        image=224,
+        parameters=60_192_808,
+        gmacs=11.514,
+        source=_HE,
+    ),
+    ModelInfo(
+        name="vgg11",
+        module="vgg",
+        title="VGG-11",
+        image=224,
+        parameters=132_863_336,
+        gmacs=7.609,
+        source=_SIMONYAN,
+    ),
+    ModelInfo(
+        name="vgg13",
+        module="vgg",
+        title="VGG-13",
+        image=224,
+        parameters=133_047_848,
+        gmacs=11.308,
+        source=_SIMONYAN,
+    ),
+    ModelInfo(
+        name="vgg16",
+        module="vgg",
+        title="VGG-16",
+        image=224,
+        parameters=138_357_544,
+        gmacs=15.470,
+        source=_SIMONYAN,
+    ),
+    ModelInfo(
+        name="vgg19",
+        module="vgg",
+        title="VGG-19",
+        image=224,
+        parameters=143_667_240,
+        gmacs=19.632,
+        source=_SIMONYAN,
+    ),
+    ModelInfo(
+        name="densenet121",
+        module="densenet",
+        title="DenseNet-121",
+        image=224,
+        parameters=7_978_856,
+        gmacs=2.834,
+        source=_HUANG,
+    ),
+    ModelInfo(
+        name="densenet161",
+        module="densenet",
+        title="DenseNet-161",
+        image=224,
+        parameters=28_681_000,
+        gmacs=7.728,
+        source=_HUANG,
+    ),
+    ModelInfo(
+        name="densenet169",
+        module="densenet",
+        title="DenseNet-169",
+        image=224,
+        parameters=14_149_480,
+        gmacs=3.360,
+        source=_HUANG,
+    ),
+    ModelInfo(
+        name="densenet201",
+        module="densenet",
+        title="DenseNet-201",
+        image=224,
+        parameters=20_013_928,
+        gmacs=4.291,
+        source=_HUANG,
+    ),
+    ModelInfo(
+        name="inception_v3",
+        module="inception",
+        title="Inception-v3",
+        image=299,
+        parameters=23_834_568,
+        gmacs=5.713,
+        source=_SZEGEDY,
+    ),
+    ModelInfo(
+        name="ssd_resnet50",
+        module="ssd",
+        title="SSD-ResNet-50",
+        image=512,
+        parameters=36_450_094,
+        gmacs=22.332,
+        source=_LIU,
+    ),
+    ModelInfo(
+        name="mobilenet_v1",
+        module="mobilenet",
+        title="MobileNet-v1",
+        image=224,
+        parameters=4_231_976,
+        gmacs=0.569,
+        source=_HOWARD_2017,
+    ),
+    ModelInfo(
+        name="mobilenet_v2",
+        module="mobilenet",
+        title="MobileNet-v2",
+        image=224,
+        parameters=3_504_872,
+        gmacs=0.301,
+        source=_SANDLER,
+    ),
+    ModelInfo(
+        name="mobilenet_v3_large",
+        module="mobilenet",
+        title="MobileNet-v3 Large",
+        image=224,
+        parameters=5_483_032,
+        gmacs=0.217,
+        source=_HOWARD_2019,
+    ),
+    ModelInfo(
+        name="efficientnet_b0",
+        module="efficientnet",
+        title="EfficientNet-B0",
+        image=224,
+        parameters=5_288_548,
+        gmacs=0.386,
+        source=_TAN,
+    ),
+    ModelInfo(
+        name="squeezenet1_0",
+        module="squeezenet",
+        title="SqueezeNet 1.0",
+        image=224,
+        parameters=1_248_424,
+        gmacs=0.819,
+        source=_IANDOLA,
+    ),
+    ModelInfo(
+        name="shufflenet_v2_x1_0",
+        module="shufflenet",
+        title="ShuffleNet-v2 x1.0",
+        image=224,
+        parameters=2_278_604,
+        gmacs=0.145,
+        source=_MA,
+    ),
+    ModelInfo(
+        name="resnext50_32x4d",
+        module="resnet",
+        title="ResNeXt-50 32x4d",
+        image=224,
+        parameters=25_028_904,
+        gmacs=4.230,
+        source=_XIE,
+    ),
+    ModelInfo(
+        name="unet",
+        module="unet",
+        title="U-Net",
+        image=256,
+        parameters=31_037_633,
+        gmacs=48.167,
+        source=_RONNEBERGER,
+    ),
+    ModelInfo(
+        name="yolov3_tiny",
+        module="yolo",
+        title="YOLOv3-tiny",
+        image=416,
+        parameters=8_852_366,
+        gmacs=2.782,
+        source=_REDMON,
+    ),
 )
 
 MODELS: Final[Mapping[str, ModelInfo]] = MappingProxyType({info.name: info for info in _ENTRIES})
 """Every built-in network by name."""
 
-_PAPER: Final = (
-    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
-    *("vgg11", "vgg13", "vgg16", "vgg19"),
-    *("densenet121", "densenet161", "densenet169", "densenet201"),
-    *("inception_v3", "ssd_resnet50"),
+_PAPER: Final = tuple(
+    """
+    resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 densenet121 densenet161
+    densenet169 densenet201 inception_v3 ssd_resnet50
+    """.split()
 )
 
 SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -108,7 +299,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "all": tuple(MODELS),
     }
 )
-"""Names of networks by suite: the paper's fifteen in its order, what is deployed today, and all."""
+"""Names of networks by suite: the paper's fifteen in its order, today's networks, and all."""
 
 
 def find(name: str) -> ModelInfo:
@@ -117,11 +308,11 @@ def find(name: str) -> ModelInfo:
     Raises
     ------
     UsageError
-        If there is none of that name.
+        There is no network of that name.
     """
     if name not in MODELS:
         hint = did_you_mean(name, MODELS)
-        # The list is long: the likely one comes before it.
+        # The list is long, so the likely name comes before it.
         raise UsageError(f"no built-in network '{name}'{hint or ';'} known: {', '.join(MODELS)}")
     return MODELS[name]
 
@@ -132,7 +323,7 @@ def suite(name: str) -> tuple[str, ...]:
     Raises
     ------
     UsageError
-        If there is no suite of that name.
+        There is no suite of that name.
     """
     if name not in SUITES:
         hint = did_you_mean(name, SUITES)
@@ -143,8 +334,8 @@ def suite(name: str) -> tuple[str, ...]:
 def is_name(model: str) -> bool:
     """Return whether ``model`` means a built-in network, known or not, rather than a file.
 
-    That is a word without a suffix, unless there is a file of that name. A folder, as `neocpu
-    bundle` may have made one, is in the way of a network's name only if there is no such network.
+    Such a name is a word without a suffix, unless there is a file of that name. A folder of that
+    name, as `neocpu bundle` may have made, counts only if there is no such network.
     """
     path = Path(model)
     if os.sep in model or path.suffix:

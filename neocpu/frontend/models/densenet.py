@@ -1,4 +1,4 @@
-"""DenseNet-BC, as torchvision has it: every layer concatenates all features before it anew.
+"""DenseNet-BC as in torchvision: every layer concatenates all earlier features.
 
 Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, CVPR 2017.
 """

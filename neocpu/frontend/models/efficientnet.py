@@ -1,4 +1,4 @@
-"""EfficientNet-B0, as torchvision has it.
+"""EfficientNet-B0 as in torchvision.
 
 Tan, Le: EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019.
 """
@@ -16,8 +16,8 @@ from neocpu.frontend.models.blocks import conv_norm_activation
 from neocpu.frontend.models.network_builder import NetworkBuilder, Value
 
 RESIDUAL_GAIN: Final = 0.25
-# There SiLU is nearly linear. Of larger values it passes a larger share: what is too large would
-# grow from layer to layer, and what is too small fade.
+# The scale at which SiLU is nearly linear. It passes a larger share of larger values, so too large
+# ones would grow from layer to layer, and too small ones would fade.
 SILU_GAIN: Final = 0.25
 
 
@@ -58,7 +58,7 @@ def efficientnet_b0(shape: Sequence[int], seed: int) -> onnx.ModelProto:
 
 
 def _mbconv(net: NetworkBuilder, x: Value, name: str, stage: _Stage, stride: int) -> Value:
-    """1x1 up, depthwise, squeeze-excitation, 1x1 down, around them the identity if it fits."""
+    """1x1 up, depthwise, squeeze-excitation, 1x1 down; plus the input if shapes allow."""
     layers = [f"{name}.block.{number}" for number in range(4)]
     expanded = x.channels * stage.expansion
     y = x

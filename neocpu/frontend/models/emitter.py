@@ -1,4 +1,4 @@
-"""Emits the nodes and seeded weights of one network into a single ``ModelProto``."""
+"""Writes the nodes and seeded weights of one network into a single ``ModelProto``."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-# The frontend's own: newer ones bring nothing these networks need, and fewer engines read them.
+# The same as the frontend's: newer ones add nothing here, and fewer engines read them.
 OPSET: Final = 22
 IR_VERSION: Final = 10
 QUADRATURE_POINTS: Final = 32
 UNKNOWN: Final = -1
-"""An extent that only a run decides."""
+"""An extent that only the run decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor in the making.
+    """A tensor under construction.
 
     Attributes
     ----------
     name : str
-        In the ONNX graph.
+        The name in the ONNX graph.
     shape : tuple of int
-        Feature maps are ``(N, C, H, W)``, features ``(N, C)``. `UNKNOWN` where the data decide.
+        Feature maps are ``(N, C, H, W)``, features ``(N, C)``; `UNKNOWN` where the data decide.
     spread, rectified : float
-        Estimates of the mean square of its two parts: one symmetric about zero, of which a ReLU
-        cuts half, and one that a ReLU has passed already. What reads the tensor scales its weights
-        by them.
+        Estimates of the mean squares of two parts: one is symmetric about zero, and a ReLU cuts
+        off half of it; the other has passed a ReLU already. They scale the next layer's weights.
     dtype : int
-        ONNX's number of its element type.
+        ONNX's code of the element type.
     """
 
     name: str
@@ -50,35 +49,35 @@ class Value:
 
     @property
     def channels(self) -> int:
-        """Extent of axis 1."""
+        """The extent of axis 1."""
         return self.shape[1]
 
     @property
     def image(self) -> tuple[int, int]:
-        """Height and width of a feature map."""
+        """The height and width of a feature map."""
         height, width = self.shape[2:]
         return height, width
 
     @property
     def power(self) -> float:
-        """Estimate of the mean square."""
+        """An estimate of the mean square."""
         return self.spread + self.rectified
 
 
 class Emitter:
-    """Collects nodes and weights; what a layer is made of is its subclass's knowledge.
+    """Collects nodes and weights; its subclass defines the layers.
 
-    Weights go straight into the model, where they lie once: ``helper.make_graph`` and
+    Weights go straight into the model, so that they exist once: ``helper.make_graph`` and
     ``make_model`` would copy all of them twice more.
 
     Parameters
     ----------
     name : str
-        The graph's.
+        The name of the graph.
     input_shape : sequence of int
-        ``(N, 3, H, W)`` of the input, which is called ``input``.
+        The shape ``(N, 3, H, W)`` of the input, which is named ``input``.
     seed : int
-        Of the weights.
+        Seed of the weights.
     """
 
     def __init__(self, name: str, input_shape: Sequence[int], seed: int) -> None:
@@ -95,14 +94,14 @@ class Emitter:
     def finish(
         self, outputs: Value | Mapping[str, Value], unknown: str = "unknown"
     ) -> onnx.ModelProto:
-        """Return the model; the builder is of no use afterwards.
+        """Return the model; the builder must not be used afterwards.
 
         Parameters
         ----------
         outputs : Value or mapping of str to Value
-            What the model computes: one tensor called ``output``, or several by name.
+            The model's outputs: one tensor, named ``output``, or several by name.
         unknown : str
-            What `UNKNOWN` extents are called in the model.
+            The model's name for `UNKNOWN` extents.
         """
         named = {"output": outputs} if isinstance(outputs, Value) else outputs
         new_names = {value.name: name for name, value in named.items()}
@@ -139,15 +138,15 @@ class Emitter:
         inputs : sequence of Value or str
             Tensors, and names of weights and constants.
         name : str
-            Of the layer, as PyTorch names modules; the node's is derived from it.
+            The name of the layer, as PyTorch names modules; the node's name is derived from it.
         shape : sequence of int
-            Of the output.
+            The shape of the output.
         spread, rectified : float
-            Of the output; see `Value`.
+            The scale of the output; see `Value`.
         dtype : int
-            ONNX's number of the output's element type.
+            ONNX's code of the output's element type.
         **attributes
-            Of the node.
+            The attributes of the node.
         """
         path = "/" + name.replace(".", "/") + f"/{op}"
         value = Value(f"{path}_output_0", tuple(shape), spread, rectified, dtype)
@@ -167,20 +166,20 @@ class Emitter:
         return name
 
     def normal(self, shape: Sequence[int], mean_square: float) -> NDArray[np.float32]:
-        """Return seeded weights around zero."""
+        """Return seeded, normally distributed weights of mean zero."""
         values = self._rng.standard_normal(tuple(shape), np.float32)
         values *= np.float32(mean_square**0.5)
         return values
 
     def uniform(self, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
-        """Return seeded weights between two bounds."""
+        """Return seeded, uniformly distributed weights between two bounds."""
         return self._rng.uniform(low, high, tuple(shape)).astype(np.float32)
 
 
 def gaussian_power(
     function: Callable[[NDArray[np.float64]], NDArray[np.float64]], variance: float
 ) -> float:
-    """Return the mean square of a function of a normal variable around zero."""
+    """Return the mean square of a function of a normal variable of mean zero."""
     points, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_POINTS)
     values = function(points * variance**0.5)
     return float(weights @ values**2 / weights.sum())

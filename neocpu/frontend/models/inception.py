@@ -1,4 +1,4 @@
-"""Inception-v3, as torchvision has it, without the auxiliary classifier that only training uses.
+"""Inception-v3 as in torchvision, without the auxiliary classifier that only training uses.
 
 Szegedy, Vanhoucke, Ioffe, Shlens, Wojna: Rethinking the Inception Architecture for Computer Vision,
 CVPR 2016.
@@ -41,7 +41,7 @@ def inception_v3(shape: Sequence[int], seed: int) -> onnx.ModelProto:
 
 
 def _block_a(net: NetworkBuilder, x: Value, name: str, pooled: int) -> Value:
-    """At 35x35: 1x1, 5x5, two 3x3, and an average of ``pooled`` channels."""
+    """Blocks at 35x35: 1x1, 5x5, two 3x3, and an average of ``pooled`` channels."""
     one = _conv(net, x, f"{name}.branch1x1", 64, 1)
     five = _conv(net, x, f"{name}.branch5x5_1", 48, 1)
     five = _same(net, five, f"{name}.branch5x5_2", 64, (5, 5))
@@ -52,7 +52,7 @@ def _block_a(net: NetworkBuilder, x: Value, name: str, pooled: int) -> Value:
 
 
 def _block_b(net: NetworkBuilder, x: Value, name: str) -> Value:
-    """From 35x35 to 17x17."""
+    """A block that reduces 35x35 to 17x17."""
     three = _conv(net, x, f"{name}.branch3x3", 384, 3, stride=2)
     double = _conv(net, x, f"{name}.branch3x3dbl_1", 64, 1)
     double = _same(net, double, f"{name}.branch3x3dbl_2", 96, (3, 3))
@@ -61,7 +61,7 @@ def _block_b(net: NetworkBuilder, x: Value, name: str) -> Value:
 
 
 def _block_c(net: NetworkBuilder, x: Value, name: str, width: int) -> Value:
-    """At 17x17: 7x7 convolutions, each as a row and a column of seven."""
+    """Blocks at 17x17: 7x7 convolutions, each as a row and a column of seven."""
     row, column = (1, 7), (7, 1)
     one = _conv(net, x, f"{name}.branch1x1", 192, 1)
     seven = _conv(net, x, f"{name}.branch7x7_1", width, 1)
@@ -76,7 +76,7 @@ def _block_c(net: NetworkBuilder, x: Value, name: str, width: int) -> Value:
 
 
 def _block_d(net: NetworkBuilder, x: Value, name: str) -> Value:
-    """From 17x17 to 8x8."""
+    """A block that reduces 17x17 to 8x8."""
     three = _conv(net, x, f"{name}.branch3x3_1", 192, 1)
     three = _conv(net, three, f"{name}.branch3x3_2", 320, 3, stride=2)
     seven = _conv(net, x, f"{name}.branch7x7x3_1", 192, 1)
@@ -87,7 +87,7 @@ def _block_d(net: NetworkBuilder, x: Value, name: str) -> Value:
 
 
 def _block_e(net: NetworkBuilder, x: Value, name: str) -> Value:
-    """At 8x8: 3x3 convolutions split into a row and a column side by side."""
+    """Blocks at 8x8: 3x3 convolutions split into a row and a column in parallel."""
     one = _conv(net, x, f"{name}.branch1x1", 320, 1)
     three = _conv(net, x, f"{name}.branch3x3_1", 384, 1)
     three = _row_and_column(net, three, f"{name}.branch3x3_2")
@@ -111,7 +111,7 @@ def _pool_branch(net: NetworkBuilder, x: Value, name: str, channels: int) -> Val
 def _same(
     net: NetworkBuilder, x: Value, name: str, channels: int, kernel: tuple[int, int]
 ) -> Value:
-    """A convolution padded so that the image keeps its size."""
+    """Add a convolution with padding that keeps the image size."""
     height, width = kernel
     return _conv(net, x, name, channels, kernel, padding=(height // 2, width // 2))
 

@@ -1,4 +1,4 @@
-"""MobileNet, three generations; v2 and v3 as torchvision has them.
+"""MobileNet in three generations; v2 and v3 as in torchvision.
 
 Howard et al.: MobileNets: Efficient Convolutional Neural Networks for Mobile Vision Applications,
 2017. Sandler, Howard, Zhu, Zhmoginov, Chen: MobileNetV2: Inverted Residuals and Linear Bottlenecks,
@@ -30,7 +30,7 @@ _V1: Final = (
     (1024, 2),
     (1024, 1),
 )
-# Expansion, channels, blocks and the first block's stride, of table 2.
+# Expansion, channels, blocks and the first block's stride, from table 2.
 _V2: Final = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -42,7 +42,7 @@ _V2: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _V3Block:
     """One row of MobileNet-v3's table 1."""
 
@@ -55,21 +55,21 @@ class _V3Block:
 
 
 _V3_LARGE: Final = (
-    _V3Block(3, 16, 16, False, False),
-    _V3Block(3, 64, 24, False, False, 2),
-    _V3Block(3, 72, 24, False, False),
-    _V3Block(5, 72, 40, True, False, 2),
-    _V3Block(5, 120, 40, True, False),
-    _V3Block(5, 120, 40, True, False),
-    _V3Block(3, 240, 80, False, True, 2),
-    _V3Block(3, 200, 80, False, True),
-    _V3Block(3, 184, 80, False, True),
-    _V3Block(3, 184, 80, False, True),
-    _V3Block(3, 480, 112, True, True),
-    _V3Block(3, 672, 112, True, True),
-    _V3Block(5, 672, 160, True, True, 2),
-    _V3Block(5, 960, 160, True, True),
-    _V3Block(5, 960, 160, True, True),
+    _V3Block(kernel=3, expanded=16, channels=16, squeeze=False, swish=False),
+    _V3Block(kernel=3, expanded=64, channels=24, squeeze=False, swish=False, stride=2),
+    _V3Block(kernel=3, expanded=72, channels=24, squeeze=False, swish=False),
+    _V3Block(kernel=5, expanded=72, channels=40, squeeze=True, swish=False, stride=2),
+    _V3Block(kernel=5, expanded=120, channels=40, squeeze=True, swish=False),
+    _V3Block(kernel=5, expanded=120, channels=40, squeeze=True, swish=False),
+    _V3Block(kernel=3, expanded=240, channels=80, squeeze=False, swish=True, stride=2),
+    _V3Block(kernel=3, expanded=200, channels=80, squeeze=False, swish=True),
+    _V3Block(kernel=3, expanded=184, channels=80, squeeze=False, swish=True),
+    _V3Block(kernel=3, expanded=184, channels=80, squeeze=False, swish=True),
+    _V3Block(kernel=3, expanded=480, channels=112, squeeze=True, swish=True),
+    _V3Block(kernel=3, expanded=672, channels=112, squeeze=True, swish=True),
+    _V3Block(kernel=5, expanded=672, channels=160, squeeze=True, swish=True, stride=2),
+    _V3Block(kernel=5, expanded=960, channels=160, squeeze=True, swish=True),
+    _V3Block(kernel=5, expanded=960, channels=160, squeeze=True, swish=True),
 )
 
 _v2_layer = partial(conv_norm_activation, activation=NetworkBuilder.relu6)
@@ -77,7 +77,7 @@ _v3_layer = partial(conv_norm_activation, epsilon=V3_EPSILON)
 
 
 def mobilenet_v1(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """MobileNet-v1 of full width: a 3x3, then depthwise and pointwise convolutions in turn."""
+    """MobileNet-v1 of full width: a 3x3, then alternating depthwise and pointwise convolutions."""
     net = NetworkBuilder("mobilenet_v1", shape, seed)
     x = net.conv(net.input, "model.0.0", 32, 3, stride=2, padding=1)
     x = net.relu(net.batch_norm(x, "model.0.1"), "model.0.2")
@@ -107,7 +107,7 @@ def mobilenet_v2(shape: Sequence[int], seed: int) -> onnx.ModelProto:
 def _inverted_residual(
     net: NetworkBuilder, x: Value, name: str, expansion: int, channels: int, stride: int
 ) -> Value:
-    """1x1 up, depthwise 3x3, 1x1 down without activation, around them the identity if it fits."""
+    """1x1 up, depthwise 3x3, 1x1 down without activation; plus the input if shapes allow."""
     expanded = x.channels * expansion
     layers = f"{name}.conv"
     y = x
@@ -135,7 +135,7 @@ def mobilenet_v3_large(shape: Sequence[int], seed: int) -> onnx.ModelProto:
 
 
 def _v3_block(net: NetworkBuilder, x: Value, name: str, row: _V3Block) -> Value:
-    """As `_inverted_residual`, with squeeze-excitation after the depthwise convolution."""
+    """Add `_inverted_residual` with squeeze-excitation after the depthwise convolution."""
     layers = [f"{name}.block.{number}" for number in range(4)]
     activation = NetworkBuilder.hard_swish if row.swish else NetworkBuilder.relu
     y = x
@@ -160,6 +160,6 @@ def _v3_block(net: NetworkBuilder, x: Value, name: str, row: _V3Block) -> Value:
 
 
 def _multiple_of_8(channels: float) -> int:
-    """Return the closest multiple of 8 that is not much below ``channels``."""
+    """Return the closest multiple of 8 that is at least 90 % of ``channels``."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded

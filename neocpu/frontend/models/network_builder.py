@@ -1,4 +1,4 @@
-"""A small language for describing networks: its words are the layers of PyTorch."""
+"""Describe networks in layers, named as in PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.frontend.models.windows import Extents, Windows, adaptive_windows
 __all__ = ["NetworkBuilder", "Value"]
 
 BATCH_NORM_EPSILON: Final = 1e-5
-# A gate is about one half, and so is what it lets through.
+# A gate is about one half, and so is the share that it passes.
 GATE: Final = 0.5
 # Standard deviation of a gate's input: small enough that gates stay near one half.
 GATE_INPUT: Final = 0.25
@@ -24,11 +24,11 @@ MEAN_SHARE: Final = 0.4
 
 
 class NetworkBuilder(Emitter):
-    """Adds layers, named as PyTorch names modules; each returns its output.
+    """Adds layers with PyTorch's names of modules; each method returns the layer's output.
 
-    Weights are scaled by what feeds them, as He initialises them: variance neither grows nor fades
-    with depth, whatever the batch norms' random statistics are. What feeds them is estimated layer
-    by layer; see `Value`.
+    Weights are scaled by the layer's input, as in He's initialisation, so that variance neither
+    grows nor fades with depth, whatever the batch norms' random statistics are. The scale of each
+    input is estimated layer by layer; see `Value`.
     """
 
     def conv(
@@ -50,9 +50,9 @@ class NetworkBuilder(Emitter):
         Parameters
         ----------
         bias : bool or array
-            Whether there is one, or which.
+            Whether there is a bias, or its values.
         gain : float
-            Standard deviation that the weights give the output.
+            The standard deviation of the output that the weights are scaled to.
         """
         assert x.channels % groups == 0
         assert channels % groups == 0
@@ -112,15 +112,15 @@ class NetworkBuilder(Emitter):
     def batch_norm(
         self, x: Value, name: str, *, gain: float = 1.0, epsilon: float = BATCH_NORM_EPSILON
     ) -> Value:
-        """Add a batch norm in inference mode, its statistics and affine scattered around identity.
+        """Add a batch norm for inference, with random statistics and parameters near identity.
 
         Parameters
         ----------
         gain : float
-            Mean of the scale. Residual branches end with a small one: sums of full-size branches
-            would double the variance with every block.
+            The mean of the scale. Residual branches end with a small one, because sums of full-size
+            branches would double the variance with every block.
         epsilon : float
-            Added to the variance.
+            The number added to the variance.
         """
         shape = (x.channels,)
         weight = self.uniform(shape, 0.8 * gain, 1.2 * gain)
@@ -153,7 +153,7 @@ class NetworkBuilder(Emitter):
         return self.node("Gemm", inputs, name, (x.batch, units), alpha=1.0, beta=1.0, transB=1)
 
     def classifier(self, x: Value, name: str, classes: int) -> Value:
-        """Add global average pooling and a dense layer: ``(N, classes)`` comes out."""
+        """Add global average pooling and a dense layer with an output of ``(N, classes)``."""
         pooled = self.global_average_pool(x, "avgpool")
         return self.dense(self.flatten(pooled, "flatten"), name, classes)
 
@@ -162,7 +162,7 @@ class NetworkBuilder(Emitter):
         return self._rectifier("Relu", [x], name, x)
 
     def relu6(self, x: Value, name: str) -> Value:
-        """Add a ReLU that ends at 6."""
+        """Add a ReLU with an upper limit of 6."""
         low = self.constant(f"{name}.min", np.array(0, np.float32))
         high = self.constant(f"{name}.max", np.array(6, np.float32))
         return self._rectifier("Clip", [x, low, high], name, x)
@@ -205,14 +205,15 @@ class NetworkBuilder(Emitter):
     def squeeze_excitation(
         self, x: Value, name: str, squeezed: int, *, swish: bool = False
     ) -> Value:
-        """Add a gate for each channel, computed of all channels' averages.
+        """Add a gate for each channel, computed from the averages of all channels.
 
         Parameters
         ----------
         squeezed : int
-            Channels of the hidden layer.
+            The channels of the hidden layer.
         swish : bool
-            EfficientNet's SiLU and sigmoid, instead of MobileNet's ReLU and hard sigmoid.
+            Whether to use EfficientNet's SiLU and sigmoid instead of MobileNet's ReLU and hard
+            sigmoid.
         """
         y = self.global_average_pool(x, f"{name}.avgpool")
         y = self.conv(y, f"{name}.fc1", squeezed, 1, bias=True)
@@ -233,7 +234,7 @@ class NetworkBuilder(Emitter):
         return self.node("Mul", [x, y], name, x.shape, spread=x.power * y.power)
 
     def concat(self, values: Sequence[Value], name: str, axis: int = 1) -> Value:
-        """Add a concatenation; one value alone passes through."""
+        """Add a concatenation; a single value is returned as it is."""
         if len(values) == 1:
             return values[0]
         extents = [value.shape[axis] for value in values]
@@ -275,7 +276,7 @@ class NetworkBuilder(Emitter):
         padding: Extents = 0,
         count_include_pad: bool = True,
     ) -> Value:
-        """Add an average pooling; as in PyTorch, padding counts unless told otherwise."""
+        """Add an average pooling; as in PyTorch, padding counts by default."""
         windows, counted = Windows.of(kernel, stride, padding), int(count_include_pad)
         image = windows.over(x.image)
         return self._pool("AveragePool", x, name, windows, image, count_include_pad=counted)
@@ -288,8 +289,8 @@ class NetworkBuilder(Emitter):
     def adaptive_average_pool(self, x: Value, name: str, size: int) -> Value:
         """Add an average pooling to ``size x size``, as PyTorch's ``AdaptiveAvgPool2d``.
 
-        Its windows overlap and differ in size where the image is no multiple of ``size``; then they
-        are two products with constant matrices.
+        If the image is not a multiple of ``size``, the windows overlap and differ in size. Then the
+        pooling is two products with constant matrices.
         """
         height, width = x.image
         if (height, width) == (size, size):
@@ -305,7 +306,7 @@ class NetworkBuilder(Emitter):
         return self._scaled("MatMul", [rows, y], f"{name}.rows", y, shape=shape)
 
     def upsample(self, x: Value, name: str, scale: int) -> Value:
-        """Add an enlargement by the nearest pixel."""
+        """Add a nearest-neighbour enlargement."""
         scales = self.constant(f"{name}.scales", np.array([1, 1, scale, scale], np.float32))
         shape = (*x.shape[:2], *(scale * size for size in x.image))
         return self._scaled(
@@ -320,12 +321,12 @@ class NetworkBuilder(Emitter):
         )
 
     def flatten(self, x: Value, name: str) -> Value:
-        """Add a view as ``(N, C * H * W)``."""
+        """Add a view of shape ``(N, C * H * W)``."""
         shape = (x.batch, prod(x.shape[1:]))
         return self._scaled("Flatten", [x], name, x, shape=shape, axis=1)
 
     def reshape(self, x: Value, name: str, shape: Sequence[int]) -> Value:
-        """Add a view of another shape, which holds as many elements."""
+        """Add a view of another shape with as many elements."""
         assert prod(shape) == prod(x.shape)
         target = self.constant(f"{name}.shape", np.array(shape, np.int64))
         return self._scaled("Reshape", [x, target], name, x, shape=shape)
@@ -336,7 +337,7 @@ class NetworkBuilder(Emitter):
         return self._scaled("Transpose", [x], name, x, shape=shape, perm=axes)
 
     def slice(self, x: Value, name: str, start: int, stop: int, axis: int = 1) -> Value:
-        """Add a selection of ``start`` to ``stop`` along one axis; by default, of channels."""
+        """Add a slice from ``start`` to ``stop`` along one axis, by default of channels."""
         bounds = {"start": start, "stop": stop, "axis": axis}
         inputs = [
             self.constant(f"{name}.{key}", np.array([value], np.int64))
@@ -384,7 +385,7 @@ class NetworkBuilder(Emitter):
         shape: Sequence[int] | None = None,
         **attributes: Any,
     ) -> Value:
-        """Add a node that about multiplies ``x`` by ``gain``."""
+        """Add a node that multiplies ``x`` by about ``gain``."""
         return self.node(
             op,
             inputs,
@@ -398,7 +399,7 @@ class NetworkBuilder(Emitter):
     def _rectifier(
         self, op: str, inputs: Sequence[Value | str], name: str, x: Value, **attributes: Any
     ) -> Value:
-        """Add a node that cuts what is below zero."""
+        """Add a node that cuts off values below zero."""
         rectified = x.rectified + x.spread / 2
         return self.node(op, inputs, name, x.shape, spread=0.0, rectified=rectified, **attributes)
 

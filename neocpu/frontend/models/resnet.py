@@ -1,4 +1,4 @@
-"""ResNet and ResNeXt, as torchvision has them ("v1.5": the stride is on the 3x3).
+"""ResNet and ResNeXt as in torchvision ("v1.5": the stride is in the 3x3).
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016. Xie, Girshick, Dollár,
 Tu, He: Aggregated Residual Transformations for Deep Neural Networks, CVPR 2017.
@@ -14,11 +14,11 @@ import onnx
 from neocpu.frontend.models.network_builder import NetworkBuilder, Value
 
 EXPANSION = 4
-# Sixteen blocks of gain 1/4 double the variance in all.
+# Sixteen blocks of gain 1/4 double the variance in total.
 RESIDUAL_GAIN = 0.25
 
 Block = Callable[[NetworkBuilder, Value, str, int, int], Value]
-"""Adds a block: of a name, a width and a stride."""
+"""A function that adds a block; the last arguments are its name, width and stride."""
 
 
 def resnet18(shape: Sequence[int], seed: int) -> onnx.ModelProto:
@@ -60,7 +60,7 @@ def _resnet(
 
 
 def stages(net: NetworkBuilder, block: Block, counts: Sequence[int]) -> list[Value]:
-    """Add the stem and all blocks to the input; return each stage's result, 1/4 to 1/32 of it."""
+    """Add the stem and all blocks; return each stage's result, from 1/4 to 1/32 of the input."""
     x = net.conv(net.input, "conv1", 64, 7, stride=2, padding=3)
     x = net.relu(net.batch_norm(x, "bn1"), "relu")
     x = net.max_pool(x, "maxpool", 3, stride=2, padding=1)
@@ -74,7 +74,7 @@ def stages(net: NetworkBuilder, block: Block, counts: Sequence[int]) -> list[Val
 
 
 def _basic_block(net: NetworkBuilder, x: Value, name: str, width: int, stride: int) -> Value:
-    """Two 3x3, around them the identity or a 1x1 where the shape changes."""
+    """Two 3x3; plus the input, through a 1x1 if the shape changes."""
     y = net.conv(x, f"{name}.conv1", width, 3, stride=stride, padding=1)
     y = net.relu(net.batch_norm(y, f"{name}.bn1"), f"{name}.relu")
     y = net.conv(y, f"{name}.conv2", width, 3, padding=1)
@@ -93,9 +93,9 @@ def bottleneck(
     widening: int = 1,
     stride_first: bool = False,
 ) -> Value:
-    """1x1 down, 3x3, 1x1 up, around them the identity or a 1x1 where the shape changes.
+    """1x1 down, 3x3, 1x1 up; plus the input, through a 1x1 if the shape changes.
 
-    The stride is the 3x3's ("v1.5"), or with ``stride_first`` the first 1x1's, as in the paper.
+    The stride is in the 3x3 ("v1.5"), or with ``stride_first`` in the first 1x1, as in the paper.
     """
     inner = width * widening
     first, second = (stride, 1) if stride_first else (1, stride)

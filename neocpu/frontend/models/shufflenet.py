@@ -1,4 +1,4 @@
-"""ShuffleNet-v2, as torchvision has it.
+"""ShuffleNet-v2 as in torchvision.
 
 Ma, Zhang, Zheng, Sun: ShuffleNet V2: Practical Guidelines for Efficient CNN Architecture Design,
 ECCV 2018.
@@ -43,7 +43,7 @@ def _down_unit(net: NetworkBuilder, x: Value, name: str, channels: int) -> Value
 
 
 def _unit(net: NetworkBuilder, x: Value, name: str) -> Value:
-    """One half of the channels passes, the other goes through a branch."""
+    """Half of the channels pass unchanged, and the others go through a branch."""
     half = x.channels // 2
     passed = net.slice(x, f"{name}.first", 0, half)
     rest = net.slice(x, f"{name}.second", half, x.channels)

@@ -1,4 +1,4 @@
-"""SqueezeNet 1.0, as torchvision has it.
+"""SqueezeNet 1.0 as in torchvision.
 
 Iandola, Han, Moskewicz, Ashraf, Dally, Keutzer: SqueezeNet: AlexNet-level accuracy with 50x fewer
 parameters and <0.5MB model size, 2016.
@@ -13,8 +13,8 @@ import onnx
 
 from neocpu.frontend.models.network_builder import NetworkBuilder, Value
 
-# By index in PyTorch's Sequential: the squeezed and expanded channels of each fire module, and
-# where the max poolings are.
+# The squeezed and expanded channels of each fire module, and the max poolings, by their index in
+# PyTorch's Sequential.
 _FIRES: Final = {
     3: (16, 64),
     4: (16, 64),
@@ -45,7 +45,7 @@ def squeezenet1_0(shape: Sequence[int], seed: int) -> onnx.ModelProto:
 
 
 def _fire(net: NetworkBuilder, x: Value, name: str, squeezed: int, expanded: int) -> Value:
-    """1x1 down, then 1x1 and 3x3 up side by side."""
+    """1x1 down, then 1x1 and 3x3 up in parallel."""
     x = net.conv(x, f"{name}.squeeze", squeezed, 1, bias=True)
     x = net.relu(x, f"{name}.squeeze_activation")
     one = net.conv(x, f"{name}.expand1x1", expanded, 1, bias=True)

@@ -1,4 +1,4 @@
-"""SSD on ResNet-50, as GluonCV's ``ssd_512_resnet50_v1_voc`` has it, with its post-processing.
+"""SSD on ResNet-50, as GluonCV's ``ssd_512_resnet50_v1_voc``, with its post-processing.
 
 Liu et al.: SSD: Single Shot MultiBox Detector, ECCV 2016. Six feature maps of 1/16 to 1/512 of the
 image, a 3x3 class and a 3x3 box predictor on each, boxes relative to anchors, and non-maximum
@@ -25,7 +25,7 @@ CLASSES = 20
 BLOCKS = (3, 4, 6, 3)
 EXTRA_CHANNELS = (512, 512, 256, 256)
 
-# Boxes are coded in units of an anchor's size, times these.
+# Boxes are encoded in units of an anchor's size times these.
 CENTRE_VARIANCE = 0.1
 SIZE_VARIANCE = 0.2
 
@@ -33,8 +33,8 @@ SCORE_THRESHOLD = 0.01
 IOU_THRESHOLD = 0.45
 BOXES_PER_CLASS = 100
 
-# A trained detector sees background almost everywhere. These leave a hundred or two boxes of an
-# image of noise above the threshold, so far from it and each other that rounding seldom decides.
+# A trained detector finds background almost everywhere. With these, a noise image has a hundred or
+# two boxes above the threshold, so far from it and from each other that rounding seldom decides.
 CLASS_GAIN = 2.0
 BACKGROUND_BIAS = 19.0
 BOX_GAIN = 0.4
@@ -47,12 +47,12 @@ class AnchorGrid:
     Attributes
     ----------
     step : int
-        Pixels of the image between two centres.
+        Pixels of the image between the centres of two cells.
     size, next_size : float
-        Side of the square anchor in pixels, and that of the next coarser map: one more square
+        The side of the square anchor in pixels, and that of the next coarser map. A second square
         anchor has their geometric mean.
     ratios : tuple of float
-        Width to height of the other anchors, which have the first one's area.
+        The width-to-height ratios of the other anchors, which have the first one's area.
     """
 
     step: int
@@ -62,7 +62,7 @@ class AnchorGrid:
 
     @property
     def per_cell(self) -> int:
-        """Anchors of each pixel of the feature map."""
+        """The anchors of each pixel of the feature map."""
         return 2 + len(self.ratios)
 
     def boxes(self, height: int, width: int) -> NDArray[np.float64]:
@@ -135,7 +135,7 @@ def _predictor(
     grid: AnchorGrid,
     gain: float,
 ) -> Value:
-    """Return ``(N, anchors, depth)``, the anchors by row, column and number, as `AnchorGrid`'s."""
+    """Return ``(N, anchors, depth)``, with anchors by row, column and number as in `AnchorGrid`."""
     y = net.conv(x, name, len(bias), 3, padding=1, bias=bias, gain=gain)
     y = net.transpose(y, name, (0, 2, 3, 1))
     anchors = x.image[0] * x.image[1] * grid.per_cell

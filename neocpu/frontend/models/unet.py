@@ -1,7 +1,7 @@
-"""U-Net with padded convolutions and batch norms, as ``milesial/Pytorch-UNet`` has it.
+"""U-Net with padded convolutions and batch norms, as in ``milesial/Pytorch-UNet``.
 
 Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical Image Segmentation, MICCAI
-2015. The paper's convolutions are not padded and its skip connections cropped.
+2015. The paper's convolutions are not padded, and its skip connections are cropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLASSES = 1
 
 
 def unet(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """U-Net of 64 to 1024 channels: an image of logits, as large as the input."""
+    """U-Net of 64 to 1024 channels; its output is an image of logits, as large as the input."""
     net = NetworkBuilder("unet", shape, seed)
     x = _double_conv(net, net.input, "inc", STEM_CHANNELS)
     skips = []
@@ -45,7 +45,7 @@ def _double_conv(net: NetworkBuilder, x: Value, name: str, channels: int) -> Val
 
 
 def _pad_to(net: NetworkBuilder, x: Value, name: str, image: tuple[int, int]) -> Value:
-    """Make up for the row and column that the pooling of an odd image has lost."""
+    """Add the row and the column that the pooling of an odd image drops."""
     if x.image == image:
         return x
     missing = [size - have for size, have in zip(image, x.image, strict=True)]

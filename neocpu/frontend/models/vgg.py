@@ -1,4 +1,4 @@
-"""VGG without batch norms, as torchvision has it.
+"""VGG without batch norms, as in torchvision.
 
 Simonyan, Zisserman: Very Deep Convolutional Networks for Large-Scale Image Recognition, ICLR 2015.
 """
@@ -13,7 +13,7 @@ from neocpu.frontend.models.network_builder import NetworkBuilder
 
 WIDTHS = (64, 128, 256, 512, 512)
 HIDDEN = 4096
-# What the dense layers expect, whatever the size of the image.
+# The size that the dense layers expect, whatever the size of the image.
 FEATURE_MAP = 7
 
 
@@ -41,7 +41,7 @@ def _vgg(name: str, blocks: Sequence[int], shape: Sequence[int], seed: int) -> o
     """3x3 convolutions, a max pooling after each block of them, and three dense layers."""
     net = NetworkBuilder(name, shape, seed)
     x = net.input
-    index = 0  # in PyTorch's Sequential, where activations and pools count
+    index = 0  # the index in PyTorch's Sequential, where activations and pools count
     for width, layers in zip(WIDTHS, blocks, strict=True):
         for _ in range(layers):
             x = net.conv(x, f"features.{index}", width, 3, padding=1, bias=True)

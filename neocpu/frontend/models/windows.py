@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from neocpu.foundation.errors import UsageError
 
 Extents = int | tuple[int, int]
-"""Height and width, or one number that is both."""
+"""The height and width, or one number for both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Where a kernel is applied; each as (height, width)."""
+    """The positions to which a kernel is applied; each field is (height, width)."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -27,16 +27,16 @@ class Windows:
     def of(
         cls, kernel: Extents, stride: Extents, padding: Extents, dilation: Extents = 1
     ) -> Windows:
-        """Return windows whose extents may be single numbers."""
+        """Return windows from extents that may be single numbers."""
         return cls(*(_pair(extents) for extents in (kernel, stride, padding, dilation)))
 
     def over(self, image: tuple[int, int], ceil_mode: bool = False) -> tuple[int, ...]:
-        """Return how many windows an image has, by height and width.
+        """Return the number of windows of an image, by height and width.
 
         Raises
         ------
         UsageError
-            If it has none.
+            The image is smaller than a window.
         """
         counts = []
         for size, kernel, stride, padding, dilation in zip(

@@ -1,4 +1,4 @@
-"""YOLOv3-tiny, Darknet's, its modules numbered as in ``ultralytics/yolov3``.
+"""Darknet's YOLOv3-tiny, with its modules numbered as in ``ultralytics/yolov3``.
 
 Redmon, Farhadi: YOLOv3: An Incremental Improvement, 2018.
 """
@@ -15,24 +15,24 @@ from neocpu.frontend.models.network_builder import NetworkBuilder, Value
 
 CLASSES = 80
 LEAKY_SLOPE = 0.1
-# Sizes are exponentials of what the last convolution gives.
+# The sizes of boxes are exponentials of the last convolution's output.
 HEAD_GAIN = 0.2
 
-# Width and height in pixels, by the step of their grid.
+# Width and height in pixels, by the step of the anchors' grid.
 ANCHORS = {32: ((81, 82), (135, 169), (344, 319)), 16: ((10, 14), (23, 27), (37, 58))}
 
 
 def yolov3_tiny(shape: Sequence[int], seed: int) -> onnx.ModelProto:
-    """YOLOv3-tiny with decoded boxes, ``(N, boxes, 85)``, those of the coarse grid first.
+    """YOLOv3-tiny with decoded boxes, ``(N, boxes, 85)``, with those of the coarse grid first.
 
-    A row is the centre's x and y, width and height, in pixels, then the probabilities of an object
-    and of the 80 classes of COCO. Suppression is left to the caller.
+    A row has the centre's x and y, the width and the height, in pixels, and the probabilities of
+    an object and of the 80 classes of COCO. Suppression is left to the caller.
     """
     net = NetworkBuilder("yolov3_tiny", shape, seed)
     x = net.input
     for stage in range(4):
         x = _conv(net, x, f"model.{2 * stage}", 16 << stage, 3)
-        # Odd images round up here, as Darknet's.
+        # Odd images round up here, as in Darknet.
         x = net.max_pool(x, f"model.{2 * stage + 1}", 2, stride=2, ceil_mode=True)
     fine = _conv(net, x, "model.8", 256, 3)
     x = net.max_pool(fine, "model.9", 2, stride=2, ceil_mode=True)
@@ -54,7 +54,7 @@ def _conv(net: NetworkBuilder, x: Value, name: str, channels: int, kernel: int) 
 
 
 def _same_max_pool(net: NetworkBuilder, x: Value, name: str) -> Value:
-    """2x2 with stride 1, padded at the right and bottom alone."""
+    """Add a 2x2 pooling with stride 1, padded at the right and at the bottom only."""
     return net.node(
         "MaxPool",
         [x],
@@ -69,7 +69,7 @@ def _same_max_pool(net: NetworkBuilder, x: Value, name: str) -> Value:
 
 
 def _crop(net: NetworkBuilder, x: Value, name: str, image: tuple[int, int]) -> Value:
-    """Drop the row or column that the pooling of an odd image has added."""
+    """Drop the row and the column that the pooling of an odd image adds."""
     for axis, extent in enumerate(image, start=2):
         if x.shape[axis] != extent:
             x = net.slice(x, f"{name}.crop{axis}", 0, extent, axis=axis)

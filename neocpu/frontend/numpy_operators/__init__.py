@@ -1,1 +1,1 @@
-"""Operators in fast numpy, in the place of those of onnx that are slow, missing or left open."""
+"""Fast numpy operators for those that onnx's evaluator lacks, gets wrong or computes slowly."""

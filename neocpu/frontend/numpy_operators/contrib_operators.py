@@ -1,4 +1,4 @@
-"""The operator of ONNX Runtime's own domain that is imported as it is, in numpy."""
+"""The operator of ONNX Runtime's own domain that has a converter, in numpy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx.reference.op_run import OpRun
 Array: TypeAlias = npt.NDArray[Any]
 
 _EPSILON = 1e-12
-"""What these operators add to a variance where the node does not say."""
+"""The default epsilon of these operators, added to a variance."""
 
 
 def _normalised(x: Array, gain: Array, shift: Array | None, epsilon: float | None) -> Array:
@@ -22,7 +22,7 @@ def _normalised(x: Array, gain: Array, shift: Array | None, epsilon: float | Non
 
 
 class EmbedLayerNormalization(OpRun):  # type: ignore[misc]
-    """Layer normalisation of the sum of what words, positions and segments stand for."""
+    """Layer normalisation of the sum of the embeddings of words, positions and segments."""
 
     op_domain = "com.microsoft"
 

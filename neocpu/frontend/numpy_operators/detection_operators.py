@@ -1,6 +1,6 @@
 """Detectors' operators in numpy, for the reference: a few vector operations per selected box.
 
-onnx's own loop over pixels; and it knows RoiAlign as it is since opset 16 alone.
+onnx's own operators loop over pixels, and its RoiAlign is correct from opset 16 on only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class NonMaxSuppression(OpRun):  # type: ignore[misc]
-    """The best boxes of each image and class that do not overlap a better one.
+    """Select the best boxes of each image and class that do not overlap a better one.
 
-    Equal scores go by index, as in ONNX Runtime; the standard leaves their order open.
+    Equal scores are ordered by index, as in ONNX Runtime; the standard leaves their order open.
     """
 
     def _run(
@@ -36,7 +36,7 @@ class NonMaxSuppression(OpRun):  # type: ignore[misc]
         for image, (image_boxes, classes) in enumerate(zip(boxes, scores, strict=True)):
             corners = _corners(image_boxes, bool(center_point_box))
             for label, score in enumerate(classes):
-                taken = score >= -math.inf  # a score that is not a number is not
+                taken = score >= -math.inf  # excludes NaN
                 if score_threshold is not None:
                     taken = score > np.float32(_scalar(score_threshold, 0.0))
                 order = np.flatnonzero(taken)
@@ -50,7 +50,7 @@ def _scalar(value: Array | None, default: float) -> Any:
 
 
 def _corners(boxes: Array, center: bool) -> Array:
-    """Return the least and the largest coordinates and the area of each box: five rows."""
+    """Return five rows: the least and the largest coordinates of each box, and its area."""
     if center:
         half = boxes[:, 2:] / 2
         low, high = boxes[:, :2] - half, boxes[:, :2] + half
@@ -63,7 +63,7 @@ def _corners(boxes: Array, center: bool) -> Array:
 
 
 def _select(corners: Array, order: Array, limit: int, overlap: np.float32) -> list[int]:
-    """Return the boxes that are left of ``order``, best first."""
+    """Return the boxes of ``order`` that are not suppressed, best first."""
     selected: list[int] = []
     while order.size and len(selected) < limit:
         best, order = order[0], order[1:]
@@ -79,7 +79,7 @@ def _select(corners: Array, order: Array, limit: int, overlap: np.float32) -> li
 
 
 class RoiAlign(OpRun):  # type: ignore[misc]
-    """Regions of feature maps, averaged (or the largest taken) in bins of bilinear samples."""
+    """Regions of feature maps as bins: averages, or maxima, of bilinear samples."""
 
     def _run(
         self,
@@ -93,7 +93,7 @@ class RoiAlign(OpRun):  # type: ignore[misc]
         sampling_ratio: int | None = None,
         spatial_scale: float | None = None,
     ) -> tuple[Array]:
-        # Before opset 16, which named it, there was one way to place regions.
+        # Before opset 16, which named it, there was only one way to place regions.
         named = self.run_params["opsets"][""] >= 16
         half = named and (coordinate_transformation_mode or "half_pixel").lower() == "half_pixel"
         bins = output_height or 1, output_width or 1
@@ -115,7 +115,7 @@ _Samples: TypeAlias = tuple[Array, Array, Array]
 
 
 def _samples(start: Any, extent: Any, bins: int, ratio: int, pixels: int) -> _Samples:
-    """Return the pixels in front of and after each sample in one dimension, and their weights."""
+    """Return the pixels before and after each sample in one dimension, and their weights."""
     step = extent / bins
     count = ratio if ratio > 0 else max(0, int(np.ceil(step)))
     within = (np.arange(count, dtype=step.dtype) + 0.5) * step / max(count, 1)
@@ -131,7 +131,7 @@ def _samples(start: Any, extent: Any, bins: int, ratio: int, pixels: int) -> _Sa
 def _pooled(
     image: Array, rows: _Samples, columns: _Samples, bins: tuple[int, int], *, largest: bool
 ) -> Array:
-    """Return the bins of all channels of one region."""
+    """Return the bins of one region, for all channels."""
     corners = [
         image[:, y][:, :, x] * (row[:, None] * column)
         for y, row in zip(rows[:2], rows[2], strict=True)

@@ -1,9 +1,9 @@
 """Fast numpy versions of the operators that onnx's reference evaluator runs in Python loops.
 
-Each class replaces the operator of its name, in every opset. Windows (convolution, pooling) work on
-any number of spatial dimensions. Where onnx's own version deviates from the standard (LRN sums too
-few channels, old batch normalization uses batch statistics, old softmax ignores the flattening),
-these follow the standard.
+Each class replaces the operator of its name, in every opset. Windows (convolution, pooling) may
+have any number of spatial dimensions. Where onnx's own version deviates from the standard (LRN sums
+too few channels, old batch normalization uses batch statistics, old softmax ignores the
+flattening), these follow the standard.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array: TypeAlias = npt.NDArray[Any]
 _ERF_STEP, _ERF_LAST = 1 / 256, 6.0
 _ERF_TABLE = np.array([math.erf(i * _ERF_STEP) for i in range(int(_ERF_LAST / _ERF_STEP) + 1)])
 
-#: Bytes of unfolded input (im2col) a convolution holds at a time.
+#: Bytes of unfolded input (im2col) that a convolution keeps at a time.
 COLUMN_BYTES = 32 << 20
 
 
@@ -34,7 +34,7 @@ class Window:
     Parameters
     ----------
     spatial, kernel : sequence of int
-        Extents of the input and of the window, per spatial dimension.
+        The extents of the input and of the window in each spatial dimension.
     attrs : dict
         The node's attributes: ``strides``, ``dilations``, ``pads``, ``auto_pad``, ``ceil_mode``.
     """
@@ -55,7 +55,7 @@ class Window:
             pads = self._same_pads(spatial, span, upper=auto_pad == "SAME_UPPER")
         self.pads = [(pads[i], pads[i + rank]) for i in range(rank)]
         self.out: list[int] = []
-        #: Padding at the end, beyond ``pads``, that the last window of ``ceil_mode`` reaches into.
+        #: Padding at the end, in addition to ``pads``, for the last window of ``ceil_mode``.
         self.overhang: list[int] = []
         for extent, (begin, end), reach, stride in zip(
             spatial, self.pads, span, self.strides, strict=True
@@ -78,7 +78,7 @@ class Window:
         return begins + ends
 
     def pad(self, x: Array, value: float) -> Array:
-        """Return ``x`` (N, C, spatial) padded so that every window lies inside it."""
+        """Return ``x`` (N, C, spatial), padded so that every window lies inside it."""
         ends = [(b, e + o) for (b, e), o in zip(self.pads, self.overhang, strict=True)]
         if not any(map(any, ends)):
             return x
@@ -93,7 +93,7 @@ class Window:
         return padded[tuple(inside)]
 
     def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield each window position and the view (N, C, out) of what all windows see there."""
+        """Yield each position in the window, and a view (N, C, out) of it in all windows."""
         for tap in product(*map(range, self.kernel)):
             index = tuple(
                 slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -121,7 +121,7 @@ class Conv(OpRun):  # type: ignore[misc]
 
 
 def _depthwise(padded: Array, w: Array, window: Window, y: Array) -> None:
-    """One input channel per group: a product per window position."""
+    """Compute one product per window position, for one input channel per group."""
     n, channels = padded.shape[:2]
     each = w.shape[0] // channels
     weights = w.reshape(channels, each, *window.kernel, *(1,) * len(window.out))
@@ -163,7 +163,7 @@ def convolve(image: Array, w: Array, groups: int, window: Window, y: Array) -> N
 
 
 class ConvTranspose(OpRun):  # type: ignore[misc]
-    """Transposed convolution: one BLAS product, scattered per window position."""
+    """Transposed convolution: one BLAS product, scattered by window position."""
 
     def _run(self, x: Array, w: Array, b: Array | None = None, **attrs: Any) -> tuple[Array]:
         n, rank, groups = x.shape[0], x.ndim - 2, attrs.get("group") or 1
@@ -190,7 +190,7 @@ class ConvTranspose(OpRun):  # type: ignore[misc]
 def _transposed_geometry(
     spatial: Sequence[int], window: Window, attrs: dict[str, Any]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the uncropped extents, where the crop begins, and the output extents."""
+    """Return the uncropped extents, the begin of the crop, and the output extents."""
     rank = len(spatial)
     extra = attrs.get("output_padding") or (0,) * rank
     pads = attrs.get("pads") or (0,) * (2 * rank)
@@ -207,7 +207,7 @@ def _transposed_geometry(
         else:
             total = size - wanted[len(wanted) - rank + i]
             begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
-        # A negative crop asks for more zeros at the end than the windows write.
+        # A negative crop requires more zeros at the end than the windows write.
         full.append(max(size, begin + size - total))
         begins.append(begin)
         shape.append(size - total)
@@ -215,7 +215,7 @@ def _transposed_geometry(
 
 
 class MaxPool(OpRun):  # type: ignore[misc]
-    """Max pooling, and where in the flat input each maximum is first met."""
+    """Max pooling, optionally with the first index of each maximum in the flat input."""
 
     def _run(self, x: Array, **attrs: Any) -> tuple[Array, ...]:
         window = Window(x.shape[2:], attrs["kernel_shape"], attrs)
@@ -242,7 +242,7 @@ class AveragePool(OpRun):  # type: ignore[misc]
     def _run(self, x: Array, **attrs: Any) -> tuple[Array]:
         window = Window(x.shape[2:], attrs["kernel_shape"], attrs)
         total = _reduce(np.add, window, window.pad(x, 0))
-        # What ``ceil_mode`` adds beyond the padding never counts.
+        # The overhang of ``ceil_mode`` beyond the padding never counts.
         overhang, window.overhang = window.overhang, [0] * len(window.overhang)
         inside = np.ones((1, 1, *x.shape[2:]), x.dtype)
         inside = window.pad(inside, int(bool(attrs.get("count_include_pad"))))
@@ -261,7 +261,7 @@ class LpPool(OpRun):  # type: ignore[misc]
 
 
 def _reduce(operation: Callable[..., Array], window: Window, padded: Array) -> Array:
-    """Combine what the windows see, position by position."""
+    """Combine the elements of all windows, position by position."""
     result: Array | None = None
     for _, seen in window.taps(padded):
         result = seen.copy() if result is None else operation(result, seen, out=result)
@@ -270,7 +270,7 @@ def _reduce(operation: Callable[..., Array], window: Window, padded: Array) -> A
 
 
 class BatchNormalization(OpRun):  # type: ignore[misc]
-    """Batch normalization of every opset; in training mode by the batch's own statistics."""
+    """Batch normalization in every opset; in training mode with the batch's own statistics."""
 
     def _run(
         self, x: Array, scale: Array, b: Array, mean: Array, var: Array, **attrs: Any
@@ -296,7 +296,7 @@ class LRN(OpRun):  # type: ignore[misc]
 
     def _run(self, x: Array, **attrs: Any) -> tuple[Array]:
         size = attrs["size"]
-        # No more than all channels lie before or after one.
+        # There are at most all other channels before or after one.
         before, after = (min(side, x.shape[1] - 1) for side in ((size - 1) // 2, size // 2))
         squares = np.pad(x * x, [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
         shifts = range(before + after + 1)
@@ -354,7 +354,7 @@ def _log_softmax_along(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 class Hardmax(OpRun):  # type: ignore[misc]
-    """One at the first maximum, else zero; before opset 13 of all dimensions from ``axis`` on."""
+    """1 at the first maximum, else 0; before opset 13 over all dimensions from ``axis`` on."""
 
     def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
         old = self.run_params["opsets"][""] < 13

@@ -1,6 +1,6 @@
-"""Powers of integers and conversions to integers in numpy, for the reference.
+"""Integer powers and conversions to integers in numpy, for the reference.
 
-numpy refuses negative exponents, and converts what does not fit as each machine does.
+numpy refuses negative exponents, and converts numbers out of range as the machine does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Pow(OpRun):  # type: ignore[misc]
-    """Power, of the base's type; of integers it wraps around and rounds towards zero."""
+    """Power in the base's type; for integers it wraps around and rounds towards zero."""
 
     def _run(self, base: Array, exponent: Array) -> tuple[Array]:
         if not all(np.issubdtype(x.dtype, np.integer) for x in (base, exponent)):
@@ -34,9 +34,9 @@ class Pow(OpRun):  # type: ignore[misc]
 
 
 class Cast(OpRun):  # type: ignore[misc]
-    """Conversion; what is no number, or too large to be converted to integers, is 0.
+    """Conversion; an integer made of NaN, or of a number too large to be converted, is 0.
 
-    It goes by way of int64, to 8 and 16 bits by way of int32.
+    It converts through int64, and to 8 and 16 bits through int32.
     """
 
     def _run(
@@ -48,7 +48,7 @@ class Cast(OpRun):  # type: ignore[misc]
 
 
 class CastLike(OpRun):  # type: ignore[misc]
-    """Conversion to another tensor's type, as `Cast`."""
+    """Conversion to another tensor's type, like `Cast`."""
 
     def _run(self, x: Array, like: Array, saturate: int = 1, **attrs: Any) -> tuple[Array]:
         if like.dtype.kind in "iu":
@@ -57,10 +57,10 @@ class CastLike(OpRun):  # type: ignore[misc]
 
 
 def to_type(x: Array, dtype: Any) -> Array:
-    """Return a tensor converted as by `Cast`."""
+    """Return a tensor converted as `Cast` does."""
     target = np.dtype(dtype)
     if x.dtype.kind == "f" and target.kind in "iu":
         bits = 32 if target.itemsize <= 2 else 64
-        held = np.abs(x) < 2.0 ** (bits - 1)
-        x = np.where(held, x, x.dtype.type(0)).astype(f"int{bits}")
+        fits = np.abs(x) < 2.0 ** (bits - 1)
+        x = np.where(fits, x, x.dtype.type(0)).astype(f"int{bits}")
     return np.asarray(x.astype(target))

@@ -1,7 +1,7 @@
-"""Gather, Scatter and their kin in numpy, for the reference: fast, and defined for every index.
+"""Gather, Scatter and related operators in numpy, for the reference, defined for every index.
 
-ONNX makes an index out of bounds an error; compiled code reads the nearest element and writes
-nothing, and so does this. `neocpu.schedules.operators.indexing.lookup` has the reasons.
+ONNX makes an index out of bounds an error. These operators, like compiled code, read the nearest
+element instead, or write nothing; `neocpu.schedules.operators.indexing.lookup` gives the reasons.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REDUCTIONS: Mapping[str, np.ufunc] = {
 
 
 def _counted(indices: Array, extents: int | Array) -> Array:
-    """Return indices, counted from the end where they are below zero."""
+    """Return indices, with negative ones counted from the end."""
     wide = np.asarray(indices).astype(np.int64)
     return np.where(wide < 0, wide + extents, wide)
 
@@ -47,14 +47,14 @@ class GatherElements(OpRun):  # type: ignore[misc]
     """One element per index."""
 
     def _run(self, x: Array, indices: Array, axis: int = 0) -> tuple[Array]:
-        # Other axes are read from their beginning on.
+        # Along other axes, indices may cover only the beginning.
         seen = [slice(extent) for extent in indices.shape]
         seen[axis] = slice(None)
         return (np.take_along_axis(x[tuple(seen)], _nearest(indices, x.shape[axis]), axis),)
 
 
 class GatherND(OpRun):  # type: ignore[misc]
-    """Slices after several indices."""
+    """Slices selected by several indices each."""
 
     def _run(self, x: Array, indices: Array, batch_dims: int = 0) -> tuple[Array]:
         depth = indices.shape[-1]
@@ -77,7 +77,7 @@ class ScatterElements(OpRun):  # type: ignore[misc]
 
 
 class Scatter(ScatterElements):
-    """What ScatterElements was called before opset 11."""
+    """The name of ScatterElements before opset 11."""
 
 
 class ScatterND(OpRun):  # type: ignore[misc]
@@ -102,7 +102,7 @@ class ScatterND(OpRun):  # type: ignore[misc]
 
 
 class MaxUnpool(OpRun):  # type: ignore[misc]
-    """Each element to where a pooling found it, zeros elsewhere."""
+    """Each element at the index where a pooling found it, and zeros elsewhere."""
 
     def _run(
         self, x: Array, indices: Array, output_shape: Array | None = None, **attrs: Any
@@ -124,9 +124,9 @@ class MaxUnpool(OpRun):  # type: ignore[misc]
 
 
 def _row_places(columns: Sequence[Array], extents: Sequence[int]) -> tuple[Array, Array]:
-    """Return where rows of indices point to, counted over all of ``extents``, and which may.
+    """Return the flat positions that rows of indices select, and whether each is in bounds.
 
-    What a column repeats is looked at once.
+    Repeated entries of a column are checked once.
     """
     shape = np.broadcast_shapes(*(column.shape for column in columns))
     places, inside = np.zeros((1,) * len(shape), np.int64), np.ones((1,) * len(shape), bool)
@@ -142,7 +142,7 @@ def _row_places(columns: Sequence[Array], extents: Sequence[int]) -> tuple[Array
 
 
 def _element_places(indices: Array, axis: int) -> tuple[Array, ...]:
-    """Return where each index points to, a coordinate array per axis."""
+    """Return the positions that indices select, as a coordinate array per axis."""
     places = np.indices(indices.shape)
     places[axis] = indices
     return tuple(places)
@@ -152,7 +152,7 @@ def _scattered(x: Array, places: tuple[Array, ...], updates: Array, reduction: s
     result = x.copy()
     operation = _REDUCTIONS.get(reduction)
     if operation is None:
-        result[places] = updates  # of several to one place, the last one stays
+        result[places] = updates  # of several updates to one place, the last one stays
     else:
         operation.at(result, places, updates)
     return result

@@ -1,10 +1,10 @@
 """Operators that onnx's reference evaluator lacks, gets wrong, or runs in Python loops per pixel.
 
-It pools images of any but two spatial dimensions over the wrong axes, takes a sum for the 1-norm,
-knows no GlobalLpPool, no padding that crops, GridSample's modes by the names of opset 20 alone,
-and DequantizeLinear since 19. Softsign and ReduceLogSumExp fail on a number without dimensions,
-Mean where tensors broadcast, CumSum if its axis is a list and OneHot if its depth is one; Einsum is
-slow where BLAS would do.
+It pools images of other than two spatial dimensions over the wrong axes, and computes a sum for the
+1-norm. It lacks GlobalLpPool, padding that crops, DequantizeLinear before opset 19, and the names
+of GridSample's modes before opset 20. Softsign and ReduceLogSumExp fail for scalars, Mean if
+tensors broadcast, CumSum if its axis is a list, and OneHot if its depth is one. Einsum does not use
+BLAS where it could.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class GlobalMaxPool(OpRun):  # type: ignore[misc]
 
 
 class GlobalAveragePool(OpRun):  # type: ignore[misc]
-    """The mean over all spatial dimensions, of no images too."""
+    """The mean over all spatial dimensions, also of a batch without images."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (x.mean(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
 class Flatten(OpRun):  # type: ignore[misc]
-    """Two dimensions, either of which may have no elements."""
+    """Two dimensions, also without elements."""
 
     def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
         at = 1 if axis is None else axis
@@ -71,7 +71,7 @@ class DequantizeLinear(OpRun):  # type: ignore[misc]
                 along[axis] = -1
             return values.reshape(along)
 
-        # Of 8 bits, too, floating point has numbers between integers.
+        # Even for 8 bits, floating point would have numbers between integers.
         kind = np.int64 if np.dtype(x.dtype).kind in "iu" or "int" in x.dtype.name else scale.dtype
         values = x.astype(kind)
         if zero is not None:
@@ -88,7 +88,7 @@ class Mean(OpRun):  # type: ignore[misc]
 
 
 class Einsum(OpRun):  # type: ignore[misc]
-    """Einstein's sums; of two tensors by BLAS."""
+    """Einstein summation; of two tensors by BLAS, where possible."""
 
     def _run(self, *operands: Array, equation: str = "") -> tuple[Array]:
         product = _product(equation.replace(" ", ""), operands)
@@ -96,7 +96,7 @@ class Einsum(OpRun):  # type: ignore[misc]
 
 
 def _product(equation: str, operands: Sequence[Array]) -> Array | None:
-    """Return a sum of products of two tensors as a batch of matrix products, None if it is none."""
+    """Return a sum of products of two tensors as batched matrix products; None if it is not one."""
     terms, arrow, result = equation.partition("->")
     labels = terms.split(",")
     if len(operands) != 2 or not arrow or any(len(set(each)) < len(each) for each in labels):
@@ -122,7 +122,7 @@ def _product(equation: str, operands: Sequence[Array]) -> Array | None:
 
 
 class MeanVarianceNormalization(OpRun):  # type: ignore[misc]
-    """Mean 0 and variance 1 along axes; onnx has it as a function, which is of float32 alone."""
+    """Mean 0 and variance 1 along axes; onnx has a function for it, in float32 only."""
 
     def _run(self, x: Array, axes: Any = None) -> tuple[Array]:
         along = tuple(axes) if axes else (0, 2, 3)
@@ -132,7 +132,7 @@ class MeanVarianceNormalization(OpRun):  # type: ignore[misc]
 
 
 class GroupNormalization(OpRun):  # type: ignore[misc]
-    """Mean 0 and variance 1 of each group of channels, with a scale and a bias of each channel."""
+    """Mean 0 and variance 1 in each group of channels, and then a scale and a bias per channel."""
 
     def _run(self, x: Array, scale: Array, bias: Array, **attrs: Any) -> tuple[Array]:
         groups, kind = attrs["num_groups"], x.dtype
@@ -143,7 +143,7 @@ class GroupNormalization(OpRun):  # type: ignore[misc]
         epsilon = attrs.get("epsilon")
         epsilon = np.asarray(1e-5 if epsilon is None else epsilon, wide.dtype)
         normal = (centred / np.sqrt(variance + epsilon)).reshape(x.shape)
-        if scale.size != x.shape[1]:  # before opset 21: one of each group
+        if scale.size != x.shape[1]:  # before opset 21 there was one for each group
             scale, bias = (np.repeat(each, x.shape[1] // groups) for each in (scale, bias))
         along = (-1, *(1,) * (x.ndim - 2))
         return ((normal * scale.reshape(along) + bias.reshape(along)).astype(kind),)
@@ -161,7 +161,7 @@ class OneHot(OpRun):  # type: ignore[misc]
 
 
 class CumSum(OnnxCumSum):  # type: ignore[misc]
-    """Sums along an axis, which may be given as a list of one."""
+    """Sums along an axis; the axis may be a list of one."""
 
     def _run(self, x: Array, axis: Array, **attributes: Any) -> tuple[Array]:
         results: tuple[Array] = super()._run(x, np.reshape(axis, ()), **attributes)
@@ -169,7 +169,7 @@ class CumSum(OnnxCumSum):  # type: ignore[misc]
 
 
 class LpNormalization(OpRun):  # type: ignore[misc]
-    """Division by the 1- or 2-norm along an axis; 0 where that is 0."""
+    """Division by the 1- or 2-norm along an axis; 0 where the norm is 0."""
 
     def _run(self, x: Array, axis: int | None = None, p: int | None = None) -> tuple[Array]:
         axis = -1 if axis is None else axis
@@ -178,7 +178,7 @@ class LpNormalization(OpRun):  # type: ignore[misc]
 
 
 class Softsign(OpRun):  # type: ignore[misc]
-    """``x / (1 + |x|)``, of one number without dimensions too."""
+    """``x / (1 + |x|)``, also of a scalar."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(x / (1 + np.abs(x))),)
@@ -212,7 +212,7 @@ class Pad(OpRun):  # type: ignore[misc]
         if mode in _CONSTANT:
             how["constant_values"] = constant or 0
         data, around = data[cropped], np.maximum(around, 0)
-        if mode == "reflect":  # numpy reflects again and again where an axis is short
+        if mode == "reflect":  # short axes are reflected again and again
             for axis, (begin, end) in enumerate(around.tolist()):
                 extent = data.shape[axis]
                 there_and_back = np.concatenate([np.arange(extent), np.arange(extent - 2, 0, -1)])
@@ -226,9 +226,9 @@ _CONSTANT = (None, "constant")
 
 
 class GridSample(OpRun):  # type: ignore[misc]
-    """Pixels of an image of any dimensions at the positions of a grid, interpolated.
+    """Interpolated pixels of an image of any number of dimensions, at the positions of a grid.
 
-    Positions run from -1 to 1, the last dimension first.
+    Positions run from -1 to 1, with the last dimension first.
     """
 
     def _run(
@@ -242,7 +242,7 @@ class GridSample(OpRun):  # type: ignore[misc]
         kind = x.dtype
         x = x.astype(np.float64 if kind.kind in "iu" else np.promote_types(kind, np.float32))
         extents = np.array(x.shape[2:], x.dtype)
-        # As compiled code has it: what is no number is -1, and nothing is farther than integers.
+        # As in compiled code: NaN becomes -1, and positions stay within the range of integers.
         limit = max(2.0, 2.0**28 / extents.max())
         at = np.where(np.isnan(grid), -1, grid)[..., ::-1]
         at = np.clip(at, -limit, limit).astype(x.dtype)
@@ -253,7 +253,7 @@ class GridSample(OpRun):  # type: ignore[misc]
         padding = padding_mode or "zeros"
         if mode == "nearest":
             at = np.rint(at)
-        # Of a cubic's taps each is moved into the image, of others the position.
+        # For a cubic, each tap is moved into the image; for others, the position is.
         if padding == "border" and taps is not _CUBIC:
             at = np.clip(at, 0, last)
         elif padding == "reflection" and taps is not _CUBIC:
@@ -271,7 +271,7 @@ class GridSample(OpRun):  # type: ignore[misc]
 
 
 _ALPHA = -0.75
-"""Of Keys' kernel, as PyTorch has it."""
+"""The parameter of Keys' kernel, as in PyTorch."""
 
 _LINEAR: Mapping[int, Callable[[Array], Array]] = {0: lambda t: 1 - t, 1: lambda t: t}
 _CUBIC: Mapping[int, Callable[[Array], Array]] = {
@@ -288,7 +288,7 @@ _TAPS: Mapping[str, Mapping[int, Callable[[Array], Array]]] = {
 
 
 def _reflected(at: Array, low: Array, high: Array) -> Array:
-    """Fold positions back at the borders, as often as it takes."""
+    """Reflect positions at the borders until they are inside."""
     span = np.maximum(high - low, np.finfo(at.dtype).tiny)
     inside = np.where((at < low) | (at > high), span - np.abs((at - low) % (2 * span) - span), 0)
     return np.where((at < low) | (at > high), low + inside, at)
@@ -300,8 +300,8 @@ def _pixels(x: Array, position: Array, padding: str, low: Array, high: Array) ->
         position = _reflected(position, low, high)
     last = np.array(x.shape[2:]) - 1
     index = np.clip(np.nan_to_num(position), 0, last).astype(np.int64)
-    picked = np.stack([x[n][(slice(None), *np.moveaxis(i, -1, 0))] for n, i in enumerate(index)])
+    selected = np.stack([x[n][(slice(None), *np.moveaxis(i, -1, 0))] for n, i in enumerate(index)])
     if padding != "zeros":
-        return picked
+        return selected
     inside: Array = np.all((position >= 0) & (position <= last), axis=-1)
-    return np.where(inside[:, None], picked, 0)
+    return np.where(inside[:, None], selected, 0)

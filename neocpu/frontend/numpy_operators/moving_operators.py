@@ -1,4 +1,4 @@
-"""Operators that only move elements, where onnx's own look at all of them several times."""
+"""Operators that only move elements; onnx's own visit all of them several times."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from neocpu.frontend.numpy_operators.pieces import IN_CACHE, in_pieces
 Array: TypeAlias = npt.NDArray[Any]
 
 LARGE: Final = 8 * IN_CACHE
-"""Elements of a tensor from which pieces are worth it."""
+"""Elements of a tensor from which work in pieces pays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of an array, apart: each may repeat what it holds in a view.
+    """The columns of an array, as separate views, which may repeat elements.
 
-    Where a tensor is written into another, its indices are several times as large as itself.
+    Indices that write a tensor into another are several times as large as the tensor.
     """
 
     columns: tuple[Array, ...]
 
     @classmethod
     def of(cls, tensors: Sequence[Array]) -> Columns:
-        """Return those of tensors along the last axis, one after the other."""
+        """Return the columns of tensors along the last axis, one after the other."""
         return cls(tuple(tensor[..., i] for tensor in tensors for i in range(tensor.shape[-1])))
 
 
 class Concat(OpRun):  # type: ignore[misc]
-    """Tensors one after the other: of many elements some rows at a time.
+    """Concatenation of tensors, in pieces of rows if they are large.
 
-    Coordinates that are put side by side fill each line of memory in several steps.
+    Concatenating coordinates writes each cache line in several steps.
     """
 
     def _run(self, *tensors: Array, axis: int = 0) -> tuple[Array]:
@@ -58,7 +58,7 @@ class Concat(OpRun):  # type: ignore[misc]
 
 
 class Expand(OpRun):  # type: ignore[misc]
-    """A view of each element where it is repeated; onnx multiplies with a tensor of ones."""
+    """A view that repeats elements; onnx multiplies with a tensor of ones."""
 
     def _run(self, x: Array, shape: Array) -> tuple[Array]:
         return (np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))),)

@@ -1,4 +1,4 @@
-"""Work on large arrays piece by piece: what a piece needs stays in a cache, and CPUs share them."""
+"""Process large arrays in pieces, each small enough for a cache, on all CPUs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 from neocpu.foundation.host import usable_cpus
 
-#: Elements that are computed at a time by what has many steps: all that these need stays in L2.
+#: Elements of a piece; all intermediate results of so many stay in L2.
 IN_CACHE = 1 << 15
 #: Pieces from which other threads are worth their start.
 SHARED = 16
 
 
 def in_pieces(count: int, elements: int, work: Callable[[slice], None]) -> None:
-    """Call ``work`` with slices of ``range(count)``, in no order and on all CPUs if there are many.
+    """Call ``work`` with slices of ``range(count)``, in any order, on all CPUs if there are many.
 
     Parameters
     ----------
     count : int
-        Rows, channels or whatever is computed apart from each other.
+        The number of rows, channels or other independent parts.
     elements : int
-        Of each.
+        The elements of each part.
     work : callable
-        Computes what a slice stands for; numpy lets other threads run meanwhile.
+        A function that computes a slice of the parts; numpy releases the interpreter lock in it.
     """
     step = max(1, IN_CACHE // max(1, elements))
     pieces = [slice(start, start + step) for start in range(0, count, step)]
@@ -33,7 +33,7 @@ def in_pieces(count: int, elements: int, work: Callable[[slice], None]) -> None:
         for piece in pieces:
             work(piece)
         return
-    # A share each, and all of what numpy was told to do about overflows.
+    # Each thread gets a share of the pieces, and the caller's settings of numpy's errors.
     shares = [pieces[i::threads] for i in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
         contexts = [contextvars.copy_context() for _ in shares]

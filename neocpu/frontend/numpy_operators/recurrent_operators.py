@@ -1,6 +1,6 @@
-"""LSTM, GRU and RNN in numpy, for the reference: all of a batch and its gates at once.
+"""LSTM, GRU and RNN in numpy, for the reference: all sequences and gates of a step at once.
 
-onnx's evaluator knows neither lengths nor clipping, nor activations of a direction of their own.
+onnx's evaluator supports no lengths, no clipping, and no separate activations for directions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORMULAS: Mapping[str, tuple[tuple[float, ...], Callable[..., Array]]] = {
     "tanh": ((), np.tanh),
     "thresholdedrelu": ((1.0,), lambda x, a: np.where(x < a, 0, x)),
 }
-"""By name in lower case: the defaults of alpha and beta, if it has them, and the formula."""
+"""The defaults of alpha and beta, if any, and the formula, by name in lower case."""
 
 _BACKWARD: Mapping[str, tuple[bool, ...]] = {
     "forward": (False,),
@@ -38,7 +38,7 @@ _BACKWARD: Mapping[str, tuple[bool, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
     """One direction of a layer, for all sequences of a batch.
 
@@ -51,9 +51,9 @@ class _Layer:
     peepholes : array
         ``(3, hidden)``.
     functions : sequence of callable
-        ONNX's f, g and h.
+        The functions f, g and h of ONNX.
     attrs : mapping
-        The node's.
+        The attributes of the node.
     """
 
     recurrent: Array
@@ -64,7 +64,7 @@ class _Layer:
     attrs: Mapping[str, Any]
 
     def clipped(self, sums: Array) -> Array:
-        """Return what an activation reads."""
+        """Return the inputs of an activation."""
         bound = self.attrs.get("clip")
         return np.clip(sums, -bound, bound) if bound else sums
 
@@ -81,7 +81,7 @@ class _Layer:
         return out * last(c), c
 
     def gru(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        """Return the new states, of which the second is none of a GRU's."""
+        """Return the new states; a GRU does not use the second."""
         f, g = self.functions
         weights, biases = np.split(self.recurrent, 3), np.split(self.state_bias, 3)
         update, reset, new = np.split(x + self.input_bias, 3, axis=-1)
@@ -94,13 +94,13 @@ class _Layer:
         return (1 - update) * g(self.clipped(new)) + update * h, c
 
     def rnn(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        """Return the new states, of which the second is none of an RNN's."""
+        """Return the new states; an RNN does not use the second."""
         sums = x + h @ self.recurrent.T + self.input_bias + self.state_bias
         return self.functions[0](self.clipped(sums)), c
 
 
 class _Recurrent(OpRun):  # type: ignore[misc]
-    """A layer of cells: what is not given are zeros, and whole lengths."""
+    """A layer of cells; missing inputs are zeros, and missing lengths are full."""
 
     gates: int
     defaults: tuple[str, ...]
@@ -123,16 +123,16 @@ class _Recurrent(OpRun):  # type: ignore[misc]
         y = np.zeros((steps, ways, batch, hidden), x.dtype)
         for way, reverse in enumerate(_BACKWARD[attrs.get("direction") or "forward"]):
             layer = _Layer(
-                recurrent[way],
-                bias[way, 0],
-                bias[way, 1],
-                peepholes[way],
-                functions[way],
-                attrs,
+                recurrent=recurrent[way],
+                input_bias=bias[way, 0],
+                state_bias=bias[way, 1],
+                peepholes=peepholes[way],
+                functions=functions[way],
+                attrs=attrs,
             )
             cell = getattr(layer, type(self).__name__.lower())
             products = x @ weights[way].T
-            # The last state of no step is zeros, as in ONNX Runtime.
+            # The last state of an empty sequence is zero, as in ONNX Runtime.
             h, c = (state[way] * (lengths > 0)[:, None] for state in states)
             for step in range(steps):
                 going = step < lengths
@@ -150,14 +150,14 @@ class _Recurrent(OpRun):  # type: ignore[misc]
 
 
 def _filled(value: Array | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """Return a copy of an input in some shape, or zeros where it is left out."""
+    """Return a copy of an input in a shape, or zeros if it is left out."""
     return np.zeros(shape, dtype) if value is None else np.reshape(value, shape).copy()
 
 
 def _functions(
     attrs: Mapping[str, Any], defaults: Sequence[str], ways: int
 ) -> list[list[Function]]:
-    """Return the activations of each direction; they take alphas and betas one after the other."""
+    """Return each direction's activations, which take alphas and betas from the lists in turn."""
     names = attrs.get("activations") or [*defaults] * ways
     numbers: list[Iterator[float]] = [
         iter(attrs.get(f"activation_{name}") or ()) for name in ("alpha", "beta")
@@ -187,7 +187,7 @@ class GRU(_Recurrent):
 
 
 class RNN(_Recurrent):
-    """A layer of one gate."""
+    """A recurrent layer with one gate."""
 
     gates = 1
     defaults = ("Tanh",)

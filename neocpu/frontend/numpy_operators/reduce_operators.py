@@ -1,6 +1,6 @@
-"""Reductions of every element type: what numpy widens is of the data's type again.
+"""Reductions of every element type, with results in the data's type, which numpy widens.
 
-Sums of integers wrap around as the machine's do; what no integer holds is rounded towards zero.
+Sums of integers wrap around as on the machine; other results are rounded towards zero.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class ReduceMean(_Reduction):
 
 
 class ReduceLogSumExp(_Reduction):
-    """The logarithm of a sum of exponentials, of one number without dimensions too."""
+    """The logarithm of a sum of exponentials, also of a scalar."""
 
     real = True
 
     def fold(self, values: Array, axes: tuple[int, ...] | None, keepdims: bool) -> Array:
-        reduce: Any = np.logaddexp.reduce  # numpy types it for one axis
+        reduce: Any = np.logaddexp.reduce  # numpy's annotation allows one axis only
         return np.asarray(reduce(values, axis=axes, keepdims=keepdims)) if values.ndim else values

@@ -14,11 +14,11 @@ from onnx.reference.ops.op_resize import Resize as OnnxResize
 Array: TypeAlias = npt.NDArray[Any]
 
 _LOST = 1e-3
-"""What float32 may lack of an integer that a sum of integers would be without rounding."""
+"""The most by which float32 rounding moves a sum below an integer."""
 
 
 class Resize(OnnxResize):  # type: ignore[misc]
-    """Resize by nearest, linear and cubic interpolation; onnx's own loops for the rare rest."""
+    """Resize by nearest, linear and cubic interpolation; rare forms by onnx's own loops."""
 
     def _run(self, x: Array, *inputs: Array | None, **attrs: Any) -> tuple[Array]:
         if self.run_params["opsets"][""] < 11:
@@ -43,12 +43,12 @@ class Resize(OnnxResize):  # type: ignore[misc]
         return (_resize(x, extents, factors, attrs),)
 
 
-#: What Resize and Upsample did before the attributes existed: they rounded up where they shrank.
+#: The behaviour of Resize and Upsample before these attributes: they rounded up when shrinking.
 _OPSET_10 = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": None}
 
 
 class Upsample(OpRun):  # type: ignore[misc]
-    """The predecessor of Resize (opsets 7 to 9), its scales first an attribute, then an input."""
+    """The predecessor of Resize (opsets 7 to 9); its scales were first an attribute."""
 
     def _run(self, x: Array, scales: npt.ArrayLike, **attrs: Any) -> tuple[Array]:
         factors = np.asarray(scales)
@@ -56,12 +56,12 @@ class Upsample(OpRun):  # type: ignore[misc]
 
 
 def _given(value: Array | None) -> Array | None:
-    """An optional input that is left out may also be an empty tensor."""
+    """Return an optional input; an empty tensor also means that it is left out."""
     return None if value is None or value.size == 0 else value
 
 
 def _extents(x: Array, scales: Array) -> Array:
-    # In float32, as runtimes compute it: of 70 pixels, 0.7 are 49 and not 48.9999992.
+    # In float32, as in runtimes: 0.7 of 70 pixels are 49 and not 48.9999992.
     extents: Array = np.array(x.shape, np.float32) * scales.astype(np.float32)
     return np.floor(extents).astype(np.int64)
 
@@ -71,7 +71,7 @@ def _resize(x: Array, extents: Array, scales: Array, attrs: dict[str, Any]) -> A
     mode = "linear" if mode == "bilinear" else mode
     whole = x.dtype.kind in "iu" and mode != "nearest"
     y = x.astype(np.float64) if whole else x
-    # The last axis first: of integers, each is rounded with antialiasing.
+    # The last axis first; with antialiasing, integers are rounded after each axis.
     for axis in reversed(range(x.ndim)):
         extent, scale, size = int(extents[axis]), float(scales[axis]), x.shape[axis]
         if extent == size and scale == 1:
@@ -93,17 +93,17 @@ def _resize(x: Array, extents: Array, scales: Array, attrs: dict[str, Any]) -> A
 
 
 def _saturated(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return numbers that a type of integers can hold."""
+    """Return numbers clipped to the range of an integer type."""
     info = np.iinfo(dtype)
-    # The largest of 64 bits is no number of float64: the one below is.
+    # The largest integer of 64 bits is no float64; this is the next smaller one.
     high = float(info.max) if info.bits < 64 else np.nextafter(float(info.max), 0)
     return np.clip(values, float(info.min), high)
 
 
 def _coordinates(extent: int, size: int, factor: float, mode: str) -> Array:
-    """Return, for each output position, its coordinate in the input.
+    """Return the input coordinate of each output position.
 
-    In float32, as runtimes compute it: with a scale of 0.6, position 3 maps to 5, not to 4.9999998.
+    In float32, as in runtimes: with a scale of 0.6, position 3 maps to 5, not to 4.9999998.
     """
     out = np.arange(extent, dtype=np.float32)
     scale = np.float32(factor)
@@ -134,9 +134,9 @@ def _nearest(at: Array, size: int, mode: str) -> Array:
 def _taps(
     at: Array, size: int, mode: str, attrs: dict[str, Any], shrink: float
 ) -> list[tuple[Array, Array]]:
-    """Return the neighbours of each output position: where they are, and what they weigh.
+    """Return the positions and weights of the neighbours of each output position.
 
-    ``shrink`` is below 1 where antialiasing spreads the weights over more of them.
+    ``shrink`` is below 1 if antialiasing spreads the weights over more neighbours.
     """
     base = np.floor(at)
     reach = 1 if mode == "linear" else 2
@@ -162,7 +162,7 @@ def _taps(
 
 
 def cubic_kernel(d: Array, a: float) -> Array:
-    """Return the weight of a neighbour at a distance (Keys' cubic convolution)."""
+    """Return the weight of a neighbour at a distance, by Keys' cubic convolution."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))

@@ -1,7 +1,7 @@
-"""Which operators of onnx's evaluator ours stand in for, wherever something is evaluated.
+"""Our operators that replace those of onnx's evaluator, wherever a model is evaluated.
 
-Constants are folded, values followed and artifacts checked by the same operators, so that an error
-in one shows in all, and what onnx's own get wrong is right in all.
+Constants are folded, values computed and artifacts verified with the same operators. So an error in
+one shows everywhere, and what onnx's own get wrong is right everywhere.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ OPERATORS: Final[tuple[type[OpRun], ...]] = (
 
 
 def evaluator_of(model: onnx.ModelProto) -> ReferenceEvaluator:
-    """Return what evaluates a small model, all of whose values may be held at once."""
+    """Return an evaluator of a small model, which keeps all values at once."""
     return ReferenceEvaluator(model, new_ops=list(OPERATORS))
 
 
@@ -98,7 +98,7 @@ def evaluator_of_nodes(
     outputs: Iterable[str],
     opsets: Sequence[onnx.OperatorSetIdProto],
 ) -> ReferenceEvaluator:
-    """Return what computes values of values, whatever these are."""
+    """Return an evaluator that computes outputs from inputs of any types and shapes."""
     graph = helper.make_graph(
         nodes,
         "values",

@@ -1,4 +1,4 @@
-"""Operators that look at windows in their own ways, in numpy: no Python loop runs over pixels.
+"""Further operators on windows in numpy, without Python loops over pixels.
 
 onnx's evaluator runs Col2Im and DeformConv in loops per pixel, and has no MaxRoiPool.
 """
@@ -18,7 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Col2Im(OpRun):  # type: ignore[misc]
-    """Columns of windows added up where they overlap, over any number of dimensions."""
+    """Columns of windows, added up where they overlap, in any number of dimensions."""
 
     def _run(self, x: Array, image: Array, block: Array, **attrs: Any) -> tuple[Array]:
         window = Window(image.tolist(), block.tolist(), attrs)
@@ -35,9 +35,9 @@ class Col2Im(OpRun):  # type: ignore[misc]
 
 
 class DeformConv(OpRun):  # type: ignore[misc]
-    """Convolution of pixels at offsets of their own, interpolated; zeros are around the image.
+    """Convolution of interpolated pixels at offsets; there are zeros around the image.
 
-    A position that is no number reads zero.
+    A NaN position reads zero.
     """
 
     def _run(
@@ -69,7 +69,7 @@ class DeformConv(OpRun):  # type: ignore[misc]
 
 
 def _starts(window: Window, tap: tuple[int, ...]) -> Array:
-    """Return where a position of the window is in the image, (dimensions, out)."""
+    """Return the image positions of a position in all windows, (dimensions, out)."""
     steps = np.indices(window.out)
     along = (-1, *(1,) * len(window.out))
     begins = np.array(
@@ -82,7 +82,7 @@ def _interpolated(channels: Array, at: Array) -> Array:
     """Return pixels of ``channels`` (parts, channels, image) at ``at`` (parts, dimensions, out)."""
     extents = channels.shape[2:]
     along = (1, -1, *(1,) * (at.ndim - 2))
-    # Nothing is farther than integers.
+    # Positions stay within the range of integers.
     at = np.clip(np.where(np.isnan(at), -2, at), -2, np.reshape(extents, along) + 1)
     base = np.floor(at)
     fraction = at - base
@@ -93,8 +93,8 @@ def _interpolated(channels: Array, at: Array) -> Array:
         weight = np.where(np.reshape(corner, along) == 1, fraction, 1 - fraction).prod(axis=1)
         position = np.clip(position, 0, np.reshape(extents, along) - 1)
         for part, pixels in enumerate(channels):
-            picked = pixels[(slice(None), *position[part])]
-            result[part] += np.where(inside[part], picked, 0) * weight[part]
+            selected = pixels[(slice(None), *position[part])]
+            result[part] += np.where(inside[part], selected, 0) * weight[part]
     return result
 
 
@@ -112,7 +112,7 @@ class MaxRoiPool(OpRun):  # type: ignore[misc]
         pixels = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5)
         corners = np.clip(pixels, -(2**30), 2**30).astype(np.int64)
         first, last = corners[:, 1::-1], corners[:, :1:-1]
-        # As runtimes have it: in float32.
+        # In float32, as in runtimes.
         size = np.maximum(last - first + 1, 1).astype(np.float32) / bins.astype(np.float32)
         y = np.zeros((len(regions), x.shape[1], *bins), x.dtype)
         for number, image in enumerate(images):

@@ -1,1 +1,1 @@
-"""ONNX graphs: weights, constants, names and nodes, for all that read or write them."""
+"""ONNX graphs: weights, constants, names and nodes, for all modules that read or write them."""

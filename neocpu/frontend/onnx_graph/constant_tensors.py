@@ -1,4 +1,4 @@
-"""The tensors of a graph that are known before it runs."""
+"""The constant tensors of a graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neocpu.frontend.onnx_graph.weight_store import array_of
 
 
 def constant_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """Return initializers and the results of Constant nodes, by name."""
+    """Return initializers and the results of Constant nodes with a tensor, by name."""
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute[:1] and node.attribute[0].name == "value":
@@ -20,7 +20,7 @@ def constant_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def constant_of(node: onnx.NodeProto) -> np.ndarray[Any, Any]:
-    """Return what a Constant node makes, in whichever attribute it is."""
+    """Return the value of a Constant node, in whichever attribute it is."""
     value = onnx.helper.get_attribute_value(node.attribute[0])
     if isinstance(value, onnx.TensorProto):
         return np.asarray(array_of(value))

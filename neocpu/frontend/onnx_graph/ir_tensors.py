@@ -1,4 +1,4 @@
-"""Tensors of ONNX messages as onnx_ir has them, also those that lie in a weight store."""
+"""Tensors of ONNX messages as onnx_ir tensors, also those in a weight store."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from neocpu.frontend.onnx_graph.weight_store import array_of, bytes_of_tensor, i
 
 
 class _StoredTensor(ir.serde.TensorProtoTensor):
-    """A tensor in a store, which is written as the reference that it was read from."""
+    """A tensor in a store, which is written as the same reference that it was read from."""
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return the elements, which are not copied."""
+        """Return the elements without a copy."""
         return array_of(self.raw)
 
     def tobytes(self) -> bytes:

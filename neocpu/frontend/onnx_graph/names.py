@@ -1,4 +1,4 @@
-"""Names of values in a graph that nodes are added to."""
+"""New names for values in a graph."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from neocpu.frontend.onnx_graph.subgraphs import all_names, graphs_of
 
 
 class FreshNames:
-    """Names for what is written into a graph: each is new, and is taken once it is given.
+    """A source of new names: each returned name is taken from then on.
 
     Parameters
     ----------
     taken : iterable of str
-        Names that the graph has.
+        The names in the graph.
     between : str
-        The text between a wish that is taken and the number after it.
+        The text between a name that is taken and the number appended to it.
     first : int
-        The first such number.
+        The first number to append.
     """
 
     def __init__(self, taken: Iterable[str], *, between: str = "_", first: int = 2) -> None:
@@ -29,7 +29,7 @@ class FreshNames:
         self._last: dict[str, int] = {}
 
     def fresh(self, wish: str) -> str:
-        """Return ``wish``, with a number if that is taken."""
+        """Return ``wish``, with a number appended if it is taken."""
         name, number = wish, self._last.get(wish, self._first - 1)
         while name in self._taken:
             number += 1
@@ -39,27 +39,27 @@ class FreshNames:
         return name
 
     def prefix(self, wish: str) -> str:
-        """Return a text like ``wish`` that no name begins with."""
-        alike = [name for name in self._taken if name.startswith(wish)]
-        while any(name.startswith(wish) for name in alike):
+        """Return ``wish``, extended until no name begins with it."""
+        similar = [name for name in self._taken if name.startswith(wish)]
+        while any(name.startswith(wish) for name in similar):
             wish += "_"
         return wish
 
 
 def fresh_names(graph: onnx.GraphProto) -> FreshNames:
-    """Return names that no value has, neither of a graph nor of those in its nodes."""
+    """Return a source of names that no value has, neither of a graph nor of its inner graphs."""
     return FreshNames(all_names(graph))
 
 
 def rename(graph: onnx.GraphProto, name: str, other: str, *, made: bool = True) -> None:
-    """Call a value otherwise, in place, wherever it is read, by inner graphs too.
+    """Rename a value in place, wherever it is read, also in inner graphs.
 
-    What an inner graph has of the same name, a parameter of a loop, say, is another value.
+    A value of that name that an inner graph defines, such as a loop's parameter, is another one.
 
     Parameters
     ----------
     made : bool
-        Whether also where a node or the graph makes it.
+        Whether to rename it also where a node or the graph makes it.
     """
     for node in graph.node:
         _replace(node.input, name, other)
@@ -77,7 +77,7 @@ def rename(graph: onnx.GraphProto, name: str, other: str, *, made: bool = True) 
 
 
 def _has_its_own(graph: onnx.GraphProto, name: str) -> bool:
-    """Whether a value of this name is made in a graph, and not in one around it."""
+    """Return whether a graph defines a value of this name, hiding the outer one."""
     given = (value.name for value in (*graph.input, *graph.initializer))
     return name in given or any(name in node.output for node in graph.node)
 

@@ -1,4 +1,4 @@
-"""Nodes and constants that are written into a graph, under names that it does not have."""
+"""Nodes and constants under new names, to be added to a graph."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from onnx import helper, numpy_helper
 
 @dataclass(slots=True)
 class NodeWriter:
-    """Nodes and constants that are not yet in a graph; whoever writes them puts them there.
+    """New nodes and constants; the caller adds them to a graph.
 
     Attributes
     ----------
     prefix : str
-        The first characters of the names of new tensors, with which no other name begins.
+        The prefix of the names of new tensors; no other name begins with it.
     nodes, tensors : list
-        The nodes in their order, and the constants.
+        The nodes in order, and the constants.
     origin : str
-        The name of the node whose place they take, by which messages call them. Where it is empty,
-        each node is called as its first output.
+        The name of the node that they replace, which messages use. If it is empty, each node gets
+        the name of its first output.
     """
 
     prefix: str
@@ -41,7 +41,7 @@ class NodeWriter:
         others: Sequence[str] = (),
         **attributes: Any,
     ) -> str:
-        """Write a node whose first output is called ``output``, if that is given; return its name.
+        """Write a node; return the name of its first output, which is ``output`` if not empty.
 
         ``others`` are the names of further outputs.
         """
@@ -54,7 +54,7 @@ class NodeWriter:
         return name
 
     def const(self, value: npt.ArrayLike) -> str:
-        """Write a constant, equal ones once; return its name. Integers are int64."""
+        """Write a constant, or reuse an equal one; return its name. Integers are int64."""
         array = np.asarray(value)
         key = array.tobytes(), str(array.dtype), array.shape
         if key not in self._named:

@@ -1,4 +1,4 @@
-"""onnx's own tools in C++, which serialise what they are given: they get models without weights."""
+"""onnx's C++ tools, called on models without weights, because they serialise the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_model(model: onnx.ModelProto) -> None:
 def infer_shapes(
     model: onnx.ModelProto, *, data_prop: bool = False, strict: bool = False
 ) -> onnx.ModelProto:
-    """Return a model, without its weights, with the shapes that onnx infers.
+    """Return a model without its weights, with the shapes that onnx infers.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ def infer_shapes(
     Raises
     ------
     onnx.shape_inference.InferenceError, ValueError, IndexError, RuntimeError
-        Errors of onnx's C++.
+        An error of onnx's C++ code.
     """
     light = strip_weights(model).model
     return onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=data_prop)
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with its functions written out."""
+    """Return a model with its functions inlined."""
     light = strip_weights(model)
     inlined = onnx.inliner.inline_local_functions(light.model, convert_version=True)
     light.restore(inlined)

@@ -1,4 +1,4 @@
-"""Every node and every name of a model, those of branches, loops and functions included."""
+"""All nodes and names of a model, including those of branches, loops and functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Return the branches of an If, or the body of a Loop or Scan."""
+    """Return the inner graphs of a node: the branches of an If, or the body of a Loop or Scan."""
     found: list[onnx.GraphProto] = []
     for attribute in node.attribute:
         if attribute.type == _GRAPH:
@@ -29,7 +29,7 @@ def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def all_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names of a graph's values, and of those in the graphs of its nodes."""
+    """Yield the names of a graph's values, also in inner graphs."""
     for named in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
         yield named.name
     for node in graph.node:
@@ -40,14 +40,14 @@ def all_names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def model_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes of a model and of its functions."""
+    """Yield all nodes of a model, also in its functions."""
     yield from all_nodes(model.graph.node)
     for function in model.functions:
         yield from all_nodes(function.node)
 
 
 def called_operators(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes that no function of the model stands for."""
+    """Yield all nodes that do not call a function of the model."""
     local = {(function.domain, function.name) for function in model.functions}
     for node in model_nodes(model):
         if (node.domain, node.op_type) not in local:
@@ -55,5 +55,5 @@ def called_operators(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def has_control_flow(model: onnx.ModelProto) -> bool:
-    """Whether a node has a graph of its own to run."""
+    """Return whether a node has an inner graph."""
     return any(graphs_of(node) for node in model_nodes(model))

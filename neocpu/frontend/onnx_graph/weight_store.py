@@ -1,8 +1,8 @@
-"""Large weights of a model in a temporary file, mapped into memory, instead of in its messages.
+"""Store large weights of a model in a memory-mapped temporary file instead of its messages.
 
-A compilation makes several forms of a model one after the other. Each of their messages refers to
-the one copy in the file, as ONNX's external data does, and Relax constants are views of it. The
-pages of the file are the kernel's to drop: what they hold is read again where it is needed.
+A compilation makes several forms of a model, one after the other. The messages of each refer to the
+one copy in the file, as ONNX's external data does, and Relax constants are views of it. The kernel
+may drop the pages of the file, and reads them again when they are needed.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from neocpu.frontend.onnx_graph.weightless_model import PACKED, tensor_bytes, wi
 Array: TypeAlias = npt.NDArray[Any]
 
 LEAST_BYTES: Final = 1 << 16
-"""Size of the smallest tensor that is moved: smaller ones cost less than what is said of them."""
+"""Bytes of the smallest tensor that is stored; for smaller ones, the reference costs more."""
 
 _ALIGNMENT: Final = 64
 """Alignment of each tensor in bytes: that of Relax constants, which then need no copy."""
 
 _SCHEME: Final = "neocpu-weights:"
-"""The first characters of the location that refers to a store; no file of a user is called so."""
+"""The prefix of the locations that refer to a store; no user's file has such a name."""
 
 
 class _Mapping:
-    """A part of a store: the tensors of one model, in a file that has no name."""
+    """A part of a store: the tensors of one model, in a file without a name."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.location = f"{_SCHEME}{secrets.token_hex(16)}"
-        # Private and writeable: DLPack wraps nothing that is read-only.
+        # Private and writeable, because DLPack wraps nothing that is read-only.
         view = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
         self.data = np.frombuffer(view, np.uint8)
 
@@ -49,15 +49,15 @@ _MAPPINGS: Final[weakref.WeakValueDictionary[str, _Mapping]] = weakref.WeakValue
 
 
 class WeightStore:
-    """The large weights of models; whoever holds such a model holds its store, too."""
+    """The large weights of models; the owner of such a model must keep its store."""
 
     def __init__(self) -> None:
         self._mappings: list[_Mapping] = []
 
     def take(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return a copy of a model whose large weights lie in this store.
+        """Return a copy of a model whose large weights are in this store.
 
-        Malformed tensors stay in the model, for whoever checks them.
+        Malformed tensors stay in the model, where they are checked later.
 
         Raises
         ------
@@ -97,12 +97,12 @@ class WeightStore:
 
 
 def is_stored(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor lies in a store."""
+    """Return whether a tensor is in a store."""
     return uses_external_data(tensor) and _entry(tensor, "location").startswith(_SCHEME)
 
 
 def bytes_of_tensor(tensor: onnx.TensorProto) -> Array:
-    """Return the raw bytes of a tensor that has such, without copying those in a store."""
+    """Return the raw bytes of a tensor, without copying those in a store."""
     if not is_stored(tensor):
         return np.frombuffer(tensor.raw_data, np.uint8)
     first = int(_entry(tensor, "offset"))
@@ -111,7 +111,7 @@ def bytes_of_tensor(tensor: onnx.TensorProto) -> Array:
 
 
 def array_of(tensor: onnx.TensorProto) -> Array:
-    """Return the elements of a tensor, wherever they lie; nobody writes to them."""
+    """Return the elements of a tensor, wherever they are; they must not be changed."""
     if not is_stored(tensor):
         array: Array = numpy_helper.to_array(tensor)
         return array
@@ -121,7 +121,7 @@ def array_of(tensor: onnx.TensorProto) -> Array:
 
 
 def whole(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that others can read: itself, or a copy with all weights inside."""
+    """Return a model that other programs can read: itself, or a copy that contains all weights."""
     if not any(map(is_stored, model.graph.initializer)):
         return model
     found = without_initializers(model)
@@ -136,7 +136,7 @@ def whole(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_moved(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor is large, and its bytes are its elements one after the other."""
+    """Return whether a tensor is large, and its bytes are its elements in order."""
     if tensor.data_type not in _MOVED or not tensor.HasField("raw_data"):
         return False
     if uses_external_data(tensor) or tensor.HasField("segment") or min(tensor.dims, default=0) < 0:
@@ -146,7 +146,7 @@ def _is_moved(tensor: onnx.TensorProto) -> bool:
 
 
 def _refer(own: onnx.TensorProto, tensor: onnx.TensorProto, offset: int) -> None:
-    """Make a tensor one like another, whose bytes begin at ``offset`` of the store."""
+    """Make a tensor equal to another, with its bytes at ``offset`` of the store."""
     for field, value in tensor.ListFields():
         if field.name in ("name", "data_type", "doc_string"):
             setattr(own, field.name, value)

@@ -1,7 +1,7 @@
-"""A model without its weights, for onnx's C++ utilities, which serialise whatever they are given.
+"""Models without weights, for onnx's C++ utilities, which serialise their arguments.
 
-Checking, inlining, version conversion and shape inference of a 500 MB model then cost what those of
-a 100 kB one do, and the protobuf limit of 2 GB does not apply to them.
+Checking, inlining, version conversion and shape inference of a 500 MB model then cost as much as
+those of a 100 kB one, and the protobuf limit of 2 GB does not apply.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
-# Larger than any shape, axes, scales or pads tensor that a conversion rule has to look into.
+# More bytes than any shape, axes, scales or pads tensor that a conversion rule has to read.
 KEEP_BYTES = 1024
 
 PACKED: Mapping[int, int] = {
@@ -21,7 +21,7 @@ PACKED: Mapping[int, int] = {
     for bits in (2, 4)
     if name in (f"INT{bits}", f"UINT{bits}", f"FLOAT{bits}E2M1")
 }
-"""Bits of the types of which a byte holds several elements."""
+"""Bits per element of the types that pack several elements into a byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Skeleton:
     weights: Mapping[str, onnx.TensorProto]
 
     def restore(self, model: onnx.ModelProto) -> None:
-        """Put the weights into a model that was made of the skeleton, in place."""
+        """Put the weights into a model that was made from the skeleton, in place."""
         kept = [value for value in model.graph.input if value.name not in self.weights]
         del model.graph.input[:]
         model.graph.input.extend(kept)
@@ -66,7 +66,7 @@ def strip_weights(model: onnx.ModelProto) -> Skeleton:
 
 
 def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model that has no weights."""
+    """Return a copy of a model without its weights."""
     light = onnx.ModelProto()
     for field, value in model.ListFields():
         if field.name != "graph":
@@ -78,7 +78,7 @@ def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _assign(target: onnx.ModelProto | onnx.GraphProto, name: str, value: object) -> None:
-    """Copy one set protobuf field, whatever its kind."""
+    """Copy the value of one protobuf field, whatever its kind."""
     field = getattr(target, name)
     if hasattr(field, "MergeFrom"):
         field.MergeFrom(value)

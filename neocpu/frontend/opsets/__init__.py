@@ -1,1 +1,1 @@
-"""Models of older versions of the standard, written in operators of a newer one."""
+"""Rewrite models of older versions of the standard for a newer one."""

@@ -1,4 +1,4 @@
-"""Operators whose meaning changed in a way that ONNX's version converter does not know."""
+"""Operators whose meaning changed, and that ONNX's version converter gets wrong."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from neocpu.frontend.unsupported import describe, node_name
 
 
 def anchor_old_resizes(proto: onnx.ModelProto) -> None:
-    """Give Resize nodes raised from opset 10 or older the coordinates they had, in place.
+    """Give Resize nodes raised from opset 10 or older their former coordinates, in place.
 
-    Opset 11 brought the choice, with another default, and the version converter leaves it at that:
-    it used to be the first pixel that stays in place, rounded down (up when shrinking).
+    Opset 11 introduced the choice, with another default, which the version converter keeps. Before,
+    the first pixel stayed in place, and coordinates were rounded down (up when shrinking).
     """
     constants = constant_tensors(proto.graph)
     for index, node in reversed(list(enumerate(proto.graph.node))):
@@ -38,7 +38,7 @@ def anchor_old_resizes(proto: onnx.ModelProto) -> None:
 def _resize_in_two(
     graph: onnx.GraphProto, index: int, scales: np.ndarray[Any, Any]
 ) -> onnx.NodeProto:
-    """Leave to a Resize the axes that it shrinks; return another, after it, for the others."""
+    """Let a Resize shrink its axes only; return a new one, after it, that enlarges the others."""
     node = graph.node[index]
     between, second = f"{node.output[0]}_shrunk_{index}", onnx.NodeProto()
     second.CopyFrom(node)
@@ -64,10 +64,10 @@ def _anchor(node: onnx.NodeProto, *, shrinks: bool) -> None:
 
 
 def flatten_old_hardmax(proto: onnx.ModelProto) -> None:
-    """Give Hardmax of opset 12 and older the flattening it had, in place.
+    """Give Hardmax of opset 12 and older its former flattening, in place.
 
-    It worked on all dimensions from ``axis`` on, 1 by default, together. The version converter
-    knows that of Softmax alone.
+    It worked jointly on all dimensions from ``axis`` on, by default from 1. The version converter
+    knows that for Softmax only.
     """
     for index, node in reversed(list(enumerate(proto.graph.node))):
         if not is_standard(node, "Hardmax"):
@@ -88,10 +88,10 @@ def flatten_old_hardmax(proto: onnx.ModelProto) -> None:
 
 
 def channel_slopes(proto: onnx.ModelProto) -> None:
-    """Give PRelu of opset 6 and older the slope shape that opset 7 asks for, in place.
+    """Give PRelu of opset 6 and older the slope shape that opset 7 requires, in place.
 
-    Its slope used to be one value per channel; later ones broadcast as numpy does, from the right,
-    and the version converter does not tell them apart.
+    Its slope had one value per channel. Later slopes broadcast as in numpy, from the right, and the
+    version converter does not distinguish them.
     """
     if not uses(proto, "PRelu"):
         return
@@ -109,10 +109,10 @@ def channel_slopes(proto: onnx.ModelProto) -> None:
 
 
 def spread_batch_norms(proto: onnx.ModelProto) -> None:
-    """Write batch normalisations that are not ``spatial`` (opset 8 and older) in others, in place.
+    """Rewrite batch normalisations that are not ``spatial`` (opset 8 and older), in place.
 
-    Their statistics are of each element of an image. MXNet writes the attribute of vectors, too,
-    whose statistics are of each channel: these are what newer ones are.
+    Their statistics are those of each element of an image. MXNet also sets the attribute if
+    statistics are vectors, of each channel; these are normalisations of the newer form.
     """
     shapes = dict(known_shapes(onnx.shape_inference.infer_shapes(proto).graph))
     constants = constant_tensors(proto.graph)

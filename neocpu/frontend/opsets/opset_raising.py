@@ -1,4 +1,4 @@
-"""Raise a model to a newer opset, as it computes in its own."""
+"""Raise a model to a newer opset without changing its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    """Return the model in opset ``target``; one of a newer opset as it is. ``proto`` is changed.
+    """Return the model in opset ``target``, or a newer one if it has that; ``proto`` is changed.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
     if opset_of(proto) < 9 and uses(proto, "BatchNormalization"):
         spread_batch_norms(proto)
     if opset_of(proto) < 13 and uses(proto, "Hardmax", "LogSoftmax", "Softmax"):
-        # Before they are flattened, which an axis after the last one is good for.
+        # Before they are flattened, which would accept an axis after the last one.
         with named("infer the shapes of the model"):
             shaped = onnx.shape_inference.infer_shapes(proto)
         refuse_axes(shaped.graph)
@@ -54,7 +54,7 @@ def raise_opset(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
 
 
 def without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with its functions inlined: itself, if it has none."""
+    """Return the model with its functions inlined; the same model if it has none."""
     if not proto.functions:
         return proto
     with named("inline the model's functions"):
@@ -62,7 +62,7 @@ def without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _converted(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    inlined = without_functions(proto)  # which the converter would forget
+    inlined = without_functions(proto)  # the converter would drop functions
     try:
         raised = convert_version(inlined, target)
     except Exception as error:  # the C++ converter has no exception type of its own
@@ -76,7 +76,7 @@ def _converted(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
 
 @contextmanager
 def named(task: str) -> Iterator[None]:
-    """Say what could not be done where onnx's own tools fail: each has exceptions of its own."""
+    """Turn errors of onnx's tools, which have many types, into one that names the task."""
     try:
         yield
     except NeoCPUError:

@@ -1,4 +1,4 @@
-"""Nodes behind the graph: probabilities, the best class, or the best five."""
+"""Nodes after the graph that make probabilities, the best class, or the best five."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ BEST: Final = 5
 
 
 def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
-    """Have an output be what ``kind`` says of its scores, in place.
+    """Replace an output of scores by the answer that ``kind`` names, in place.
 
     Parameters
     ----------
     graph : onnx.GraphProto
         A graph of opset 13 or newer.
     spec : TensorSpec
-        The output as it is: scores of shape ``(N, classes, ...)``.
+        The output before: scores of shape ``(N, classes, ...)``.
     kind : {"softmax", "argmax", "top5"}
         Probabilities; the best class (int64), without its axis; or the best five classes (int64)
-        and, as another output behind it, ``NAME.scores``, their probabilities. What a Softmax made
-        are probabilities already.
+        followed by another output, ``NAME.scores``, with their probabilities. The outputs of a
+        Softmax are probabilities already.
 
     Raises
     ------
     UsageError
-        It is no float tensor of two dimensions or four.
+        The output is not a float tensor of two or four dimensions.
     """
     name, shape = spec.name, spec.shape
     if len(shape) not in (2, 4) or not spec.dtype.startswith("float"):
@@ -77,12 +77,12 @@ def answer(graph: onnx.GraphProto, spec: TensorSpec, kind: str) -> None:
 
 
 def find_output(outputs: Sequence[TensorSpec], name: str, option: str) -> TensorSpec:
-    """Return the output of a name.
+    """Return the output of a certain name.
 
     Raises
     ------
     UsageError
-        There is none.
+        There is no such output.
     """
     specs = {spec.name: spec for spec in outputs}
     if name not in specs:
@@ -94,7 +94,7 @@ def find_output(outputs: Sequence[TensorSpec], name: str, option: str) -> Tensor
 def replace_output(
     graph: onnx.GraphProto, place: int, outputs: Sequence[tuple[str, int, Sequence[int | str]]]
 ) -> None:
-    """Put outputs (name, element type, shape) in the place of one."""
+    """Replace an output by others, each given as (name, element type, shape)."""
     kept = list(graph.output)
     kept[place : place + 1] = [helper.make_tensor_value_info(*output) for output in outputs]
     del graph.output[:]

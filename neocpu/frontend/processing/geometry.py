@@ -1,4 +1,4 @@
-"""Places of a picture's pixels in a model's input, and the way back."""
+"""The mapping between a picture's pixels and a model's input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neocpu.frontend.processing.processing import PictureInput, Resize
 from neocpu.frontend.processing.resampling import Matrix, resampling_matrix
 
 Sides: TypeAlias = tuple[int, int]
-"""Height and width."""
+"""The height and width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Side:
     output : int
         The extent of the model's input.
     offset : int
-        The place in the resized picture at which the input begins; below 0, the padding before it.
+        The position in the resized picture at which the input begins; a negative one is padding.
     sampling : str
     """
 
@@ -40,36 +40,36 @@ class Side:
 
     @property
     def start(self) -> int:
-        """The place at which the picture begins in the model's input."""
+        """The position in the model's input at which the picture begins."""
         return max(0, -self.offset)
 
     @property
     def length(self) -> int:
-        """The extent of the model's input that the picture fills."""
+        """The number of the model's input pixels that the picture fills."""
         return min(self.output, self.resized)
 
     @property
     def matrix(self) -> Matrix:
-        """The matrix that makes the filled part of the picture's pixels: (length, extent)."""
+        """The matrix that maps the picture's pixels to the filled part: (length, extent)."""
         first = max(0, self.offset)
         return resampling_matrix(self.extent, self.resized, self.sampling, first, self.length)
 
     @property
     def padded(self) -> Matrix:
-        """The matrix that makes all of the model's input, zeros where nothing of the picture is."""
+        """The matrix that maps them to the whole input, with zeros outside the picture."""
         made = np.zeros((self.output, self.extent), np.float32)
         made[self.start : self.start + self.length] = self.matrix
         return made
 
     @property
     def scale(self) -> float:
-        """Pixels of the picture for one of the model's input."""
+        """Pixels of the picture per pixel of the model's input."""
         return self.extent / self.resized
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Both sides of a picture, resized."""
+    """Both sides of a resized picture."""
 
     rows: Side
     columns: Side
@@ -81,10 +81,10 @@ class Geometry:
 
 
 def geometry_of(picture: PictureInput, size: tuple[int, int], resize: Resize | None) -> Geometry:
-    """Return how a picture becomes ``size``, the model's height and width.
+    """Return the mapping of a picture to ``size``, the model's height and width.
 
-    A letterbox is sized and placed as ultralytics does it, a crop as torchvision: the side that is
-    not the smaller one is rounded down, and the middle to even pixels.
+    A letterbox has the size and position of ultralytics', and a crop those of torchvision's: the
+    larger side is rounded down, and the middle to even pixels.
     """
     given = (picture.height, picture.width)
     if resize is None:

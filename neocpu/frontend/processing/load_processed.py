@@ -1,4 +1,4 @@
-"""Load a model with what an artifact is to do before and after it."""
+"""Load a model with the artifact's steps before and after it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neocpu.frontend.shapes.input_shapes import InputShapes
 from neocpu.frontend.source import read_model
 
 _OPSET = 13
-"""From here on Softmax is along one axis, and no other operator that is added changes but one."""
+"""The first opset in which Softmax has one axis; of the added operators, only one changes later."""
 
 
 def load_processed(
@@ -32,15 +32,15 @@ def load_processed(
     processing: Processing,
     weights: WeightStore | None = None,
 ) -> LoadedModel:
-    """Load a model as `load_model`, with what ``processing`` puts before and after it.
+    """Load a model as `load_model` does, with the steps of ``processing`` before and after it.
 
-    What comes after the model is loaded with it; what comes before is put before the loaded model,
-    for it is ours, and one kernel.
+    Steps after the model are loaded with it. Steps before it are added to the loaded model, because
+    they are an operator of our own, and one kernel.
 
     Parameters
     ----------
     shapes : InputShapes
-        Shapes of the model's own inputs. The size need not be given where ``processing`` has it.
+        Shapes of the model's own inputs. A size that ``processing`` has may be left out.
 
     weights : WeightStore, optional
         The store that takes large weights, as in `load_model`.
@@ -48,26 +48,26 @@ def load_processed(
     Raises
     ------
     ModelError, UnsupportedError
-        Errors of `load_model`.
+        See `load_model`.
     UsageError
-        The processing does not fit the model, too.
+        The processing does not fit the model; or see `load_model`.
     """
     if not processing:
         return load_model(model, shapes, weights)
     proto = read_model(model, weights)
     shapes = _with_size(proto, fix_dimensions(proto.graph, shapes), processing)
     loaded = load_model(proto, shapes, weights)
-    told_apart = loaded.identities
+    own_identities = loaded.identities
     prefix = picture_prefix(processing, loaded.inputs)
     notes: list[str] = [] if prefix is None else [str(prefix)]
     if processing.outputs or processing.suppression:
-        answered, told = _answered(proto, loaded, processing, prefix)
+        answered, remarks = _answered(proto, loaded, processing, prefix)
         loaded = load_model(answered, shapes, weights)
-        notes += told
+        notes += remarks
     stem = "" if isinstance(model, bytes | onnx.ModelProto) else Path(model).stem
     name = stem or loaded.name
     loaded = replace(
-        loaded, name=name, processing=processing, notes=tuple(notes), identities=told_apart
+        loaded, name=name, processing=processing, notes=tuple(notes), identities=own_identities
     )
     return loaded if prefix is None else _with_pictures(loaded, prefix)
 
@@ -86,7 +86,7 @@ def _with_pictures(loaded: LoadedModel, prefix: PicturePrefix) -> LoadedModel:
 
 
 def _with_size(proto: onnx.ModelProto, shapes: InputShapes, processing: Processing) -> InputShapes:
-    """Return shapes that have the size of pictures where the model leaves it open."""
+    """Return shapes with the size of pictures where the model leaves it open."""
     asked, resize = processing.picture, processing.resize
     if asked is None or asked.name in shapes.by_name:
         return shapes
@@ -109,7 +109,7 @@ def _answered(
     processing: Processing,
     prefix: PicturePrefix | None,
 ) -> tuple[onnx.ModelProto, list[str]]:
-    """Return the model with other outputs, and what to tell of them."""
+    """Return the model with the requested outputs, and remarks on them."""
     specs = {n: find_output(loaded.outputs, n, f"--output {n}") for n in processing.outputs}
     size = None if prefix is None else prefix.size
     head = find_head(loaded.outputs, size) if processing.suppression else None

@@ -1,7 +1,7 @@
-"""A model's input takes pictures of bytes: nodes before the graph, standard ones or one of ours.
+"""Nodes before a graph that turn pictures of bytes into a model's input.
 
-Standard ones state what is meant, for the reference and other engines: resizing is two products
-with constant matrices. What is compiled has one node instead, `OPERATOR`, for one kernel.
+For the reference and other engines they are standard nodes: resizing is two products with constant
+matrices. The compiled model has one node of our own instead, `OPERATOR`, for one kernel.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class PicturePrefix:
     Attributes
     ----------
     spec : TensorSpec
-        The model's own input.
+        The input of the model.
     planes : bool
-        Whether that is (N, C, H, W), not (N, H, W, C).
+        Whether that input is (N, C, H, W), not (N, H, W, C).
     picture : TensorSpec
-        The artifact's input, of the same name.
+        The input of the artifact, of the same name.
     geometry : Geometry
     swapped : bool
         Whether the picture's first colour is the model's last.
     factors, offsets : array
-        Float32, of the model's colours: its input is ``byte * factor + offset``.
+        Float32 values by colour of the model; its input is ``byte * factor + offset``.
     """
 
     spec: TensorSpec
@@ -67,7 +67,7 @@ class PicturePrefix:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the model's input."""
+        """The height and width of the model's input."""
         return self.geometry.rows.output, self.geometry.columns.output
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class PicturePrefix:
         return len(self.factors)
 
     def put_before(self, model: onnx.ModelProto, *, standard: bool) -> onnx.ModelProto:
-        """Return ``model``, which is changed, with its input taking pictures.
+        """Return ``model``, changed in place, with pictures as its input.
 
         Parameters
         ----------
@@ -154,12 +154,12 @@ class PicturePrefix:
 
 
 def picture_prefix(processing: Processing, inputs: tuple[TensorSpec, ...]) -> PicturePrefix | None:
-    """Return what is to stand before a model with these inputs; None if nothing is.
+    """Return the operators before a model with these inputs; None if there are none.
 
     Raises
     ------
     UsageError
-        The model has no such input, it is none for pictures, or sizes or colours do not fit.
+        The model has no such input, it does not fit pictures, or sizes or colours do not fit.
     """
     asked, resize = processing.picture, processing.resize
     if asked is None:

@@ -1,4 +1,4 @@
-"""What a caller asks an artifact to do before and after its model: pictures in, answers out."""
+"""The steps that a caller requests before and after a model: pictures in, answers out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.foundation.tensor_spec import COLOURS, LAYOUTS, Picture
 SAMPLINGS: Final = ("pillow", "opencv")
 KINDS: Final = ("softmax", "argmax", "top5")
 MAX_SIDE: Final = 1 << 14
-"""Of a picture: a camera's, four times over."""
+"""The largest height or width of a picture: four times that of a camera's."""
 
 _BYTES: Final = "u8"
 _INPUT: Final = "NAME=u8:nhwc:rgb:480x640"
@@ -31,13 +31,13 @@ class PictureInput:
     Attributes
     ----------
     name : str
-        Of the input, the model's and the artifact's.
+        The name of the model's input, and of the artifact's.
     layout : str
         ``nhwc`` or ``nchw``.
     colours : str or None
-        ``rgb``, ``bgr`` or ``gray``; by default as many as the model's input has, red first.
+        ``rgb``, ``bgr`` or ``gray``; by default by the model's number of colours, red first.
     height, width : int
-        Of the pictures.
+        The size of the pictures.
     """
 
     name: str
@@ -77,18 +77,18 @@ class PictureInput:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """How a picture becomes the size that the model takes.
+    """The way in which a picture becomes the size of the model's input.
 
     Attributes
     ----------
     height, width : int
-        Of the model's input.
+        The size of the model's input.
     fit : str
-        ``stretch``: both sides; ``crop``: its middle, as much as has the model's shape;
-        ``letterbox``: all of it in the middle, on grey.
+        ``stretch``: both sides are scaled; ``crop``: the middle part with the model's aspect ratio
+        is taken; ``letterbox``: the whole picture is in the middle, on grey.
     sampling : str
-        ``pillow``: antialiased where it shrinks, as Pillow's BILINEAR, which classifiers are
-        trained with; ``opencv``: as OpenCV's INTER_LINEAR, which YOLO's are.
+        ``pillow``: antialiased when shrinking, as Pillow's BILINEAR, with which classifiers are
+        trained; ``opencv``: as OpenCV's INTER_LINEAR, with which YOLOs are trained.
     """
 
     height: int
@@ -98,7 +98,7 @@ class Resize:
 
     @classmethod
     def parse(cls, text: str) -> Resize:
-        """Parse ``224x224:letterbox``, perhaps with ``:opencv`` or ``:pillow`` after it.
+        """Parse ``224x224:letterbox``, optionally followed by ``:opencv`` or ``:pillow``.
 
         Raises
         ------
@@ -119,14 +119,14 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Which of a YOLO's boxes come out.
+    """The thresholds that select a YOLO's boxes.
 
     Attributes
     ----------
     score : float
-        Boxes score more than this.
+        The score that a box must exceed.
     overlap : float
-        Of two of a class that share more than this of their union, the lower one goes.
+        The IoU of two boxes of a class above which the lower-scoring one is dropped.
     """
 
     score: float
@@ -152,24 +152,25 @@ class Suppression:
         return cls(score, overlap)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """What an artifact does before and after its model.
+    """The steps of an artifact before and after its model.
 
     Attributes
     ----------
     picture : PictureInput or None
-        None where inputs stay the model's.
+        The input that takes pictures; None if there is none.
     resize : Resize or None
-        None where pictures have the model's size.
+        The resizing of pictures; None if they have the model's size.
     mean, std : tuple of float
-        The model's input is ``(pixel / 255 - mean) / std``: of each of its colours, or of all.
+        The model's input is ``(pixel / 255 - mean) / std``, with one number for all colours or one
+        for each.
     bgr : bool
-        Whether the model takes blue first.
+        Whether the model's first colour is blue.
     outputs : mapping of str to str
-        What becomes of outputs, by their names: one of `KINDS`.
+        The answers, one of `KINDS`, that replace outputs, by the outputs' names.
     suppression : Suppression or None
-        Of the boxes of a YOLO's head.
+        The suppression of boxes of a YOLO's head.
     """
 
     picture: PictureInput | None = None
@@ -202,24 +203,24 @@ class Processing:
         outputs: Mapping[str, str] | None = None,
         nms: str | None = None,
     ) -> Processing:
-        """Parse what the command line takes.
+        """Parse the arguments of the command line.
 
         Parameters
         ----------
         input : str, optional
             ``NAME=u8:nhwc:rgb:480x640``: the model's input of that name takes pictures of bytes.
-            ``nchw``; ``bgr`` or ``gray``; the words may come in any order.
+            ``nchw``, ``bgr`` and ``gray`` are alternatives; the words may come in any order.
         resize : str, optional
-            ``224x224:letterbox``, ``:crop`` or ``:stretch``, perhaps with ``:pillow`` or
-            ``:opencv`` after it.
+            ``224x224:letterbox``, ``:crop`` or ``:stretch``, optionally followed by ``:pillow`` or
+            ``:opencv``.
         mean, std : float or sequence of float, optional
-            0 and 1 by default: pixels are from 0 to 1 then.
+            0 and 1 by default, so that pixels are from 0 to 1.
         bgr : bool
-            Whether the model takes blue first.
+            Whether the model's first colour is blue.
         outputs : mapping of str to str, optional
             ``softmax``, ``argmax`` or ``top5``, by the outputs' names.
         nms : str, optional
-            ``yolo:0.25:0.45``: boxes of a YOLO's head, with the thresholds of score and IoU.
+            ``yolo:0.25:0.45``: boxes of a YOLO's head, with thresholds of score and IoU.
 
         Raises
         ------
@@ -238,17 +239,17 @@ class Processing:
                     f"known: {', '.join(KINDS)}"
                 )
         return cls(
-            None if input is None else PictureInput.parse(input),
-            None if resize is None else Resize.parse(resize),
-            _numbers(mean, 0.0),
-            _numbers(std, 1.0),
-            bgr,
-            dict(outputs or {}),
-            None if nms is None else Suppression.parse(nms),
+            picture=None if input is None else PictureInput.parse(input),
+            resize=None if resize is None else Resize.parse(resize),
+            mean=_numbers(mean, 0.0),
+            std=_numbers(std, 1.0),
+            bgr=bgr,
+            outputs=dict(outputs or {}),
+            suppression=None if nms is None else Suppression.parse(nms),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the arguments of `parse` that make it."""
+        """Return the arguments of `parse` that make this object."""
         words: dict[str, Any] = {"outputs": dict(self.outputs)}
         if (asked := self.picture) is not None:
             size = f"{asked.height}x{asked.width}"
@@ -266,22 +267,22 @@ class Processing:
 
     @property
     def fit(self) -> str:
-        """How pictures of other sizes are made to fit, by whoever decodes them."""
+        """The fit that a decoder of pictures applies to those of other sizes."""
         return self.resize.fit if self.resize else "stretch"
 
     def picture_of(self, colours: int) -> Picture:
-        """Return what an artifact says of its input, whose model takes so many colours."""
+        """Return the description of the artifact's input, for a model of so many colours."""
         assert self.picture is not None
         given = self.picture.colours or ("gray" if colours == 1 else "rgb")
         return Picture(self.picture.layout, given, self.fit)
 
 
 NO_PROCESSING: Final = Processing()
-"""The model alone."""
+"""No steps: the model alone."""
 
 
 def _category(word: str) -> str | None:
-    """Return what a word of ``--input`` says something about."""
+    """Return the category of a word of ``--input``."""
     if re.fullmatch(r"\d+x\d+", word):
         return "size"
     known = {"dtype": (_BYTES,), "layout": LAYOUTS, "colours": COLOURS}
@@ -289,7 +290,7 @@ def _category(word: str) -> str | None:
 
 
 def _size(where: str, text: str) -> tuple[int, int]:
-    # No side of so many digits is allowed, and Python reads none of thousands.
+    # No side of more digits is allowed, and Python refuses to parse thousands of them.
     height, width = (int(side[:9]) for side in text.split("x"))
     if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
         raise UsageError(f"{where}: height and width are from 1 to {MAX_SIDE}")

@@ -1,8 +1,8 @@
-"""Resizing along one axis, as a matrix and as the few of its elements that are not zero.
+"""Resizing along one axis, as a matrix and as the nonzero elements of each row.
 
-Both libraries that pictures are resized with are linear in them: Pillow's ``BILINEAR`` sums all
-pixels that an output covers, OpenCV's ``INTER_LINEAR`` the two next to its centre. They round to
-bytes, Pillow after each axis; nothing is rounded here.
+Both libraries that resize pictures are linear in the pixels: Pillow's ``BILINEAR`` sums all pixels
+that an output covers, OpenCV's ``INTER_LINEAR`` the two next to its centre. They round to bytes,
+Pillow after each axis; here nothing is rounded.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def resampling_matrix(
 ) -> Matrix:
     """Return the float32 matrix (output, extent) that resizes ``extent`` pixels to ``output``.
 
-    Or ``length`` rows of it, from ``first`` on.
+    If ``length`` is set, it has that many rows only, from ``first`` on.
 
     Parameters
     ----------
     sampling : {"pillow", "opencv"}
-        The filter: with antialiasing where it shrinks, or without.
+        The filter: ``pillow`` antialiases when shrinking, ``opencv`` does not.
     """
     scale = extent / output
     reach = max(scale, 1.0) if sampling == "pillow" else 1.0
     centres = (np.arange(first, output if length is None else first + length) + 0.5) * scale
-    if sampling == "opencv":  # pixels at the edges go on outside
+    if sampling == "opencv":  # edge pixels extend outside
         centres = np.clip(centres, 0.5, extent - 0.5)
     places = np.arange(extent) + 0.5
     weights = np.clip(1 - np.abs(places[None, :] - centres[:, None]) / reach, 0, None)
@@ -56,7 +56,7 @@ def resampling_matrix(
 
 
 def taps_of(matrix: Matrix) -> Taps:
-    """Return the elements of a matrix that are not zero; each row has some, side by side."""
+    """Return the nonzero elements of a matrix; each row has some, next to each other."""
     filled = matrix != 0
     outputs, extent = matrix.shape
     first = filled.argmax(axis=1)

@@ -1,6 +1,7 @@
-"""Nodes behind a YOLO's head: the boxes that are left of those that overlap.
+"""Nodes after a YOLO's head that suppress overlapping boxes.
 
-As ultralytics predicts: a box is of the class it scores best in, and suppresses others of that.
+As in ultralytics' prediction, a box has the class that it scores best in, and suppresses others of
+that class.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from neocpu.frontend.processing.geometry import Geometry
 from neocpu.frontend.processing.processing import Suppression
 
 MAX_BOXES: Final = 300
-"""Of a class, as ultralytics keeps of a picture."""
+"""The most boxes of a class; ultralytics keeps as many of a picture."""
 
 COARSEST: Final = 32
-"""Pixels of a cell of the coarsest grid that all YOLOs have: at least one box is of each."""
+"""Pixels of a cell of the coarsest grid that all YOLOs have; each cell has at least one box."""
 
 _AXES_ARE_INPUTS: Final = 18
 _LAST: Final = np.iinfo(np.int64).max
@@ -40,9 +41,9 @@ class Head:
     ----------
     spec : TensorSpec
     is_v8 : bool
-        Whether it is ``(1, 4 + classes, boxes)``, as from YOLOv8 on; else
-        ``(1, boxes, 5 + classes)``, as of YOLOv5, whose fifth number all others are multiplied
-        with.
+        Whether the shape is ``(1, 4 + classes, boxes)``, as from YOLOv8 on. Otherwise it is
+        ``(1, boxes, 5 + classes)``, as of YOLOv5, where the fifth number is a factor of all
+        scores.
     """
 
     spec: TensorSpec
@@ -55,7 +56,7 @@ class Head:
 
     @property
     def classes(self) -> int:
-        """The number of classes that a box may be of."""
+        """The number of classes."""
         return self.spec.shape[1] - 4 if self.is_v8 else self.spec.shape[2] - 5
 
     def __str__(self) -> str:
@@ -67,17 +68,17 @@ class Head:
 
 
 def find_head(outputs: Sequence[TensorSpec], size: tuple[int, int] | None) -> Head:
-    """Return which output is a YOLO's head, by its shape.
+    """Return the output that is a YOLO's head, by its shape.
 
     Parameters
     ----------
     size : (int, int) or None
-        Height and width of the model's input, if it takes pictures.
+        The height and width of the model's input, if it takes pictures.
 
     Raises
     ------
     UsageError
-        There is none, or more than one.
+        There is no such output, or more than one.
     """
     found = [head for spec in outputs if (head := _head(spec, size)) is not None]
     texts = ", ".join(f"{spec.name} {'x'.join(map(str, spec.shape))}" for spec in outputs)
@@ -104,18 +105,18 @@ def _head(spec: TensorSpec, size: tuple[int, int] | None) -> Head | None:
     least = 0 if size is None else (size[0] // COARSEST) * (size[1] // COARSEST)
     if first == last or numbers < (5 if is_v8 else 6) or boxes < least:
         return None
-    # Corners, score and class of boxes that are suppressed already, as of YOLOv10.
+    # Boxes of YOLOv10 are suppressed already: they have corners, a score and a class.
     return None if not is_v8 and (boxes, numbers) == (MAX_BOXES, 6) else Head(spec, is_v8)
 
 
 def suppress(
     model: onnx.ModelProto, head: Head, limits: Suppression, geometry: Geometry | None
 ) -> None:
-    """Have ``boxes``, ``scores`` and ``classes`` be outputs instead of a head, in place.
+    """Replace a head by the outputs ``boxes``, ``scores`` and ``classes``, in place.
 
-    Rows are one box each: corners ``(x1, y1, x2, y2)`` (float32, in pixels of the picture where
-    there is a geometry, else of the model's input), its score (float32) and its class (int64), by
-    class and falling score.
+    Each row is a box: its corners ``(x1, y1, x2, y2)`` (float32, in pixels of the picture if there
+    is a geometry, else of the model's input), its score (float32) and its class (int64). Rows are
+    ordered by class, and then by falling score.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ def _columns(nodes: NodeWriter, head: Head, data: str) -> tuple[str, str]:
 
 
 def _placed(nodes: NodeWriter, rows: str, geometry: Geometry | None) -> str:
-    """Return the corners of boxes that are given by centre and size, within the picture."""
+    """Return the corners, within the picture, of boxes given by centre and size."""
     middle, sides = _part(nodes, rows, 0, 2, 1), _part(nodes, rows, 2, 4, 1)
     half = nodes.op("Mul", sides, nodes.const(np.float32(0.5)))
     ends = [nodes.op(op_type, middle, half) for op_type in ("Sub", "Add")]

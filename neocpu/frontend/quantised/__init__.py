@@ -1,1 +1,1 @@
-"""Quantised models: the forms that quantisers write become one, QuantizeLinear and its inverse."""
+"""Rewrite all forms of quantised models to one, with QuantizeLinear and DequantizeLinear."""

@@ -1,8 +1,8 @@
-"""Products of integers become products of the same numbers in float32, for its kernels.
+"""Rewrite products of integers as products of the same numbers in float32, which has kernels.
 
-ConvInteger and MatMulInteger, what dynamic quantisation writes, add up integers whose zero points
-are found when the model runs. Whole numbers up to 2^24 are themselves in float32, and so are their
-sums, in any order. Larger ones are rounded by the Cast to float32 that follows them, mostly.
+Dynamic quantisation writes ConvInteger and MatMulInteger, which sum products of integers whose zero
+points are computed at run time. Integers up to 2^24 are exact in float32, and so are their sums, in
+any order. Larger ones are mostly rounded anyway, by the Cast to float32 that follows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 _WHOLE_BELOW: Final = 2**24
 _LARGEST: Final = 255
-"""How far a number of 8 bits may lie from its zero point."""
+"""The largest distance of an 8-bit number from its zero point."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """An operator, and where its weights have what.
+    """An operator on real numbers, and the axes of its weights.
 
     Attributes
     ----------
     real : str
         The operator on real numbers.
     axis : int
-        The axis of the weights along which zero points are.
+        The axis of the weights along which there are zero points.
     summed : tuple of int
-        Their axes that are added up.
+        The axes of the weights that are summed over.
     """
 
     real: str
@@ -51,15 +51,15 @@ INTEGER_PRODUCTS: Final[Mapping[str, _Product]] = {
     "ConvInteger": _Product("Conv", 0, (1, 2, 3)),
     "MatMulInteger": _Product("MatMul", -1, (-2,)),
 }
-"""By the operators on integers."""
+"""The products, by the operators on integers."""
 
 
 def expand_integer_products(graph: onnx.GraphProto) -> None:
     """Rewrite the products of a graph of a current opset, in place.
 
-    Left alone are those of two tensors that are computed, those with zero points row by row, and
-    those whose sums may exceed 2^24 and are read as integers; and all of a graph with branches,
-    which may read any of its tensors.
+    Some stay: those of two computed tensors, those with zero points by row, and those whose sums
+    may exceed 2^24 and are read as integers. So do all in a graph with branches, as these may read
+    any of its tensors.
     """
     if _has_branches(graph):
         return
@@ -72,7 +72,7 @@ def expand_integer_products(graph: onnx.GraphProto) -> None:
 
 
 class _Known:
-    """Knowledge of a graph's tensors before it runs."""
+    """Facts about a graph's tensors that are known before it runs."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph, self._constants = graph, constant_tensors(graph)
@@ -86,17 +86,17 @@ class _Known:
         }
 
     def is_real(self, node: onnx.NodeProto) -> bool:
-        """Whether it is a product that float32 is enough for, whatever the data."""
+        """Return whether a node is a product that float32 computes well enough for all data."""
         product = INTEGER_PRODUCTS.get(node.op_type)
         if product is None or node.domain not in STANDARD_DOMAINS:
             return False
         if not self._is_of_bytes(node.input[1]):
-            return False  # not what ONNX allows: the check names the operator
+            return False  # ONNX does not allow it; the checker names the operator
         weights, zero = self._integers(node.input[1]), self._zero(node)
         if weights is None or zero is None or not self._is_single(optional_input(node.input, 2)):
             return False
         if not -weights.ndim <= min(product.summed) <= max(product.summed) < weights.ndim:
-            return False  # a vector, or not of two spatial dimensions
+            return False  # a vector, or not two spatial dimensions
         if zero.ndim > 1 or zero.size not in (1, weights.shape[product.axis]):
             return False
         return self._is_read_as_real(node) or self._is_exact(node)
@@ -107,10 +107,10 @@ class _Known:
         made: list[onnx.NodeProto] = []
         operands = []
         point = optional_input(node.input, 2)
-        apart = bool(point) and point not in self._constants and self._is_apart(node)
+        subtracts = bool(point) and point not in self._constants and self._can_subtract(node)
         for place in (0, 1):
             name, zero = node.input[place], optional_input(node.input, place + 2)
-            if place == 0 and apart:
+            if place == 0 and subtracts:
                 zero = ""
             one, real = (f"{name}_{kind}{suffix}_{place}" for kind in ("one", "real"))
             ones = np.ones(self._constants[zero].dims if zero in self._constants else (), "float32")
@@ -122,11 +122,11 @@ class _Known:
         attributes = attributes_of(node)
         in_float = self._is_read_as_real(node)
         sums = result if in_float else f"{result}_real{suffix}"
-        whole = f"{sums}_all{suffix}" if apart else sums
+        whole = f"{sums}_all{suffix}" if subtracts else sums
         made.append(helper.make_node(product.real, operands, [whole], name=node.name, **attributes))
-        if apart:
+        if subtracts:
             made += self._without_zero(node, whole, sums, suffix)
-        if not in_float:  # an algorithm that errs must not make 2 of 2.9999
+        if not in_float:  # else rounding errors could turn 2.9999 into 2
             made.append(helper.make_node("Round", [sums], [f"{sums}_whole"]))
             cast = helper.make_node("Cast", [f"{sums}_whole"], [result], to=TensorProto.INT32)
             made.append(cast)
@@ -135,9 +135,9 @@ class _Known:
     def _without_zero(
         self, node: onnx.NodeProto, whole: str, result: str, suffix: str
     ) -> list[onnx.NodeProto]:
-        """Return what takes the data's zero point times the weights from a product of the data.
+        """Return nodes that subtract the data's zero point times the weights from a product.
 
-        So that the data are multiplied as the integers that they are, whatever it is.
+        The data are multiplied as they are, before their zero point is subtracted.
         """
         columns = self._centred(node).sum(axis=-2).astype(np.float32)
         names = [f"{result}_{kind}{suffix}" for kind in ("columns", "point", "moved")]
@@ -148,13 +148,13 @@ class _Known:
             helper.make_node("Sub", [whole, names[2]], [result]),
         ]
 
-    def _is_apart(self, node: onnx.NodeProto) -> bool:
-        """Whether what the data's zero point adds may be taken from the sums, which are exact."""
+    def _can_subtract(self, node: onnx.NodeProto) -> bool:
+        """Return whether the zero point's share can be subtracted later, because sums are exact."""
         is_matrix = INTEGER_PRODUCTS[node.op_type].real == "MatMul"
         return is_matrix and self._centred(node).ndim == 2 and self._is_exact(node)
 
     def _centred(self, node: onnx.NodeProto) -> NDArray[Any]:
-        """Return the weights less their zero points, all of which are constants."""
+        """Return the weights minus their zero points; all are constants."""
         weights, zero = self._integers(node.input[1]), self._zero(node)
         assert weights is not None
         assert zero is not None
@@ -164,7 +164,7 @@ class _Known:
         return centred
 
     def _is_exact(self, node: onnx.NodeProto) -> bool:
-        """Whether float32 holds the sums, whatever the data."""
+        """Return whether the sums are exact in float32, whatever the data."""
         summed = INTEGER_PRODUCTS[node.op_type].summed
         sums = np.abs(self._centred(node)).sum(axis=summed)
         return int(sums.max(initial=0)) * _LARGEST < _WHOLE_BELOW
@@ -181,12 +181,12 @@ class _Known:
         return tensor is None or tensor.data_type in (TensorProto.INT8, TensorProto.UINT8)
 
     def _zero(self, node: onnx.NodeProto) -> NDArray[Any] | None:
-        """Return the weights' zero points; None of those that are computed."""
+        """Return the weights' zero points; None if they are computed."""
         name = optional_input(node.input, 3)
         return self._integers(name) if name else np.zeros((), np.int64)
 
     def _is_single(self, zero: str) -> bool:
-        """Whether the data's zero point is sure to be one number."""
+        """Return whether the data's zero point is known to be a single number."""
         known = self._integers(zero)
         return not zero or zero in self._single or (known is not None and known.size == 1)
 

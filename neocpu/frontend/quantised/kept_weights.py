@@ -1,4 +1,4 @@
-"""Quantised weights that stay as they are stored, for kernels that compute with them."""
+"""Quantised weights that stay quantised, for kernels that compute with them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import onnx_ir as ir
 
 _SUMMING: Final = ("Conv", "Gemm", "MatMul")
 _KEEPING: Final = ("Flatten", "Identity", "MaxPool", "Relu", "Reshape", "Squeeze", "Transpose")
-"""Operators whose results are among the values of what they read first, or zero."""
+"""Operators whose results are elements of their first input, or zero."""
 
 _EIGHT_BITS: Final = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 def keeps_stored(node: ir.Node) -> bool:
-    """Whether ``node`` dequantises weights of 8 bits that dequantised data are multiplied by."""
+    """Return whether ``node`` dequantises 8-bit weights that multiply dequantised data."""
     if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
         return False
     if node.inputs[0].dtype not in _EIGHT_BITS or "block_size" in node.attributes:

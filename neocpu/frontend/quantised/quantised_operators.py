@@ -1,7 +1,7 @@
-"""Operators on quantised numbers become the same on real ones, between dequantisations.
+"""Rewrite operators on quantised numbers as operators on real ones, between dequantisations.
 
-What ONNX Runtime's and other quantisers write in QOperator form says what the QDQ form says:
-dequantise the operands, compute, quantise the result. Later passes know the latter alone.
+Quantisers such as ONNX Runtime's write the QOperator form, which is equivalent to the QDQ form:
+dequantise the operands, compute, quantise the result. Later passes support only the latter.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from neocpu.frontend.rewrites import optional_input, uses
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _OPSET: Final = 21
-"""The first with scales along an axis and integers of 16 bits in the standard domain."""
+"""The first opset with scales along an axis and 16-bit integers in the standard domain."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """Places of an operator's quantised operands, scales and zero points: indices of inputs.
+    """The positions of an operator's quantised operands, scales and zero points among its inputs.
 
     Attributes
     ----------
     op : str
         The operator on real numbers.
     operands : tuple of int
-        Places of values, each of which its scale and its zero point follow.
+        The positions of operands, each followed by its scale and its zero point.
     result : int or None
-        Place of the result's scale, which its zero point follows.
+        The position of the result's scale, which its zero point follows.
     bias : int or None
-        Place of the bias: integers in products of the operands' scales.
+        The position of the bias, whose scale is the product of the operands' scales.
     before : tuple of int
-        Places of operands that are no quantised numbers, and come first.
+        The positions of operands that are not quantised, and come first.
     axes : callable
-        The axis along which an operand has scales, by attributes and the number of the operand.
+        A function from attributes and an operand's number to the axis of the operand's scales.
     dropped : tuple of str
         Attributes that the operator on real numbers does not have.
     real : bool
-        Whether it may leave its result in real numbers, without a scale.
+        Whether the result may be real, without a scale.
     """
 
     op: str
@@ -63,7 +63,7 @@ class _Form:
     real: bool = False
 
     def needed(self) -> Iterator[int]:
-        """Yield the places of inputs that no node may lack."""
+        """Yield the positions of inputs that are required."""
         yield from self.before
         for place in self.operands:
             yield from (place, place + 1)
@@ -76,18 +76,24 @@ def _gemm_axis(attributes: Mapping[str, object], number: int) -> int:
 
 
 _FORMS: Final[Mapping[str, _Form]] = {
-    "QLinearConv": _Form("Conv", (0, 3), 6, bias=8, dropped=("channels_last",)),
-    # A row of the first operand has its own scale, or a column of the second.
-    "QLinearMatMul": _Form("MatMul", (0, 3), 6, axes=lambda _, number: -1 if number else -2),
-    "QGemm": _Form("Gemm", (0, 3), 7, bias=6, axes=_gemm_axis, real=True),
-    "QLinearAdd": _Form("Add", (0, 3), 6),
-    "QLinearMul": _Form("Mul", (0, 3), 6),
-    "QLinearAveragePool": _Form("AveragePool", (0,), 3, dropped=("channels_last",)),
-    "QLinearGlobalAveragePool": _Form("GlobalAveragePool", (0,), 3, dropped=("channels_last",)),
-    "QLinearLeakyRelu": _Form("LeakyRelu", (0,), 3),
-    "QLinearSigmoid": _Form("Sigmoid", (0,), 3),
-    "QLinearSoftmax": _Form("Softmax", (0,), 3, dropped=("opset",)),
-    "QLinearWhere": _Form("Where", (1, 4), 7, before=(0,)),
+    "QLinearConv": _Form(op="Conv", operands=(0, 3), result=6, bias=8, dropped=("channels_last",)),
+    # Scales are by row of the first operand, or by column of the second.
+    "QLinearMatMul": _Form(
+        op="MatMul", operands=(0, 3), result=6, axes=lambda _, number: -1 if number else -2
+    ),
+    "QGemm": _Form(op="Gemm", operands=(0, 3), result=7, bias=6, axes=_gemm_axis, real=True),
+    "QLinearAdd": _Form(op="Add", operands=(0, 3), result=6),
+    "QLinearMul": _Form(op="Mul", operands=(0, 3), result=6),
+    "QLinearAveragePool": _Form(
+        op="AveragePool", operands=(0,), result=3, dropped=("channels_last",)
+    ),
+    "QLinearGlobalAveragePool": _Form(
+        op="GlobalAveragePool", operands=(0,), result=3, dropped=("channels_last",)
+    ),
+    "QLinearLeakyRelu": _Form(op="LeakyRelu", operands=(0,), result=3),
+    "QLinearSigmoid": _Form(op="Sigmoid", operands=(0,), result=3),
+    "QLinearSoftmax": _Form(op="Softmax", operands=(0,), result=3, dropped=("opset",)),
+    "QLinearWhere": _Form(op="Where", operands=(1, 4), result=7, before=(0,)),
 }
 
 
@@ -96,19 +102,19 @@ _QUANTISED_NAMES: Final = ("Quantize", "Dequantize", "QLinear", "QGemm", "QAtten
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
-    """Whether any operator of the model, in whichever form, works on quantised numbers."""
+    """Return whether any operator of the model, in whichever form, works on quantised numbers."""
     return any(
         word in node.op_type for node in called_operators(model) for word in _QUANTISED_NAMES
     )
 
 
 def expand_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model in QDQ form: itself, changed in place, or raised to a newer opset.
+    """Return the model in QDQ form, changed in place or raised to a newer opset.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        A model without functions of its own; others are left as they are.
+        A model without functions of its own; one with functions is not changed.
 
     Raises
     ------
@@ -140,7 +146,7 @@ def _expanded(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
         return [renamed]
     if node.domain not in (*STANDARD_DOMAINS, CONTRIBUTED):
         return [node]
-    if node.op_type in INTEGER_PRODUCTS:  # rewritten once the model is raised, which needs them
+    if node.op_type in INTEGER_PRODUCTS:  # rewritten after the model is raised, which needs them
         _require(node, (0, 1))
     if node.op_type == "QLinearConcat":
         return _concat(node, suffix)
@@ -149,7 +155,7 @@ def _expanded(node: onnx.NodeProto, suffix: str) -> list[onnx.NodeProto]:
 
 
 def _around(node: onnx.NodeProto, form: _Form, suffix: str) -> list[onnx.NodeProto]:
-    """Return the operator on real numbers with what is around it."""
+    """Return the operator on real numbers, with the conversions around it."""
     _require(node, form.needed())
     attributes = attributes_of(node)
     if attributes.get("channels_last"):

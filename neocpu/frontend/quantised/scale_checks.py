@@ -1,4 +1,4 @@
-"""Scales and zero points that mean nothing are refused, with the node's name."""
+"""Refuse scales and zero points that are meaningless, and name their node."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def refuse_scales(graph: onnx.GraphProto) -> None:
     Raises
     ------
     ModelError
-        A scale is zero, negative, infinite or NaN, or its zero points are not as many.
+        A scale is zero, negative, infinite or NaN, or the numbers of zero points and scales differ.
     UnsupportedError
-        Scales are for blocks of something that is no constant.
+        There are scales for blocks of a tensor that is not constant.
     """
     nodes = [n for n in graph.node if n.domain in STANDARD_DOMAINS and n.op_type in _SCALED]
     if not nodes:

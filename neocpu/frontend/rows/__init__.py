@@ -1,1 +1,1 @@
-"""Tensors whose number of rows only the data decides: an upper bound and a count instead."""
+"""Tensors whose number of rows only the data decide: they get an upper bound and a count."""

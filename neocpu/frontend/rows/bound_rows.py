@@ -1,8 +1,8 @@
-"""Static upper bounds for numbers of rows that only the data decides.
+"""Static upper bounds for numbers of rows that only the data decide.
 
-NonZero finds a number of elements that a run decides. Here it becomes an operator with two outputs:
-the largest number of rows that it could find, and the number of them that count. All nodes after it
-have static shapes and compute the rows that do not count as well. The runtime cuts these off.
+The number of elements that NonZero finds depends on the run. Here it becomes an operator with two
+outputs: as many rows as it could find, and the number of valid ones. All nodes after it have static
+shapes, and also compute the invalid rows, which the runtime cuts off.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SHAPED = frozenset(
         "TopK",
     )
 )
-"""Operators with parameters that decide the shapes of their results."""
+"""Operators whose parameters decide the shapes of their results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class BoundedRows:
     Attributes
     ----------
     model : onnx.ModelProto
-        A model of static shapes. Hidden outputs, the counts, follow its outputs.
+        A model with static shapes. Its outputs are followed by hidden ones, the counts.
     counts : mapping of str to str
-        The outputs whose rows do not all count, each with the hidden output that counts them.
+        The outputs with invalid rows, each with the hidden output that counts the valid ones.
     problems : tuple of str
-        The nodes that cannot work on such rows, each with the reason; the model is of no use then.
+        The nodes that cannot work on such rows, each with the reason; if any, the model is useless.
     """
 
     model: onnx.ModelProto
@@ -84,7 +84,7 @@ class BoundedRows:
 
 
 def bound_rows(model: onnx.ModelProto) -> BoundedRows:
-    """Return a model of static shapes that computes the largest number of rows.
+    """Return a model with static shapes that computes the largest number of rows.
 
     Parameters
     ----------
@@ -127,13 +127,13 @@ class _Walk:
     Attributes
     ----------
     graph : RowGraph
-        The graph that is written.
+        The graph under construction.
     problems : list of str
-        The nodes that cannot work on rows that do not all count, each with the reason.
+        The nodes that cannot work on partly valid rows, each with the reason.
     lost : set of str
-        The values after a problem, which get no message of their own.
+        The values after a problem, for which there is no message.
     rows : dict of str to Value
-        The values whose rows do not all count, by name.
+        The values with invalid rows, by name.
     """
 
     graph: RowGraph
@@ -142,7 +142,7 @@ class _Walk:
     rows: dict[str, Value] = field(default_factory=dict)
 
     def follow(self, node: onnx.NodeProto) -> None:
-        """Write the nodes that take the place of one node."""
+        """Write the nodes that replace a node."""
         if self.lost.intersection(node.input):
             self.lost.update(node.output)
             return
@@ -183,7 +183,7 @@ class _Walk:
         return self._kept(node, operands)
 
     def _parameter(self, value: Value | None) -> Value | None:
-        """Return a list without elements as an empty list, not as one whose rows do not count."""
+        """Return a list without valid elements as an empty list."""
         if value is None or value.rank != 1 or value.rows != Extent(0):
             return value
         return self.graph.constant(np.zeros(0, onnx.helper.tensor_dtype_to_np_dtype(value.kind)))
@@ -208,7 +208,7 @@ class _Walk:
         return [chosen(self.graph, condition, one, other, name) for one, other, name in pairs]
 
     def _inlined(self, part: onnx.GraphProto) -> Sequence[Value]:
-        """Write a branch's nodes, under names of their own, and return its outputs."""
+        """Write a branch's nodes under new names, and return its outputs."""
         before, problems = dict(self.graph.values), len(self.problems)
         values = self.graph.values
         for tensor in part.initializer:
@@ -230,7 +230,7 @@ class _Walk:
         return [value for value in results if value is not None]
 
     def _follow_inner(self, inner: onnx.NodeProto, node: onnx.NodeProto) -> None:
-        """Follow a branch's node under its new outputs; readers in the branch know the old ones."""
+        """Follow a branch's node under its new outputs; the branch reads them by old names."""
         self.follow(inner)
         for old, new in zip(node.output, inner.output, strict=True):
             if new in self.graph.values:
@@ -239,7 +239,7 @@ class _Walk:
                 self.lost.add(old)
 
     def finish(self, outputs: Sequence[onnx.ValueInfoProto]) -> dict[str, str]:
-        """Give outputs their names, and return the counts of those whose rows do not all count."""
+        """Give outputs their names, and return the counts of those with invalid rows."""
         counts: dict[str, str] = {}
         for output in outputs:
             name = output.name
@@ -259,14 +259,14 @@ class _Walk:
                 continue
             self.graph.base = name
             count = self.graph.counted(value.count)
-            if value.count.known:  # a constant is the output of no node
+            if value.count.known:  # a constant is no node's output
                 count = self.graph.emit_one("Identity", count)
             counts[name] = count.name
         return counts
 
 
 def _written(model: onnx.ModelProto, graph: RowGraph, counts: Mapping[str, str]) -> onnx.ModelProto:
-    """Return the model that was written, without nodes and constants that nothing needs."""
+    """Return the new model, without nodes and constants that nothing needs."""
     hidden = dict.fromkeys(counts.values())
     wanted = {value.name for value in model.graph.output} | set(hidden)
     nodes = []

@@ -1,4 +1,4 @@
-"""The choice between two tensors that a run makes, as between the branches of an If."""
+"""The selection between two tensors at run time, as between the branches of an If."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.frontend.rows.step import Rule, Step
 
 
 def where(step: Step) -> Sequence[Value]:
-    """The operator Where; one boolean may choose between tensors of different numbers of rows."""
+    """`Where`; a single boolean may select between tensors of different numbers of rows."""
     condition, first, second = (step.operand(i) for i in range(3))
     one = condition.size == 1 and condition.rank <= 1 and condition.axis is None
     if not one or first.rank != second.rank or first.extents == second.extents:
@@ -29,7 +29,7 @@ def where(step: Step) -> Sequence[Value]:
 
 
 def chosen(graph: RowGraph, condition: Value, first: Value, second: Value, name: str) -> Value:
-    """Return ``first`` where a boolean is true, else ``second``, with its number of rows.
+    """Return ``first`` if a boolean is true, else ``second``, with its number of rows.
 
     Raises
     ------

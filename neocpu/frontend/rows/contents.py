@@ -1,4 +1,4 @@
-"""The elements of tensors that shapes are computed from: constants and counts, before any run."""
+"""The contents of tensors that decide shapes: constants and counts, known before any run."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _divided(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
 
 
 def _compared(decide: Callable[[int, int], bool | None]) -> _Pair:
-    """Return a comparison, decided by the least and the most that a difference may be."""
+    """Return a comparison that is decided by the bounds of a difference."""
 
     def rule(_: RowGraph, first: Extent, second: Extent) -> Extent | None:
         difference = first - second
@@ -128,7 +128,7 @@ def _compared(decide: Callable[[int, int], bool | None]) -> _Pair:
 
 
 def _sign(when: Callable[[int], bool]) -> Callable[[int, int], bool | None]:
-    """Return a decision about a condition that changes once: it must agree at both ends."""
+    """Return a decision about a condition that changes once: it must agree at both bounds."""
 
     def decide(least: int, most: int) -> bool | None:
         return when(least) if when(least) == when(most) else None
@@ -188,7 +188,7 @@ def _slice(step: Step, operands: Sequence[Value]) -> np.ndarray | None:
     if axis not in (0, -operands[0].rank) or stride == 0:
         return None
     extent = operands[0].shape[0]
-    # Backwards, an end before the first element takes it too.
+    # With a negative stride, an end before the first element includes it.
     whole = stride < 0 and end < -extent
     return _objects(operands[0])[start : None if whole else end : stride]
 

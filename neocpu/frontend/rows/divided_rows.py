@@ -1,6 +1,6 @@
-"""The division of convolutions and dense layers into parts of a few rows, which may be skipped.
+"""Divide convolutions and dense layers into parts of a few rows, which can be skipped.
 
-A mask is computed for each of up to a hundred detections, but an image has ten.
+A mask is computed for each of up to a hundred detections, but an image has about ten.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from neocpu.frontend.rows.row_value import Value
 from neocpu.frontend.unsupported import STANDARD_DOMAINS
 
 PARTS: Final = 8
-"""The largest number of parts: each has calls of its own."""
+"""The largest number of parts; each has its own calls."""
 
 FEWEST: Final = 4
-"""The smallest number of rows of a part: fewer take little time whether they count or not."""
+"""The least rows of a part: fewer take little time, valid or not."""
 
 FEWEST_OF_DENSE: Final = 64
-"""The same for dense layers: fewer compute for less time than reading the weights again takes."""
+"""The same for dense layers: for fewer, reading the weights again takes longer than computing."""
 
 _CONVOLUTIONS: Final = frozenset(("Conv", "ConvTranspose"))
 _DENSE: Final = frozenset(("Gemm", "MatMul"))
 _HEAVY: Final = _CONVOLUTIONS | _DENSE
 _LEAST_PRODUCTS: Final = 1 << 24
-"""The smallest number of products of a dense layer that is worth dividing: calls cost time too."""
+"""The least products of a dense layer that is worth dividing, because calls cost time too."""
 _LIGHT: Final = frozenset(
     ("BatchNormalization", "Clip", "Elu", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 )
@@ -38,16 +38,16 @@ _LIGHT: Final = frozenset(
 def divide_rows(
     graph: RowGraph, rows: Mapping[str, Value], kept: Collection[str]
 ) -> list[onnx.NodeProto]:
-    """Return the nodes of a graph, chains of convolutions and dense layers among them divided.
+    """Return the nodes of a graph, with chains of convolutions and dense layers divided.
 
     Parameters
     ----------
     graph : RowGraph
-        The graph that was written.
+        The graph under construction.
     rows : mapping of str to Value
-        The values whose rows may not all count, by name.
+        The values with invalid rows, by name.
     kept : collection of str
-        The values that are read after the nodes.
+        The values that are needed after the nodes.
     """
     chains = {chain[-1].output[0]: chain for chain in _chains(graph.nodes, rows, kept)}
     inside = {node.output[0] for chain in chains.values() for node in chain}
@@ -63,7 +63,7 @@ def divide_rows(
 def _chains(
     nodes: Sequence[onnx.NodeProto], rows: Mapping[str, Value], kept: Collection[str]
 ) -> Iterator[list[onnx.NodeProto]]:
-    """Yield heavy nodes and what follows each alone, as long as only the next one reads it."""
+    """Yield heavy nodes, each with the nodes after it as long as only the next one reads them."""
     readers = Counter(name for node in nodes for name in node.input)
     after = {node.input[0]: node for node in nodes if node.input}
     taken: set[str] = set()
@@ -81,7 +81,7 @@ def _chains(
 
 
 def _is_heavy(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
-    """Whether a link takes long enough to begin a chain."""
+    """Return whether a link takes long enough to begin a chain."""
     data, made = rows[node.input[0]], rows[node.output[0]]
     if node.op_type not in _HEAVY or data.shape[0] < 2 * _fewest(node):
         return False
@@ -89,12 +89,12 @@ def _is_heavy(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
 
 
 def _fewest(node: onnx.NodeProto) -> int:
-    """Return how many rows a part has at least that begins with a node."""
+    """Return the least rows of a part of a chain that begins with a node."""
     return FEWEST_OF_DENSE if node.op_type in _DENSE else FEWEST
 
 
 def _is_link(node: onnx.NodeProto, rows: Mapping[str, Value]) -> bool:
-    """Whether a node works on images or vectors one by one, of which not all count."""
+    """Return whether a node computes images or vectors independently, some of them invalid."""
     if node.op_type not in _HEAVY | _LIGHT or node.domain not in STANDARD_DOMAINS:
         return False
     data, made = rows.get(node.input[0]), rows.get(node.output[0])
@@ -114,12 +114,12 @@ def _write_parts(
     graph.base = chain[0].name or chain[0].output[0]
     bound, count = data.shape[0], graph.counted(data.count)
     size = max(_fewest(chain[0]), -(-bound // PARTS))
-    # A run computes it, or it would be folded. It has the size and type that it stands for.
+    # Zero, computed at run time so that it is not folded. It replaces a skipped part.
     below = graph.emit_one("Less", count, graph.integers(0))
     nothing = graph.emit_one("Cast", below, to=rows[last.output[0]].kind)
     parts = []
     for start in range(0, bound, size):
-        # A value that is not known before a call cannot save it.
+        # Only a value that is known before a call can save the call.
         some = graph.emit_one("Greater", count, graph.integers(start))
         scalar = graph.emit_one("Reshape", some, graph.integers())
         part = graph.cut(data, start, min(start + size, bound), 0)
@@ -133,7 +133,7 @@ def _write_parts(
 
 
 def _in_order(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes after what they read, and otherwise as they come."""
+    """Yield nodes after the nodes that they read, otherwise in the given order."""
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     done = [False] * len(nodes)
     for first in range(len(nodes)):

@@ -1,4 +1,4 @@
-"""Numbers of rows that only a run decides: sums of counts, each with a known upper bound."""
+"""Numbers of rows that only a run decides: sums of counts with known upper bounds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Count:
-    """A number that a run finds.
+    """A number that is found at run time.
 
     Attributes
     ----------
     name : str
-        The tensor that stores it: one int64, of shape ``(1,)``.
+        The tensor that contains it: one int64, of shape ``(1,)``.
     most : int
         The upper bound; the lower bound is zero.
     """
@@ -24,16 +24,16 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A constant and multiples of counts, added up.
+    """A sum of a constant and multiples of counts.
 
-    Two that are equal are the same number in every run.
+    Equal extents are the same number in every run.
 
     Attributes
     ----------
     constant : int
         The constant.
     terms : tuple of (Count, int)
-        Counts, in order, each with its factor, which is not zero.
+        Counts, in order, each with its nonzero factor.
     """
 
     constant: int
@@ -41,12 +41,12 @@ class Extent:
 
     @classmethod
     def of(cls, count: Count) -> Extent:
-        """Return one count."""
+        """Return the extent that equals a count."""
         return cls(0, ((count, 1),))
 
     @property
     def known(self) -> bool:
-        """Whether it is the same number in every run."""
+        """Whether the extent is the same number in every run."""
         return not self.terms
 
     @property
@@ -78,7 +78,7 @@ class Extent:
         return Extent(factor * self.constant, terms)
 
     def divided(self, divisor: int) -> Extent | None:
-        """Return a part, or None if it is not a whole number whatever the counts are."""
+        """Return the quotient, or None if it is not integral for all counts."""
         if divisor == 0:
             return None
         numbers = (self.constant, *(factor for _, factor in self.terms))
@@ -88,7 +88,7 @@ class Extent:
         return Extent(self.constant // divisor, terms)
 
     def ratio(self, other: Extent) -> int | None:
-        """Return the factor by which it always is as large as ``other``, or None."""
+        """Return the factor that always makes ``other`` equal to this extent, or None."""
         mine, theirs = self._leading, other._leading
         if not theirs or mine % theirs or other.times(mine // theirs) != self:
             return None

@@ -1,4 +1,4 @@
-"""Operators along the rows: elements that change nothing replace those that do not count."""
+"""Operators along the rows: neutral elements replace those of invalid rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _MOST: float = np.inf
 
 
 def counting(graph: RowGraph, value: Value) -> Value:
-    """Return a mask of the elements that count, in a shape that broadcasts."""
+    """Return a mask of the valid elements, in a shape that broadcasts."""
     assert value.axis is not None
-    behind = value.rank - 1 - value.axis
+    after = value.rank - 1 - value.axis
     bound, rows = value.shape[value.axis], value.count
 
     def make() -> Value:
-        places = graph.constant(np.arange(bound).reshape(-1, *(1,) * behind))
+        places = graph.constant(np.arange(bound).reshape(-1, *(1,) * after))
         return graph.emit_one("Less", places, graph.counted(rows))
 
-    return graph.remember(("counting", bound, rows, behind), make)
+    return graph.remember(("counting", bound, rows, after), make)
 
 
 def masked(graph: RowGraph, value: Value, filler: float) -> Value:
-    """Return a tensor with ``filler`` in place of elements that do not count; all count then."""
+    """Return a tensor with ``filler`` in place of invalid elements; all are valid then."""
     if value.axis is None:
         return value
     kind = helper.tensor_dtype_to_np_dtype(value.kind)
@@ -45,7 +45,7 @@ def masked(graph: RowGraph, value: Value, filler: float) -> Value:
 
 
 def reduction(filler: float) -> Rule:
-    """Reductions, along the rows and along other axes."""
+    """Return the rule of a reduction, along the rows or along other axes."""
 
     def rule(step: Step) -> Sequence[Value]:
         data = step.only_first_bounded()
@@ -66,7 +66,7 @@ def reduction(filler: float) -> Rule:
 
 
 def _mean(step: Step, inputs: Sequence[Value | None], chosen: Sequence[int]) -> Value:
-    """Sum the elements that count, and divide by their number."""
+    """Return the sum of the valid elements divided by their number."""
     data, graph = step.operand(0), step.graph
     total = graph.emit("ReduceSum", inputs, step.attributes)[0]
     others = [data.shape[axis] for axis in chosen if axis != data.axis]
@@ -78,7 +78,7 @@ def _mean(step: Step, inputs: Sequence[Value | None], chosen: Sequence[int]) -> 
 
 
 def argument(filler: float) -> Rule:
-    """ArgMax and ArgMin: the first of equals is one that counts."""
+    """Return the rule of ArgMax or ArgMin; of equal elements, the first is a valid one."""
 
     def rule(step: Step) -> Sequence[Value]:
         data = step.operand(0)
@@ -92,7 +92,7 @@ def argument(filler: float) -> Rule:
 
 
 def softmax(step: Step) -> Sequence[Value]:
-    """Softmax and LogSoftmax, along the rows too."""
+    """Softmax and LogSoftmax, also along the rows."""
     data = step.operand(0)
     if step.axis(-1, data.rank) != data.axis:
         return independent(step)
@@ -101,17 +101,17 @@ def softmax(step: Step) -> Sequence[Value]:
 
 
 def cumulative(step: Step) -> Sequence[Value]:
-    """CumSum; backwards, elements that do not count are zero."""
+    """CumSum; backwards, invalid elements count as zero."""
     data, axis = step.only_first_bounded(), step.array(1)
     if axis is None:
-        raise RowError("its axis is no constant")
+        raise RowError("its axis is not a constant")
     backwards = step.attribute("reverse", 0) and int(axis.item()) % data.rank == data.axis
     inputs = [masked(step.graph, data, 0) if backwards else data, step.operands[1]]
     return [step.same(inputs)[0].with_rows(data.axis, data.rows)]
 
 
 def top_k(step: Step) -> Sequence[Value]:
-    """TopK, which selects all rows if it asks for more than there are."""
+    """TopK; if it asks for more rows than there are, it selects all."""
     data, wanted = step.operand(0), step.operand(1)
     axis = step.axis(-1, data.rank)
     if wanted.contents is None:
@@ -119,7 +119,7 @@ def top_k(step: Step) -> Sequence[Value]:
     if axis != data.axis and wanted.known is not None:
         return independent(step)
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     graph, (asked,) = step.graph, wanted.contents
     extent = data.extents[axis]
     taken = graph.smaller(asked, extent)

@@ -1,6 +1,6 @@
 """Operators that compute rows independently: each row of the result depends on the same row.
 
-The rows that do not count are computed as well, and nobody sees them.
+Invalid rows are computed as well, and cut off later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neocpu.ir.row_analysis.table import ONNX_RULES
 
 
 def independent(step: Step) -> Sequence[Value]:
-    """Operators of the table, along axes that they do not work along."""
+    """Operators of the table, if they do not work along the axis of the rows."""
     bounded = [value for value in step.operands if value is not None and value.axis is not None]
     if not bounded:
         return step.same()
@@ -46,14 +46,14 @@ def independent(step: Step) -> Sequence[Value]:
 
 
 def _cut(step: Step, value: Value, bound: int) -> Value:
-    """Drop rows beyond a bound that another tensor of as many rows has."""
+    """Drop rows beyond the bound of another tensor with as many rows."""
     if value.axis is None or value.shape[value.axis] == bound:
         return value
     return step.graph.cut(value, 0, bound, value.axis).with_rows(value.axis, value.rows)
 
 
 def resized(step: Step) -> Sequence[Value]:
-    """Resize of other axes than that of the rows; the sizes may contain the count."""
+    """Resize along other axes than the rows; the sizes may contain the count."""
     data, sizes = step.operand(0), step.optional(3)
     if data.axis != 0:
         raise RowError("it works along the rows")
@@ -72,7 +72,7 @@ def resized(step: Step) -> Sequence[Value]:
 
 
 def gemm(step: Step) -> Sequence[Value]:
-    """Gemm, whose bias is a parameter."""
+    """Gemm; its bias is a parameter."""
     bias = step.optional(2)
     if bias is not None and bias.axis is not None:
         raise RowError("its bias depends on the selected rows")
@@ -80,7 +80,7 @@ def gemm(step: Step) -> Sequence[Value]:
 
 
 def regions(step: Step) -> Sequence[Value]:
-    """RoiAlign, with one region for each box; those that do not count are zeros."""
+    """RoiAlign with one region for each box; those of invalid boxes are zeros."""
     data, boxes, places = (step.operand(i) for i in range(3))
     if data.axis is not None:
         raise RowError("its images depend on the selected rows")

@@ -1,7 +1,8 @@
-"""The loop that finds each detection's keypoints, as one operator on all of them.
+"""Replace the loop that finds each detection's keypoints by one operator on all detections.
 
-torchvision's Keypoint R-CNN resizes the heat maps of a detection to the size of its box, which is
-data, and takes the place of each map's maximum. `RESIZED_PEAKS` does that, and keeps no such map.
+torchvision's Keypoint R-CNN resizes the heat maps of a detection to the size of its box, which only
+the data decide, and takes the position of each map's maximum. `RESIZED_PEAKS` computes the same
+without storing resized maps.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import Rule, Step
 
 RESIZED_PEAKS: Final = "ResizedPeaks"
-"""The operator that reads maps, heights, widths and a number of rows. Its results are the maxima
-``(n, maps)`` of the resized maps, and their rows and columns ``(2, n, maps)``."""
+"""An operator on maps, heights, widths and a number of rows. Its results are the maxima of the
+resized maps, ``(n, maps)``, and their rows and columns, ``(2, n, maps)``."""
 
 _AXES_ARE_INPUTS: Final = 13
 _CUBIC: Final = -0.75
 _TOLERANCE: Final = 1e-4
-# Keypoints, and a map's height and width, three different numbers.
+# The number of keypoints and a map's height and width: three different numbers.
 _MAPS: Final = (3, 6, 5)
 _SIDES: Final = ((7.0, 9.0), (1.0, 1.0), (12.25, 3.5), (2.75, 10.0))
 
@@ -35,8 +36,8 @@ def write_keypoints(nodes: NodeWriter, loop: RowLoop, results: Sequence[str]) ->
     """Write nodes that find keypoints ``(n, 3, maps)`` and their scores ``(n, maps)``.
 
     The loop reads maps ``(n, maps, h, w)`` and vectors: widths and heights rounded up, widths and
-    heights, and the distances of boxes from the left and from the top. Nothing is written, and
-    False returned, if the loop computes something else.
+    heights, and the distances of boxes from the left and from the top. If the loop computes
+    something else, nothing is written, and the result is False.
     """
     fits = len(loop.reads) == 7 and len(results) == 2 and opset_of(loop.model) >= _AXES_ARE_INPUTS
     if not fits or not _finds_keypoints(loop):
@@ -89,7 +90,7 @@ def _finds_keypoints(loop: RowLoop) -> bool:
                 return False
             if np.abs(scores - resized.max((1, 2))).max() > _TOLERANCE:
                 return False
-    except Exception:  # a body that does something else may raise anything
+    except Exception:  # a body that does something else may raise any error
         return False
     return True
 
@@ -109,7 +110,7 @@ def _weights(extent: int, pixels: int) -> Array:
 
 
 def resized_peaks(step: Step) -> Sequence[Value]:
-    """`RESIZED_PEAKS`, whose number of rows must be the number that count."""
+    """`RESIZED_PEAKS`; its number of rows must be that of the valid ones."""
     maps, heights, widths, number = (step.operand(i) for i in range(4))
     rows = maps.extents[0]
     if maps.axis not in (None, 0) or maps.rank != 4:

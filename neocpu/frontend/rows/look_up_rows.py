@@ -1,4 +1,4 @@
-"""Operators that read or write at places that rows store, or take rows out of others."""
+"""Operators that read or write at positions that rows contain, or select rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from neocpu.frontend.rows.row_graph import RowGraph
 from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
 
-_TWO_AXES = "it lays rows along two axes"
+_TWO_AXES = "its result has variable numbers of rows along two axes"
 
 
 def gather(step: Step) -> Sequence[Value]:
-    """Gather, whose indices, or whose data, may not all count."""
+    """Gather; its indices or its data may have invalid rows."""
     data, indices = step.operand(0), step.operand(1)
     axis = step.axis(0, data.rank)
     if data.axis != axis:
@@ -33,7 +33,7 @@ def gather(step: Step) -> Sequence[Value]:
 
 
 def _from_the_end(graph: RowGraph, indices: Value, extents: Extent | Value) -> Value:
-    """Return indices; those below zero are counted from the end of the rows that count."""
+    """Return indices, with negative ones counted from the end of the valid rows."""
     if isinstance(extents, Extent):
         extents = graph.counted(extents)
     if extents.kind != indices.kind:
@@ -48,7 +48,7 @@ def _from_the_end(graph: RowGraph, indices: Value, extents: Extent | Value) -> V
 
 
 def _positive(step: Step, indices: Value, data: Value, depth: int, first: int = 0) -> Value:
-    """Return tuples of indices; those below zero are counted from the end of what counts."""
+    """Return tuples of indices, with negative ones counted from the end of the valid rows."""
     if data.axis is None or not first <= data.axis < first + depth:
         return indices
     extents = data.extents[first : first + depth]
@@ -57,13 +57,13 @@ def _positive(step: Step, indices: Value, data: Value, depth: int, first: int = 
 
 
 def gather_nd(step: Step) -> Sequence[Value]:
-    """GatherND, whose tuples of indices may not all count."""
+    """GatherND; its tuples of indices may have invalid rows."""
     data, indices = step.operand(0), step.operand(1)
     if step.attribute("batch_dims", 0):
         raise RowError("it has batch_dims")
     depth = indices.shape[-1]
     if indices.axis == indices.rank - 1:
-        raise RowError("its indices are rows")
+        raise RowError("its tuples of indices have a variable length")
     places = _positive(step, indices, data, depth)
     made = step.same([data, places])[0]
     if data.axis is not None and data.axis >= depth:
@@ -74,7 +74,7 @@ def gather_nd(step: Step) -> Sequence[Value]:
 
 
 def gather_elements(step: Step) -> Sequence[Value]:
-    """GatherElements, whose indices may not all count."""
+    """GatherElements; its indices may have invalid rows."""
     data, indices = step.operand(0), step.operand(1)
     axis = step.axis(0, data.rank)
     if data.axis == axis:
@@ -93,7 +93,7 @@ def gather_elements(step: Step) -> Sequence[Value]:
 
 
 def _nowhere(graph: RowGraph, indices: Value) -> Value:
-    """Return indices that write nothing in the rows that do not count."""
+    """Return indices that write nothing for invalid rows."""
     if indices.axis is None:
         return indices
     kind = helper.tensor_dtype_to_np_dtype(indices.kind)
@@ -102,10 +102,10 @@ def _nowhere(graph: RowGraph, indices: Value) -> Value:
 
 
 def scatter_elements(step: Step) -> Sequence[Value]:
-    """ScatterElements: rows that do not count write nothing."""
+    """ScatterElements; invalid rows write nothing."""
     data, indices, updates = (step.operand(i) for i in range(3))
     axis = step.axis(0, data.rank)
-    _require_alike(indices, updates, indices.axis, updates.axis)
+    _require_same_rows(indices, updates, indices.axis, updates.axis)
     if (rows := _whole_rows(step, data, indices, axis)) is not None:
         made = step.last("ScatterND", data, rows, updates, **_reduction(step))
         return [made.with_rows(data.axis, data.rows)]
@@ -123,7 +123,7 @@ def _reduction(step: Step) -> dict[str, str]:
 
 
 def _whole_rows(step: Step, data: Value, indices: Value, axis: int) -> Value | None:
-    """Return indices of whole rows, if those of a ScatterElements are the same along each."""
+    """Return indices of whole rows, if those of a ScatterElements are constant along each row."""
     whole = axis == 0 and indices.shape[1:] == data.shape[1:] and indices.spread_of is not None
     if not whole or indices.axis not in (None, 0):
         return None
@@ -139,25 +139,27 @@ def _whole_rows(step: Step, data: Value, indices: Value, axis: int) -> Value | N
 
 
 def scatter_nd(step: Step) -> Sequence[Value]:
-    """ScatterND: rows that do not count write nothing."""
+    """ScatterND; invalid rows write nothing."""
     data, indices, updates = (step.operand(i) for i in range(3))
     if indices.axis is not None and indices.axis == indices.rank - 1:
-        raise RowError("its indices are rows")
+        raise RowError("its tuples of indices have a variable length")
     depth = indices.shape[-1]
     if data.axis is not None and data.axis >= depth and indices.axis is not None:
         raise RowError(_TWO_AXES)
     inner = updates.axis is not None and updates.axis >= indices.rank - 1
-    if inner:  # whole pieces of rows
+    if inner:  # the updates are whole pieces of rows
         same = data.axis is not None and data.rank - data.axis == updates.rank - (updates.axis or 0)
         if not same or one_count([data, updates]) is None:
             raise RowError(FIXED)
     else:
-        _require_alike(indices, updates, indices.axis, updates.axis)
+        _require_same_rows(indices, updates, indices.axis, updates.axis)
     places = _nowhere(step.graph, _positive(step, indices, data, depth))
     return [step.same([data, places, updates])[0].with_rows(data.axis, data.rows)]
 
 
-def _require_alike(indices: Value, updates: Value, first: int | None, second: int | None) -> None:
+def _require_same_rows(
+    indices: Value, updates: Value, first: int | None, second: int | None
+) -> None:
     if first != second:
         raise RowError(FIXED)
     one_count([indices, updates])

@@ -1,4 +1,4 @@
-"""Operators that decide how many rows there are."""
+"""Operators whose number of result rows depends on the data."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step, one_count
 
 SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
-"""Operators whose results have a number of rows that the data decides."""
+"""Operators whose number of result rows only the data decide."""
 
 MAX_SEARCHED = 1 << 24
-"""The largest number of elements to search: memory has room for all of them."""
+"""The largest number of elements to search; memory is reserved for all of them."""
 
 
 def non_zero(step: Step) -> Sequence[Value]:
-    """NonZero, whose result has one column for each element that may differ from zero."""
+    """NonZero; its result has one column for each element that may be nonzero."""
     data = step.operand(0)
     return [places_of(step.graph, data, step.node.output[0])]
 
 
 def places_of(graph: RowGraph, data: Value, name: str) -> Value:
-    """Return the places of what is not zero, ``(rank, rows)``."""
+    """Return the positions of nonzero elements, ``(rank, rows)``."""
     if data.rank == 0:
         raise RowError("its data has no dimensions")
     if data.size > MAX_SEARCHED:
@@ -45,18 +45,18 @@ def places_of(graph: RowGraph, data: Value, name: str) -> Value:
 
 
 def compress(step: Step) -> Sequence[Value]:
-    """Compress: the slices along an axis for which a condition holds."""
+    """Compress: the slices along an axis for which a condition is true."""
     data, condition = step.operand(0), step.operand(1)
     graph, axis = step.graph, step.attribute("axis", None)
     if axis is None:
         if data.axis is not None and any(extent != 1 for extent in data.shape[: data.axis]):
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         rows = product(data.extents)
         flat = graph.emit_one("Reshape", data, graph.integers(data.size))
         data, axis = flat.with_rows(None if data.axis is None else 0, rows), 0
     axis = int(axis) % data.rank
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     if condition.axis is not None and data.axis is not None:
         one_count([data, condition])
     if condition.shape[0] > data.shape[axis]:
@@ -69,14 +69,14 @@ def compress(step: Step) -> Sequence[Value]:
 
 
 def suppression(step: Step) -> Sequence[Value]:
-    """NonMaxSuppression, whose boxes may not all count."""
-    # Needs TVM, which only models with such a node wait for here.
+    """NonMaxSuppression; its boxes may have invalid rows."""
+    # This import needs TVM, and only models with such a node should wait for it.
     from neocpu.frontend.converters.convert_rows import suppression_workload
 
     boxes, scores = step.operand(0), step.operand(1)
     rows = one_count([boxes, scores])
     if boxes.axis not in (None, 1) or scores.axis not in (None, 2):
-        raise RowError("its images or classes are rows")
+        raise RowError("it has a variable number of images or classes")
     if (boxes.axis is None) != (scores.axis is None):
         raise RowError(FIXED)
     graph = step.graph
@@ -107,9 +107,9 @@ def suppression(step: Step) -> Sequence[Value]:
 
 
 def _most(step: Step, scores: Value) -> tuple[Array | None, Extent | None]:
-    """Return the most boxes per class, and the count that limits them, if it is no constant.
+    """Return the most boxes per class, and the count that limits them, if it is not constant.
 
-    Boxes of one class are in the order of their scores, so the first ones are left.
+    Boxes of one class are in the order of their scores, so a limit keeps the first ones.
     """
     value = step.optional(2)
     alone = scores.shape[:2] == (1, 1)
@@ -125,18 +125,18 @@ def _limit(step: Step, index: int) -> Array | None:
         return None
     array = step.graph.array(value)
     if array is None:
-        raise RowError(f"its limit '{step.node.input[index]}' is no constant")
+        raise RowError(f"its limit '{step.node.input[index]}' is not a constant")
     return array
 
 
 def filled(step: Step) -> Sequence[Value]:
-    """ConstantOfShape, whose shape may have a number of rows that a run decides."""
+    """ConstantOfShape; its shape may contain a number of rows that a run decides."""
     wanted = step.operand(0).contents
     if wanted is None:
         raise RowError("its shape depends on the data")
     open_axes = [i for i, each in enumerate(wanted) if not each.known or each == Extent(0)]
     if len(open_axes) > 1:
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     tensor = step.attribute("value", None)
     element = np.zeros(1, np.float32) if tensor is None else array_of(tensor)
     shape = [max(each.most, 1) for each in wanted]
@@ -148,7 +148,7 @@ def filled(step: Step) -> Sequence[Value]:
 
 
 def counted_up(step: Step) -> Sequence[Value]:
-    """Range of integers in steps of one."""
+    """Range of integers in steps of 1."""
     start, limit, delta = (step.operand(i) for i in range(3))
     integral = start.kind in (TensorProto.INT64, TensorProto.INT32)
     if not integral or start.contents is None or limit.contents is None or delta.known != (1,):

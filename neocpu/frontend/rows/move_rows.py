@@ -1,4 +1,4 @@
-"""Operators that move rows to another place: reshapes, slices, concatenations."""
+"""Operators that move rows: reshapes, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import FIXED, Rule, Step
 
 _ALL = 1 << 31
-"""No axis is longer: a slice that ends there takes the rest."""
+"""A number beyond the end of every axis: a slice that ends there takes the rest."""
 
 
 def squeeze(step: Step) -> Sequence[Value]:
-    """Squeeze of named axes."""
+    """Squeeze of given axes."""
     if step.optional(1) is None:
         raise RowError("without axes it also drops a single row's axis")
     return independent(step)
 
 
 def reshape(step: Step) -> Sequence[Value]:
-    """Reshape, if the elements that count stay in front of those that do not."""
+    """Reshape, if the valid elements stay before the invalid ones."""
     data, wanted = step.operand(0), step.operand(1)
     if wanted.contents is None:
-        raise RowError("its shape is no constant")
+        raise RowError("its shape is not a constant")
     extents = _resolved(data, wanted.contents, bool(step.attribute("allowzero", 0)))
     return [_reshaped(step, data, extents)]
 
@@ -47,7 +47,7 @@ def flatten(step: Step) -> Sequence[Value]:
 
 
 def _resolved(data: Value, wanted: Sequence[Extent], allow_zero: bool) -> list[Extent]:
-    """Return the requested shape, without -1 and 0."""
+    """Return the requested shape with -1 and 0 replaced."""
     zero, rest = Extent(0), Extent(-1)
     extents = list(wanted)
     if not allow_zero:
@@ -60,7 +60,7 @@ def _resolved(data: Value, wanted: Sequence[Extent], allow_zero: bool) -> list[E
         assert total is not None
         missing = None if others is None else _share(total, others)
         if missing is None:
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         extents[extents.index(rest)] = missing
     return extents
 
@@ -73,36 +73,36 @@ def _share(total: Extent, others: Extent) -> Extent | None:
 
 
 def _reshaped(step: Step, data: Value, extents: Sequence[Extent]) -> Value:
-    """Write a Reshape to bounds for these extents; one of them may be a number of rows."""
+    """Write a Reshape to bounds of these extents; one of them may be a number of rows."""
     graph = step.graph
     open_axes = [axis for axis, extent in enumerate(extents) if not extent.known]
     shape = [extent.constant for extent in extents]
     if data.axis is None or data.count.known:
         if open_axes or data.axis is None:
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         empty = [axis for axis, extent in enumerate(shape) if extent == 0]
         if data.count != Extent(0) or not empty:
-            raise RowError("it folds rows together or breaks them up")
+            raise RowError("it merges rows, or splits them")
         bounds = graph.integers(*(max(extent, 1) for extent in shape))
         zeros = graph.emit_one("ConstantOfShape", bounds)
         return graph.emit_one("Cast", zeros, to=data.kind).with_rows(empty[0], Extent(0))
     if len(open_axes) != 1:
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     (axis,) = open_axes
     before, inner = math.prod(data.shape[: data.axis]), math.prod(shape[axis + 1 :])
     bound, odd = divmod(data.size, before * inner) if inner else (0, 1)
-    # The elements that count come first in each block, and there are as many blocks after.
+    # Valid elements come first in each block, and the number of blocks stays the same.
     if odd or before != math.prod(shape[:axis]) or not bound:
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     if extents[axis].times(inner) != data.count.times(math.prod(data.shape[data.axis + 1 :])):
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     shape[axis] = bound
     made = step.last("Reshape", data, graph.integers(*shape))
     return made.with_rows(axis, extents[axis])
 
 
 def expand(step: Step) -> Sequence[Value]:
-    """Expand, to a number of rows that a run may decide."""
+    """Expand, also to a number of rows that a run decides."""
     data, wanted = step.operand(0), step.operand(1)
     if wanted.contents is None:
         raise RowError("its shape depends on the data")
@@ -121,20 +121,20 @@ def expand(step: Step) -> Sequence[Value]:
         if not extent.known or extent == Extent(0):
             rows.append((axis, extent))
     if len(rows) > 1:
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     axis_rows = rows[0] if rows else (None, None)
     made = step.last("Expand", data, step.graph.integers(*bounds)).with_rows(*axis_rows)
     return [_spread(made, data)]
 
 
 def _spread(made: Value, data: Value) -> Value:
-    """Remember that only the first axis of a tensor of indices tells them apart."""
-    alike = made.rank == data.rank > 1 and data.size == data.shape[0] == made.shape[0]
-    return replace(made, spread_of=data.name) if alike else made
+    """Note if the elements of a tensor of indices differ along its first axis only."""
+    is_spread = made.rank == data.rank > 1 and data.size == data.shape[0] == made.shape[0]
+    return replace(made, spread_of=data.name) if is_spread else made
 
 
 def tile(step: Step) -> Sequence[Value]:
-    """Tile, along other axes than that of the rows."""
+    """Tile along other axes than the rows."""
     data, repeats = step.operand(0), step.operand(1)
     if repeats.contents is None:
         raise RowError("its parameters depend on the selected rows")
@@ -150,7 +150,7 @@ def tile(step: Step) -> Sequence[Value]:
 
 
 def slice_rows(step: Step) -> Sequence[Value]:
-    """Slice of any axes; the stride along the rows is 1."""
+    """Slice of any axes; the stride along the rows must be 1."""
     data, starts, ends = (step.operand(i) for i in range(3))
     axes, strides = step.array(3), step.array(4)
     if starts.contents is None or ends.contents is None:
@@ -162,7 +162,7 @@ def slice_rows(step: Step) -> Sequence[Value]:
     for axis, start, end, stride in zip(chosen, starts.contents, ends.contents, steps, strict=True):
         if axis == data.axis or not (start.known and end.known):
             if stride != 1:
-                raise RowError("it takes a range of the rows by steps")
+                raise RowError("it slices the rows with a stride")
             data = _range_of(graph, data, axis, start, end)
         else:
             plain.append((axis, start.constant, end.constant, stride))
@@ -175,9 +175,9 @@ def slice_rows(step: Step) -> Sequence[Value]:
 
 
 def _range_of(graph: RowGraph, data: Value, axis: int, start: Extent, end: Extent) -> Value:
-    """Return rows from one to another, each counted from the end if it is below zero."""
+    """Return a range of rows; negative bounds count from the end."""
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     extent, bound = data.extents[axis], data.shape[axis]
     first, last = (_position(graph, each, extent) for each in (start, end))
     rows = graph.larger(last - first, Extent(0))
@@ -200,16 +200,16 @@ def _nothing(graph: RowGraph, data: Value, axis: int) -> Value:
 
 
 def _position(graph: RowGraph, place: Extent, extent: Extent) -> Extent:
-    """Return a start or an end of a slice, between 0 and the extent."""
+    """Return the start or end of a slice as a position between 0 and the extent."""
     if place.known and place.constant >= _ALL:
         return extent
     if place.most < 0:
         return graph.larger(extent + place, Extent(0))
     if place.least < 0:
-        # As in x[:n - 1]. Where n - 3 is below zero, ONNX counts that from the end once more.
+        # As in x[:n - 1]. If n - 3 is below zero, ONNX counts it from the end once more.
         if place == extent + place.constant and place.constant >= -2:
             return graph.larger(place, Extent(0))
-        raise RowError("it takes a range of the rows that may be counted from the end")
+        raise RowError("it slices the rows at a bound that may count from the end")
     return graph.smaller(place, extent)
 
 
@@ -222,7 +222,7 @@ def split(step: Step) -> Sequence[Value]:
     if sizes is None or sizes.contents is None:
         raise RowError("it works along the rows")
     if data.axis not in (None, axis):
-        raise RowError("it lays rows along two axes")
+        raise RowError("its result has variable numbers of rows along two axes")
     start, parts = Extent(0), []
     for size in sizes.contents:
         parts.append(_range_of(step.graph, data, axis, start, start + size))
@@ -231,18 +231,18 @@ def split(step: Step) -> Sequence[Value]:
 
 
 def pad(step: Step) -> Sequence[Value]:
-    """Pad; after the rows, by a count, often to a constant number of rows."""
+    """Pad; the padding after the rows may be a count, often up to a constant number of rows."""
     data, amounts, axes = step.operand(0), step.operand(1), step.array(3)
     if amounts.contents is None or data.axis is None:
         raise RowError("its parameters depend on the selected rows")
     chosen = range(data.rank) if axes is None else [int(a) % data.rank for a in axes.reshape(-1)]
     pads = dict(zip(chosen, zip(*np.split(_pairs(amounts), 2), strict=True), strict=True))
-    before, behind = pads.pop(data.axis, (Extent(0), Extent(0)))
+    before, after = pads.pop(data.axis, (Extent(0), Extent(0)))
     flat = [each for pair in pads.values() for each in pair]
-    total = data.count + behind
+    total = data.count + after
     if before != Extent(0) or not all(each.known for each in flat):
-        raise RowError("it pads in front of the rows")
-    if behind != Extent(0):
+        raise RowError("it pads before the rows")
+    if after != Extent(0):
         data = _padded_rows(step, data, total)
     begins, ends = zip(*pads.values(), strict=True) if pads else ((), ())
     if not any(each.constant for each in flat):
@@ -261,7 +261,7 @@ def _pairs(value: Value) -> np.ndarray:
 
 
 def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
-    """Return ``total`` rows, a constant in place of those that do not count."""
+    """Return ``total`` rows, in which a constant replaces invalid ones."""
     graph, fill = step.graph, step.array(2)
     axis, bound, most = data.axis, data.shape[data.axis or 0], total.most
     if step.attribute("mode", b"constant") not in (b"constant", "constant") or axis is None:
@@ -281,7 +281,7 @@ def _padded_rows(step: Step, data: Value, total: Extent) -> Value:
 
 
 def concat(step: Step) -> Sequence[Value]:
-    """Concat; the rows of all tensors that count come before those that do not."""
+    """Concat; the valid rows of all tensors come before the invalid ones."""
     parts = [value for value in step.operands if value is not None]
     rank = parts[0].rank
     axis = step.axis(0, rank)
@@ -300,7 +300,7 @@ def concat(step: Step) -> Sequence[Value]:
 
 
 def _compacted(graph: RowGraph, parts: Sequence[Value], axis: int) -> Value:
-    """Return the place of each row in a concatenation of bounds, those that count first."""
+    """Return the position of each row in a concatenation of bounded tensors, valid rows first."""
     bounds = tuple(part.shape[axis] for part in parts)
     counts = tuple(part.extents[axis] for part in parts)
 
@@ -312,8 +312,8 @@ def _compacted(graph: RowGraph, parts: Sequence[Value], axis: int) -> Value:
             gap = count.times(-1) + bound
             if gap == Extent(0):
                 continue
-            behind = graph.emit_one("GreaterOrEqual", rows, graph.counted(start))
-            skipped = graph.emit_one("Where", behind, graph.counted(gap), graph.integers(0))
+            is_after = graph.emit_one("GreaterOrEqual", rows, graph.counted(start))
+            skipped = graph.emit_one("Where", is_after, graph.counted(gap), graph.integers(0))
             places = graph.emit_one("Add", places, skipped)
         return places
 

@@ -1,8 +1,8 @@
-"""The loop that pastes each detection's mask into the image, as products of matrices.
+"""Replace the loop that pastes each detection's mask into the image by matrix products.
 
-torchvision's Mask R-CNN resizes a mask to the size of its box, which is data, and no static shape
-bounds. Its rows and columns are interpolated alone: the image is ``rows @ mask @ columns``, with
-weights that are zero outside the box.
+torchvision's Mask R-CNN resizes a mask to the size of its box, which only the data decide, and no
+static shape bounds. Rows and columns are interpolated separately: the image is ``rows @ mask @
+columns``, with weights that are zero outside the box.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnx import TensorProto
 from neocpu.frontend.onnx_graph.node_writer import NodeWriter
 from neocpu.frontend.rows.row_loop import Array, RowLoop
 
-# The heights of masks differ from their widths, so that these cannot be confused.
+# The heights of masks differ from their widths, so that a mix-up is found.
 _MASK = (6, 5)
 _TOLERANCE = 1e-4
 
@@ -23,7 +23,7 @@ _TOLERANCE = 1e-4
 def write_pasted_masks(nodes: NodeWriter, loop: RowLoop, results: Sequence[str]) -> bool:
     """Write nodes that paste masks ``(n, 1, height, width)`` at integer boxes ``(n, 4)``.
 
-    Nothing is written, and False returned, if the loop computes something else.
+    If the loop computes something else, nothing is written, and the result is False.
     """
     image = _image_of(loop) if len(loop.reads) == 2 and len(results) == 1 else None
     if image is None or loop.extents or loop.counted != loop.reads[0]:
@@ -50,13 +50,13 @@ def _image_of(loop: RowLoop) -> tuple[int, int] | None:
                 return None
             if np.abs(found[0] - pasted(mask, box, height, width)).max() > _TOLERANCE:
                 return None
-    except Exception:  # a body that does something else may raise anything
+    except Exception:  # a body that does something else may raise any error
         return None
     return height, width
 
 
 def _boxes(height: int, width: int) -> list[tuple[int, int, int, int]]:
-    """Return boxes within an image, of a pixel, and beyond each of its sides."""
+    """Return test boxes: some within an image, one of a pixel, and some beyond each side."""
     middle = width // 2, height // 2
     right, bottom = width - 1, height - 1
     return [
@@ -71,7 +71,7 @@ def _boxes(height: int, width: int) -> list[tuple[int, int, int, int]]:
 
 
 def pasted(mask: Array, box: Sequence[int], height: int, width: int) -> Array:
-    """Return an image with a mask in a box, which may lie beyond it."""
+    """Return an image with a mask in a box, which may extend beyond the image."""
     x0, y0, x1, y1 = box
     rows = _weights(height, mask.shape[0], y0, y1)
     columns = _weights(width, mask.shape[1], x0, x1)
@@ -91,7 +91,7 @@ def _weights(extent: int, pixels: int, start: int, end: int) -> Array:
 def _write_products(
     nodes: NodeWriter, reads: Sequence[str], image: tuple[int, int], result: str
 ) -> None:
-    """Write nodes that do the same as `pasted`, for all masks."""
+    """Write nodes that compute `pasted` for all masks."""
     masks, boxes = reads
     sizes = nodes.op("Shape", masks)
     rows, columns = (
@@ -116,7 +116,7 @@ def _corner(nodes: NodeWriter, boxes: str, place: int) -> str:
 
 
 def _side(nodes: NodeWriter, extent: int, pixels: str, first: str, last: str) -> str:
-    """Return `_weights` of all boxes, whose first and last pixels are ``(n, 1, 1)``."""
+    """Return `_weights` for all boxes; ``first`` and ``last`` pixels are ``(n, 1, 1)``."""
     zero, half, one = (nodes.const(np.float32(number)) for number in (0, 0.5, 1))
     place = nodes.const(np.arange(extent, dtype=np.float32).reshape(1, -1, 1))
     number = nodes.op("Cast", pixels, to=TensorProto.FLOAT)

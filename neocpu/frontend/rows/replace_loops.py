@@ -1,4 +1,4 @@
-"""The replacement of loops over detections, whose steps make tensors of sizes that data decides."""
+"""Replace loops over detections whose steps make tensors of sizes that only the data decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph that is written anew, node by node, with the known facts about every tensor."""
+"""The graph under construction, with the known facts about every tensor."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 Array = npt.NDArray[Any]
 
 DOMAIN = "neocpu.rows"
-"""The domain of our own operators, which `neocpu.frontend.converters.convert_rows` converts."""
+"""The domain of our own operators that `neocpu.frontend.converters.convert_rows` converts."""
 
 MOST_CONTENTS = 64
-"""The largest size of an integer tensor whose elements are followed: a shape has a few."""
+"""The largest size of an integer tensor whose elements are tracked: a shape has a few."""
 
 
 _DO_NOT_FIT = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, IndexError)
@@ -33,7 +33,7 @@ _DO_NOT_FIT = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, In
 
 
 class RowGraph:
-    """The nodes, constants and values of the graph that is written.
+    """The nodes, constants and values of the graph under construction.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class RowGraph:
                 self.values[value.name] = self._as_inferred(value.name) or _shapeless(value.name)
 
     def _know(self, tensor: TensorProto) -> None:
-        """Enter a constant of the graph that is read."""
+        """Add a constant of the original graph."""
         value = _constant(tensor)
         if 0 in value.shape or _counts(value):
             self.values[tensor.name] = self.adopted(array_of(tensor))
@@ -79,7 +79,7 @@ class RowGraph:
             self.values[tensor.name] = value
 
     def adopted(self, array: Array) -> Value:
-        """Return a constant; one without elements has no rows along an axis."""
+        """Return a constant; one without elements has no valid rows along an axis."""
         if 0 not in array.shape:
             return self.constant(array)
         shape = tuple(max(extent, 1) for extent in array.shape)
@@ -98,14 +98,14 @@ class RowGraph:
         return None if tensor is None else array_of(tensor)
 
     def by_name(self, name: str) -> Value:
-        """Return a constant, or a node's output, as if all its rows counted."""
+        """Return a constant, or a node's output, as if all its rows were valid."""
         if name in self.shapes:
             return self.shapes[name]
         tensor = self._constants.get(name)
         return self.values[name] if tensor is None else _constant(tensor)
 
     def as_inferred(self, names: Iterable[str]) -> list[Value] | None:
-        """Return outputs as ONNX's inference has them, or None if it does not know a shape."""
+        """Return outputs with the shapes that ONNX infers; None if it does not know one."""
         found = [self._as_inferred(name) for name in names]
         return None if None in found else [value for value in found if value is not None]
 
@@ -119,7 +119,7 @@ class RowGraph:
         return Value(name=name, kind=value.type.tensor_type.elem_type, shape=shape)
 
     def constant(self, array: Array) -> Value:
-        """Return a constant of the graph that is written."""
+        """Return a constant of the new graph."""
         array = np.asarray(array)
         key = (array.tobytes(), array.shape, str(array.dtype))
         if key not in self._remembered:
@@ -139,7 +139,7 @@ class RowGraph:
         return self.constant(np.array(numbers, np.int64))
 
     def name(self, suffix: str) -> str:
-        """Return a name that nothing has yet."""
+        """Return a new name."""
         return self._names.fresh(f"{self.base}.{suffix}")
 
     def emit(
@@ -150,12 +150,12 @@ class RowGraph:
         outputs: Sequence[str] = (),
         node_name: str = "",
     ) -> list[Value]:
-        """Write a standard operator, as if all rows counted, and return its outputs.
+        """Write a standard operator, as if all rows were valid, and return its outputs.
 
         Parameters
         ----------
         outputs : sequence of str
-            The names of the outputs; without any, one output gets a new name.
+            The names of the outputs; if there are none, a single output gets a new name.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class RowGraph:
         return self.emit(op_type, inputs, attributes)[0]
 
     def cut(self, value: Value, first: int, last: int, axis: int) -> Value:
-        """Write a Slice of an axis from ``first`` to before ``last``."""
+        """Write a Slice of an axis from ``first`` until before ``last``."""
         return self.emit_one("Slice", value, *(self.integers(each) for each in (first, last, axis)))
 
     def emit_ours(
@@ -197,7 +197,7 @@ class RowGraph:
         outputs: Sequence[tuple[str, int, tuple[int, ...]]],
         attributes: Mapping[str, Any] | None = None,
     ) -> list[Value]:
-        """Write an operator of `DOMAIN`, whose outputs have these names, element types, shapes."""
+        """Write an operator of `DOMAIN` with outputs of these names, element types and shapes."""
         names = [name for name, _, _ in outputs]
         self._write(
             helper.make_node(op_type, [], names, domain=DOMAIN, **(attributes or {})), inputs
@@ -209,21 +209,21 @@ class RowGraph:
     def keep(
         self, node: onnx.NodeProto, inputs: Sequence[Value | None], outputs: Sequence[Value]
     ) -> list[Value]:
-        """Write a node as it is, of outputs that are known."""
+        """Write a node unchanged, with known outputs."""
         kept = onnx.NodeProto()
         kept.CopyFrom(node)
         self._write(kept, inputs)
         return self.written(outputs)
 
     def _write(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> None:
-        """Append a node with other inputs, after nodes for those that are pending."""
+        """Append a node with other inputs, after nodes that make pending ones."""
         read = _names([None if value is None else self.stored(value) for value in inputs])
         del node.input[:]
         node.input.extend(read)
         self.nodes.append(node)
 
     def written(self, values: Iterable[Value]) -> list[Value]:
-        """Enter the outputs of nodes, and return them."""
+        """Add the outputs of nodes, and return them."""
         found = list(values)
         self.shapes.update({value.name: value for value in found if value.name})
         return found
@@ -292,7 +292,7 @@ class RowGraph:
         return result
 
     def remember(self, key: Any, make: Any) -> Value:
-        """Return the value that ``make`` writes, once for each key."""
+        """Return the value that ``make`` writes; for each key it is called once."""
         if key not in self._remembered:
             self._remembered[key] = make()
         found: Value = self._remembered[key]
@@ -312,7 +312,7 @@ def _shapeless(name: str) -> Value:
 
 
 def _counts(value: Value) -> bool:
-    """Whether the elements may be parts of a shape."""
+    """Return whether the elements may be parts of a shape."""
     kinds = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
     return value.kind in kinds and value.rank <= 1 and value.size <= MOST_CONTENTS
 

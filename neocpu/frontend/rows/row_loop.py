@@ -1,6 +1,6 @@
-"""Loops whose every step computes one row of each result from one row of some tensors.
+"""Loops whose steps each compute one row of each result from one row of some tensors.
 
-The body is run on made-up rows to find out what such a loop computes.
+To find out what such a loop computes, its body is run on test data.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS
 Array = npt.NDArray[Any]
 
 _MOST_ELEMENTS: Final = 1 << 24
-"""The largest tensor of a body that is run: an image of 16 megapixels."""
+"""Elements of the largest tensor of a body that is run: an image of 16 megapixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLoop:
-    """A loop that appends to tensors that are empty before.
+    """A loop that appends rows to tensors that are empty before.
 
     Attributes
     ----------
     model : onnx.ModelProto
-        The model around it.
+        The model with the loop.
     count : str
         The value that decides the number of steps.
     counted : str
         The tensor that has one row for each step; empty if there is none.
     reads : tuple of str
-        Outer tensors of which a step reads the row with its number, in the order of these reads.
+        Outer tensors; a step reads the row of each that has the step's number. In order.
     rows : tuple of str
-        The values that a step appends to each result, ``(1, ...)``.
+        The values that a step appends to each result, of shape ``(1, ...)``.
     extents : mapping of str to (str, int)
-        Outer values that are an extent of a tensor, each with this tensor and the axis.
+        Outer values that are an extent of a tensor, each with the tensor and the axis.
     nodes : sequence of onnx.NodeProto
         The nodes of its body.
     constants : mapping of str to array
@@ -62,7 +62,7 @@ class RowLoop:
     constants: Mapping[str, Array]
 
     def step(self, rows: Sequence[Array]) -> list[Array]:
-        """Return the rows that a step appends, where the tensors it reads have one row each.
+        """Return the rows that a step appends, if the tensors that it reads have one row each.
 
         Raises
         ------
@@ -89,14 +89,14 @@ class RowLoop:
         inferred = onnx.shape_inference.infer_shapes(body, data_prop=True).graph
         if any(math.prod(shape) > _MOST_ELEMENTS for shape in known_shapes(inferred).values()):
             raise ValueError("a body's tensor is too large")
-        from neocpu.frontend.numpy_operators import table  # here, for few models have such loops
+        from neocpu.frontend.numpy_operators import table  # here, because few models need it
 
         found: list[Array] = table.evaluator_of(body).run(list(self.rows), tensors)
         return found
 
 
 def row_loops(model: onnx.ModelProto) -> Iterator[tuple[int, RowLoop]]:
-    """Yield such loops of a graph, each with the index of its node."""
+    """Yield the row loops of a graph, each with the index of its node."""
     graph = model.graph
     loops = [
         (index, node)
@@ -116,7 +116,7 @@ def row_loops(model: onnx.ModelProto) -> Iterator[tuple[int, RowLoop]]:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The graph around a loop."""
+    """The graph that contains a loop."""
 
     constants: Mapping[str, Array]
     makers: Mapping[str, onnx.NodeProto]
@@ -125,7 +125,7 @@ class _Around:
         return not name or (name in self.constants and bool(self.constants[name].all()))
 
     def is_empty(self, name: str) -> bool:
-        """Whether a tensor is known to have no rows."""
+        """Return whether a tensor is known to have no rows."""
         if name in self.constants:
             return self.constants[name].shape[:1] == (0,)
         zeros = self.makers.get(name)
@@ -200,7 +200,7 @@ def _recognised(model: onnx.ModelProto, node: onnx.NodeProto, around: _Around) -
 
 
 def _source(makers: Mapping[str, onnx.NodeProto], name: str) -> str:
-    """Return the value that another one copies, perhaps with another element type."""
+    """Return the value that another one copies, perhaps in another element type."""
     while _is(makers.get(name), "Cast") or _is(makers.get(name), "Identity"):
         name = makers[name].input[0]
     return name

@@ -1,4 +1,4 @@
-"""The facts about a tensor that are known before any run."""
+"""Facts about a tensor that are known before any run."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from neocpu.frontend.rows.extent import Extent
 
 
 class RowError(Exception):
-    """A node cannot work on rows that do not all count; the message is the reason."""
+    """An error: a node cannot work on partly valid rows; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A tensor; along one of its axes, perhaps only the first indices count.
+    """A tensor; along one of its axes, possibly only the first indices are valid.
 
     Attributes
     ----------
     name : str
         The name.
     kind : int
-        ONNX's number of the element type.
+        ONNX's code of the element type.
     shape : tuple of int
-        The shape, with the upper bound of `axis`.
+        The shape, with the upper bound along `axis`.
     axis : int or None
-        The axis whose indices do not all count; None if all elements count.
+        The axis with invalid indices; None if all elements are valid.
     rows : Extent or None
-        The number of indices that count along it.
+        The number of valid indices along that axis.
     contents : tuple of Extent or None
-        The elements, if they are integers or booleans that shapes or counts are computed from.
+        The elements, if they are integers or booleans that decide shapes or counts.
     pending : bool
-        Whether no node makes it yet: its contents are enough until a kernel reads it.
+        Whether no node makes it yet, because its contents suffice until a kernel reads it.
     spread_of : str or None
-        The tensor whose elements along the first axis an Expand repeats along all other axes.
+        The tensor that an Expand repeats along all axes but the first.
     """
 
     name: str
@@ -47,17 +47,17 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements, whether they count or not."""
+        """The number of elements, valid or not."""
         return math.prod(self.shape)
 
     @property
     def extents(self) -> tuple[Extent, ...]:
-        """The shape that a run finds."""
+        """The shape at run time."""
         sizes = [Extent(extent) for extent in self.shape]
         if self.axis is not None:
             sizes[self.axis] = self.count
@@ -65,7 +65,7 @@ class Value:
 
     @property
     def count(self) -> Extent:
-        """The number of rows that count, if not all do."""
+        """The number of valid rows, if not all are."""
         assert self.rows is not None, self
         return self.rows
 
@@ -77,7 +77,7 @@ class Value:
         return tuple(each.constant for each in self.contents)
 
     def with_rows(self, axis: int | None, rows: Extent | None) -> Value:
-        """Return the same tensor with a number of rows that count along an axis."""
+        """Return the same tensor with a number of valid rows along an axis."""
         if axis is None or rows is None or rows == Extent(self.shape[axis]):
             return replace(self, axis=None, rows=None)
         return replace(self, axis=axis % self.rank, rows=rows)

@@ -1,4 +1,4 @@
-"""One node of the graph that is read, and its inputs."""
+"""One node of the original graph, and its inputs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FIXED = "it combines the selected rows with a fixed number of rows"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node on rows that do not all count, or one that makes such rows.
+    """A node that reads partly valid rows, or makes such rows.
 
     Attributes
     ----------
     node : onnx.NodeProto
         The node.
     operands : tuple of Value or None
-        Its inputs; None for an omitted one.
+        The inputs; None for an omitted one.
     graph : RowGraph
-        The graph that is written.
+        The graph under construction.
     """
 
     node: onnx.NodeProto
@@ -37,7 +37,7 @@ class Step:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Its attributes, by name."""
+        """The attributes, by name."""
         return attributes_of(self.node)
 
     def attribute(self, name: str, default: Any) -> Any:
@@ -52,16 +52,16 @@ class Step:
         return value
 
     def optional(self, index: int) -> Value | None:
-        """Return an input, or None where it is omitted."""
+        """Return an input, or None if it is omitted."""
         return self.operands[index] if index < len(self.operands) else None
 
     def array(self, index: int) -> Array | None:
-        """Return a constant input, or None for an omitted one.
+        """Return a constant input; None if it is omitted.
 
         Raises
         ------
         RowError
-            A run computes it.
+            The input is computed at run time.
         """
         value = self.optional(index)
         if value is None:
@@ -72,17 +72,17 @@ class Step:
         return array
 
     def axis(self, default: int, rank: int) -> int:
-        """Return the attribute of that name, not below zero."""
+        """Return the attribute ``axis`` as a number that is not negative."""
         return int(self.attribute("axis", default)) % max(rank, 1)
 
     def only_first_bounded(self) -> Value:
-        """Return the first input; all rows of the others must count."""
+        """Return the first input; all rows of the others must be valid."""
         if any(value is not None and value.axis is not None for value in self.operands[1:]):
             raise RowError("its parameters depend on the selected rows")
         return self.operand(0)
 
     def same(self, inputs: Sequence[Value | None] | None = None, **changed: Any) -> list[Value]:
-        """Write the node on other inputs, and return its outputs as if all rows counted."""
+        """Write the node on other inputs, and return its outputs as if all rows were valid."""
         read = self.operands if inputs is None else inputs
         attributes = {**self.attributes, **changed}
         kept = {name: value for name, value in attributes.items() if value is not None}
@@ -90,17 +90,18 @@ class Step:
         return self.graph.emit(node.op_type, read, kept, node.output, node.name)
 
     def last(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
-        """Write another operator in place of the node."""
+        """Write another operator instead of the node."""
         node = self.node
         return self.graph.emit(op_type, inputs, attributes, node.output[:1], node.name)[0]
 
 
 Rule = Callable[[Step], Sequence[Value]]
-"""Writes a node for rows that do not all count, and returns its outputs, or raises a `RowError`."""
+"""A function that writes a node for partly valid rows and returns its outputs, or raises a
+`RowError`."""
 
 
 def one_count(values: Sequence[Value]) -> Extent | None:
-    """Return the number of rows that count, the same in several tensors; None if all rows count."""
+    """Return the number of valid rows that several tensors share; None if all rows are valid."""
     counts = {value.count for value in values if value.axis is not None}
     if len(counts) > 1:
         raise RowError(MIXED)

@@ -1,4 +1,4 @@
-"""Unique, written in operators that sort, compare with neighbours and select."""
+"""Unique, written as sorting, comparison of neighbours and selection."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from neocpu.frontend.rows.row_value import RowError, Value
 from neocpu.frontend.rows.step import Rule, Step
 
 _DIGIT, _DIGITS = 1 << 16, 4
-"""Integers are sorted digit by digit: float32 holds each exactly."""
+"""The base and the number of digits of sorted integers; each digit is exact in float32."""
 _MOST = 1 << 24
-"""Elements, whose numbers float32 holds exactly."""
+"""The most elements; indices up to there are exact in float32."""
 
 
 def unique(step: Step) -> Sequence[Value]:
-    """Unique of all elements: sorted, or in the order in which they occur first."""
+    """Unique of all elements, sorted or in the order of their first occurrence."""
     graph, data = step.graph, step.operand(0)
     if "axis" in step.attributes and data.rank != 1:
         raise RowError("it compares slices along an axis; only elements are supported")
@@ -34,7 +34,7 @@ def unique(step: Step) -> Sequence[Value]:
     values = _taken(graph, ranked, starts)
     first = _taken(graph, order, starts)
     counts = _lengths(graph, starts, ranked.extents[0])
-    # The number of each element's value, in the order of the elements.
+    # The index of each element's value, in the order of the elements.
     inverse = _taken(graph, places, _sorted(graph, order))
     if not step.attribute("sorted", 1):
         arrival = _sorted(graph, first)
@@ -45,7 +45,7 @@ def unique(step: Step) -> Sequence[Value]:
 
 def _flat(graph: RowGraph, data: Value) -> Value:
     if data.axis is not None and any(extent != 1 for extent in data.shape[: data.axis]):
-        raise RowError("it folds rows together or breaks them up")
+        raise RowError("it merges rows, or splits them")
     flat = graph.emit_one("Reshape", data, graph.integers(data.size))
     return flat.with_rows(None if data.axis is None else 0, product(data.extents))
 
@@ -55,7 +55,7 @@ def _taken(graph: RowGraph, data: Value, places: Value) -> Value:
 
 
 def _order(graph: RowGraph, data: Value) -> Value:
-    """Return the places of the elements in the order of their values, equal ones as they come."""
+    """Return the positions of the elements in the order of their values; the sort is stable."""
     if data.kind == TensorProto.FLOAT:
         return _sorted(graph, data)
     if data.kind not in (TensorProto.INT64, TensorProto.INT32):
@@ -65,7 +65,7 @@ def _order(graph: RowGraph, data: Value) -> Value:
     for number in range(_DIGITS):
         digit = graph.emit_one("Mod", rest, base)
         rest = graph.emit_one("Div", graph.emit_one("Sub", rest, digit), base)
-        if number == _DIGITS - 1:  # the sign is part of it
+        if number == _DIGITS - 1:  # the last digit includes the sign
             shifted = graph.emit_one("Sub", digit, half)
             digit = graph.emit_one("Mod", shifted, base)
         digit = digit.with_rows(data.axis, data.rows)
@@ -76,7 +76,7 @@ def _order(graph: RowGraph, data: Value) -> Value:
 
 
 def _sorted(graph: RowGraph, data: Value) -> Value:
-    """Return the places of the elements in rising order, by float32."""
+    """Return the positions of the elements in rising order, compared as float32."""
     floats = data
     if data.kind != TensorProto.FLOAT:
         floats = graph.emit_one("Cast", data, to=TensorProto.FLOAT)
@@ -88,7 +88,7 @@ def _sorted(graph: RowGraph, data: Value) -> Value:
 
 
 def _starts(graph: RowGraph, ranked: Value) -> tuple[Value, Value]:
-    """Return where another value begins, and the number of each element's value."""
+    """Return the positions where a new value begins, and the index of each element's value."""
     bound = ranked.shape[0]
     before = graph.constant(np.maximum(np.arange(bound) - 1, 0))
     same = graph.emit_one("Equal", ranked, graph.emit_one("Gather", ranked, before, axis=0))
@@ -104,7 +104,7 @@ def _starts(graph: RowGraph, ranked: Value) -> tuple[Value, Value]:
 
 
 def _lengths(graph: RowGraph, starts: Value, total: Extent) -> Value:
-    """Return how many elements each value has: up to where the next one begins."""
+    """Return the number of elements of each value, up to where the next one begins."""
     bound = starts.shape[0]
     after = graph.constant(np.minimum(np.arange(bound) + 1, bound - 1))
     following = graph.emit_one("Gather", starts, after, axis=0)

@@ -1,4 +1,4 @@
-"""Shapes to try for inputs with dynamic dimensions, the likeliest first."""
+"""Candidate shapes of inputs with dynamic dimensions, the likeliest first."""
 
 from __future__ import annotations
 
@@ -10,25 +10,39 @@ import onnx
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 _SIZES: Final = (
-    *((224, 224), (256, 256), (320, 320), (640, 640), (512, 512), (416, 416)),
-    *((48, 320), (32, 320), (32, 128), (64, 256)),  # lines of text
-    *((112, 112), (96, 96), (64, 64), (32, 32), (28, 28)),
+    (224, 224),
+    (256, 256),
+    (320, 320),
+    (640, 640),
+    (512, 512),
+    (416, 416),
+    # Lines of text.
+    (48, 320),
+    (32, 320),
+    (32, 128),
+    (64, 256),
+    # Small images.
+    (112, 112),
+    (96, 96),
+    (64, 64),
+    (32, 32),
+    (28, 28),
 )
-"""Height and width; a third dimension is as the first."""
+"""Heights and widths; a third dimension has the extent of the first."""
 
 _CHANNELS: Final = (3, 1)
 
 _UNKNOWN_RANK: Final = (("N", "C", "H", "W"), ("N", "H", "W", 3), ("N", "H", "W"), ("N", "H"))
-"""What an input without a declared shape may be."""
+"""Possible shapes of an input without a declared one."""
 
 _NAMELESS: Final = ("", "?")
-"""What is written for dimensions that have nothing to do with each other."""
+"""Names of dimensions that have nothing to do with each other."""
 
 
 def candidate_shapes(
     inputs: Sequence[onnx.ValueInfoProto], batch: int | None = None
 ) -> Iterator[Shapes]:
-    """Yield shapes of inputs, by name; dimensions of one name have one extent.
+    """Yield shapes of inputs, by name; dimensions of the same name have the same extent.
 
     Parameters
     ----------
@@ -58,14 +72,14 @@ def _shape(
     batch: int,
     known: dict[object, int],
 ) -> tuple[int, ...]:
-    """Return one input's shape; ``known`` are the extents of names, and gets more."""
+    """Return the shape of an input; ``known`` has the extents of names, and new ones are added."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         letters = {"N": batch, "C": channels, "H": size[0], "W": size[1]}
         return tuple(each if isinstance(each, int) else letters[each] for each in unknown)
     dims = tensor.shape.dim
     channel_axis = None
-    if len(dims) >= 4:  # of an image whose channels are last, those are fixed
+    if len(dims) >= 4:  # an image; if channels are last, their number is fixed
         last = 0 < dims[-1].dim_value <= 4 and dims[1].dim_value < 1
         channel_axis = len(dims) - 1 if last else 1
     extents: list[int] = []
@@ -82,5 +96,5 @@ def _shape(
 
 
 def option(name: str, shape: Sequence[int]) -> str:
-    """Return what gives an input that shape on the command line."""
+    """Return the option that gives an input a shape on the command line."""
     return f"--shape {name}:{','.join(map(str, shape))}"

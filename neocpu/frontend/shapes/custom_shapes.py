@@ -1,4 +1,4 @@
-"""Shapes and types of what custom operators compute, which ONNX cannot infer."""
+"""Shapes and types of custom operators' outputs, which ONNX cannot infer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neocpu.ir.custom_operators.registry import find_operator
 
 
 def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the outputs of custom operators, and of ours, of known inputs, if they are not known.
+    """Return the unknown outputs of custom operators, and of ours, whose inputs are known.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     ours += _unpooled(graph)
     if ours or not custom:
         return ours
-    # Here, because without a custom operator TVM need not be imported yet.
+    # Imported here, because without a custom operator TVM is not needed yet.
     from neocpu.ir.custom_operators.lowering import TensorType, attributes_of, output_types
 
     types = {
@@ -69,7 +69,7 @@ def infer_custom(inferred: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def _unpooled(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Return what MaxUnpool makes of a shape that it is given, which ONNX does not look at."""
+    """Return the outputs of MaxUnpool with a constant shape, which ONNX ignores."""
     nodes = [node for node in graph.node if is_standard(node, "MaxUnpool") and len(node.input) > 2]
     if not nodes:
         return []

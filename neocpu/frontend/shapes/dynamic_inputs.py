@@ -1,4 +1,4 @@
-"""Refuse inputs whose shape is not known, with shapes that work."""
+"""Refuse inputs of unknown shape, and suggest shapes that work."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from neocpu.frontend.shapes.static_shapes import dims_text, real_inputs, static_
 
 
 def refuse_dynamic_inputs(model: onnx.ModelProto, given: InputShapes) -> None:
-    """Raise if an input's shape is not known, once what the caller says of it is written there.
+    """Raise if an input's shape is unknown after the requested shapes were written.
 
     Raises
     ------
     ModelError
-        Naming the first such input, and shapes of all of them that fit the model, if any of those
-        that are tried does.
+        There is such an input. The message names the first one, and candidate shapes for all of
+        them that fit the model, or the likeliest if none fits.
     """
     unknown = [value for value in real_inputs(model.graph) if static_dims(value) is None]
     if not unknown:

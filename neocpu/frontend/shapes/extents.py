@@ -1,4 +1,4 @@
-"""Refuse tensors that no kernel can compute: empty ones, huge ones, windows that do not fit."""
+"""Refuse tensors that no kernel can compute: empty or huge ones, and windows that do not fit."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 # size.
 MAX_ELEMENTS = 1 << 30
 MAX_LIST = 1 << 24
-"""Integers of a one-dimensional input."""
+"""The most integers of a one-dimensional input."""
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
 _WEIGHTED = ("Conv", "ConvTranspose", "DeformConv")
-"""Operators whose kernel is of its weights' extents."""
+"""Operators whose kernel has the extents of the weights."""
 _COUNTS = ("dilations", "group", "kernel_shape", "pooled_shape", "strides")
-"""Attributes that are 1 or more, of whatever operator."""
+"""Attributes that are at least 1, whatever the operator."""
 _NEW_AXIS = ("Flatten", "OneHot")
-"""Operators whose axis may lie after the last dimension."""
+"""Operators whose axis may be after the last dimension."""
 _AXIS_IGNORED = ("DequantizeLinear", "QuantizeLinear")
-"""Where there is one scale, an axis is often given nevertheless."""
+"""Operators that often have an axis although they have only one scale, and need none."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
 
 def refuse_inputs(graph: onnx.GraphProto) -> None:
-    """Raise if an input is too large, before anything is inferred of it.
+    """Raise if an input is too large, before anything is inferred from it.
 
     Raises
     ------
     UnsupportedError
-        Naming the input. One that may state a shape makes inference write down as many dimensions
-        as it has elements.
+        An input is too large; the message names it. If an input could be a shape, inference writes
+        as many dimensions as it has elements.
     ModelError
-        An input is returned too, and is said to be of another shape there.
+        An input is also an output, which declares another shape.
     """
     shapes = known_shapes(graph)
     _refuse_sizes(shapes, {value.name: "the model has input" for value in graph.input})
@@ -57,7 +57,7 @@ def refuse_inputs(graph: onnx.GraphProto) -> None:
 
 
 def _refuse_two_shapes(graph: onnx.GraphProto, shapes: _Shapes) -> None:
-    """Raise if an input that is an output too is of another shape there."""
+    """Raise if an input is also an output that declares another shape."""
     inputs = {value.name for value in graph.input}
     for value in graph.output:
         shape = shapes.get(value.name)
@@ -70,21 +70,21 @@ def _refuse_two_shapes(graph: onnx.GraphProto, shapes: _Shapes) -> None:
         ):
             raise ModelError(
                 f"the model's input '{value.name}' of shape {'x'.join(map(str, shape))} is also an "
-                "output, which it says is of another shape: make them agree"
+                "output, which it declares with another shape: make them agree"
             )
 
 
 def refuse_extents(graph: onnx.GraphProto) -> None:
-    """Raise if a window is none, or larger than its image, or a tensor empty or too large to index.
+    """Raise if a window is empty or larger than its image, or a tensor empty or too large.
 
-    Shape inference gives up on such windows, or rounds towards zero and calls them one pixel.
+    Shape inference fails on such windows, or rounds towards zero and makes them one pixel.
 
     Raises
     ------
     UnsupportedError
-        Naming the node.
+        There is such a window or tensor; the message names the node.
     ModelError
-        A kernel is not of its weights' extents.
+        A kernel does not have the extents of its weights.
     """
     shapes = known_shapes(graph)
     refuse_axes(graph)
@@ -106,7 +106,7 @@ def refuse_extents(graph: onnx.GraphProto) -> None:
 
 
 def _refuse_sizes(shapes: _Shapes, makers: Mapping[str, str]) -> None:
-    """Raise if a tensor is empty or too large; ``makers`` says where each comes from."""
+    """Raise if a tensor is empty or too large; ``makers`` has the beginnings of messages."""
     for name, where in makers.items():
         shape = shapes.get(name, ())
         text = "x".join(map(str, shape))
@@ -134,12 +134,12 @@ def _refuse_counts(node: onnx.NodeProto) -> None:
 
 
 def refuse_kernels(graph: onnx.GraphProto) -> None:
-    """Raise if a kernel is not of its weights' extents; shape inference believes the former.
+    """Raise if ``kernel_shape`` contradicts the weights; shape inference believes the former.
 
     Raises
     ------
     ModelError
-        Naming the node.
+        There is such a node; the message names it.
     """
     shapes = known_shapes(graph)
     for node in graph.node:
@@ -156,12 +156,12 @@ def refuse_kernels(graph: onnx.GraphProto) -> None:
 
 
 def refuse_axes(graph: onnx.GraphProto) -> None:
-    """Raise if a node works along an axis that its input lacks, or twice along the same.
+    """Raise if a node works along an axis that its input lacks, or twice along the same axis.
 
     Raises
     ------
     UnsupportedError
-        Naming the node.
+        There is such a node; the message names it.
     """
     shapes = known_shapes(graph)
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -180,7 +180,7 @@ def _refuse_axis(node: onnx.NodeProto, rank: int) -> None:
         is_axis = attribute.name == "axis" and node.op_type not in _AXIS_IGNORED
         if is_axis and not -axes <= attribute.i < axes:
             raise UnsupportedError(
-                f"{describe(node)}: its axis {attribute.i} is none of its {rank} dimensions"
+                f"{describe(node)}: its axis {attribute.i} is out of range for {rank} dimensions"
             )
 
 
@@ -191,7 +191,7 @@ def _refuse_repeated_axes(
     given = constants.get((*node.input, "")[1])
     if given is not None:
         axes = array_of(given).ravel().tolist()
-    # A scalar may be reduced along an axis, too.
+    # A reduction of a scalar may name an axis, too.
     if len({axis % max(rank, 1) for axis in axes}) < len(axes):
         raise UnsupportedError(
             f"{describe(node)}: its axes {axes} name one of its {rank} dimensions twice"
@@ -199,9 +199,9 @@ def _refuse_repeated_axes(
 
 
 def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
-    """Return what the kernel spans and what its padded image has, on an axis where it sticks out.
+    """Return the extents of a kernel and of its padded image on an axis where it does not fit.
 
-    None if there is no such axis, or if an extent is unknown.
+    The result is None if there is no such axis, or if an extent is unknown.
     """
     attributes = attributes_of(node)
     image = shapes.get(node.input[0], ())[2:]
@@ -216,7 +216,7 @@ def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
     for axis, (size, taps) in enumerate(zip(image, kernel, strict=True)):
         padded = size + pads[axis] + pads[axis + rank]
         extent = (taps - 1) * dilations[axis] + 1
-        # In ceil mode a window may stick out by less than a stride.
+        # In ceil mode, a window may extend beyond by less than a stride.
         beyond = strides[axis] - 1 if attributes.get("ceil_mode") else 0
         if extent > padded + beyond:
             return extent, padded
@@ -224,7 +224,7 @@ def _misfit(node: onnx.NodeProto, shapes: _Shapes) -> tuple[int, int] | None:
 
 
 def known_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor that has no unknown dimension; of inputs, as inputs."""
+    """Return the shapes of all tensors without unknown dimensions; inputs override outputs."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.value_info, *graph.output, *graph.input):
         tensor = value.type.tensor_type

@@ -1,4 +1,4 @@
-"""What a caller says of the shapes of a model's inputs, and of the values of some."""
+"""The shapes, and some values, that a caller requests for a model's inputs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any, Final, SupportsIndex, TypeAlias
 from neocpu.foundation.errors import UsageError
 
 MAX_EXTENT: Final = 2**63 - 1
-"""What an ONNX file can say."""
+"""The largest extent that an ONNX file can contain."""
 
 Value: TypeAlias = float | tuple[float, ...]
-"""An input's value: what all its elements are, or each of them in turn."""
+"""An input's value: one number for all elements, or one for each."""
 
 Given: TypeAlias = Sequence[int] | Sequence[float] | float
-"""An input's shape, in whole numbers; or its value, a number or floats."""
+"""An input's shape, as integers; or its value, as a number or floats."""
 
 
 _NUMBER: Final = r"-?\d{1,18}(?:\.\d{1,18})?"
 
 
 def parse_given(text: str) -> tuple[str, Given] | None:
-    """Return what ``NAME:1,3,224,224``, ``NAME=16000`` or ``NAME=480,640`` says; None if nothing.
+    """Parse ``NAME:1,3,224,224``, ``NAME=16000`` or ``NAME=480,640``; None for other forms.
 
-    Names may hold colons and equals signs.
+    Names may contain colons and equals signs.
     """
     if match := re.fullmatch(r"(.+):(\d{1,18}(?:,\d{1,18})*)", text):
         return match[1], tuple(map(int, match[2].split(",")))
@@ -45,12 +45,12 @@ class InputShapes:
     Attributes
     ----------
     by_name : mapping of str to tuple of int
-        Complete shapes.
+        The complete shapes.
     batch : int or None
-        The first extent of every other input that has a dynamic one, or one of 1; None leaves it
-        as the model has it.
+        The first extent of every other input whose first dimension is dynamic or 1; None keeps it
+        as in the model.
     values : mapping of str to float or tuple of float
-        What all elements of an input are, or each, which is an input no longer.
+        The values of inputs that become constants: one for all elements, or one for each.
     """
 
     by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -59,13 +59,13 @@ class InputShapes:
 
     @classmethod
     def parse(cls, shapes: Mapping[str, Given] | None, batch: int | None = None) -> InputShapes:
-        """Check what a caller of the Python interface gives: a number is a value.
+        """Check the arguments of the Python interface; a number is a value.
 
         Raises
         ------
         UsageError
-            If there is a set of shapes, a shape is no sequence of whole numbers, or the batch not
-            a positive one.
+            The shapes are a set, a shape is not a sequence of integers, or the batch is not a
+            positive integer.
         """
         if shapes is not None and not isinstance(shapes, Mapping):
             kind = type(shapes).__name__
@@ -87,12 +87,12 @@ class InputShapes:
         return bool(self.by_name) or bool(self.values) or self.batch is not None
 
     def require_batch(self, name: str) -> None:
-        """Check that a shape which leaves no input to the batch has that batch itself.
+        """Raise if the batch contradicts the shape of an input, and no other input takes it.
 
         Parameters
         ----------
         name : str
-            Of an input that ``by_name`` has.
+            The name of an input in ``by_name``.
 
         Raises
         ------
@@ -107,11 +107,11 @@ class InputShapes:
 
 
 NO_SHAPES: Final = InputShapes()
-"""All as the model has it."""
+"""No requests: all shapes are the model's."""
 
 
 def _is_value(given: Any) -> bool:
-    """Whether it is a number, or a sequence of floats."""
+    """Return whether an argument is a value: a number, or a sequence of floats."""
     if isinstance(given, int | float):
         return True
     numbers = isinstance(given, list | tuple) and bool(given)
@@ -123,7 +123,7 @@ def _value(given: Any) -> Value:
 
 
 def value_text(value: Value) -> str:
-    """Return a value as ``--shape`` takes it."""
+    """Return a value in the form that ``--shape`` takes."""
     elements = value if isinstance(value, tuple) else (value,)
     return ",".join(f"{each}".removesuffix(".0") for each in elements)
 

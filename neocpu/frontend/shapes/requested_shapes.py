@@ -1,4 +1,4 @@
-"""What a caller says of a set of shapes: the signatures that an artifact is to be compiled for."""
+"""Sets of shapes that a caller requests: the signatures to compile an artifact for."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from neocpu.foundation.errors import UsageError
 from neocpu.frontend.shapes.input_shapes import Given, InputShapes, parse_given
 
 Shapes: TypeAlias = "Mapping[str, Given] | Sequence[Mapping[str, Given]]"
-"""Shapes of inputs by name; or a sequence of such, one for each signature."""
+"""Shapes of inputs by name, or a sequence of them, one for each signature."""
 
 MAX_SIGNATURES: Final = 64
-"""Of a set."""
+"""The most signatures of a set."""
 
 _RANGE: Final = r"\d{1,18}\.\.\d{1,18}"
 _CHOICE: Final = rf"(?:{_RANGE}|\d{{1,18}})"
@@ -23,16 +23,16 @@ _EXTENT: Final = rf"(?:{_CHOICE}|\{{(?:{_CHOICE}(?:,{_CHOICE})*)?\}})"
 
 
 def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
-    """Return what ``NAME:{1,4},3,224,224`` or ``NAME=1..16`` says: shapes, or values.
+    """Parse ``NAME:{1,4},3,224,224`` or ``NAME=1..16``, a set of shapes or values.
 
-    Braces list extents of a dimension, and of several dimensions all combinations count. A range is
-    a good set of extents: its ends, and the powers of two between them. Whatever `parse_given`
-    takes is a set of one. None if the text is of another form.
+    Braces list the extents of a dimension; several dimensions combine in all ways. A range stands
+    for its ends and the powers of two between them. A text that `parse_given` takes is a set of
+    one. The result is None if the text has another form.
 
     Raises
     ------
     UsageError
-        If a set is empty, or too large.
+        A set is empty or too large.
     """
     if match := re.fullmatch(rf"(.+):({_EXTENT}(?:,{_EXTENT})*)", text):
         extents = [_choices(each, text) for each in re.findall(_EXTENT, match[2])]
@@ -47,7 +47,7 @@ def parse_set(text: str) -> tuple[str, tuple[Given, ...]] | None:
 
 
 def _choices(extent: str, text: str) -> list[int]:
-    """Return the extents that a number, a range, or a list of them in braces stands for."""
+    """Return the extents of a number, a range, or a list of them in braces."""
     found: list[int] = []
     for each in filter(None, extent.strip("{}").split(",")):
         first, _, last = each.partition("..")
@@ -64,17 +64,17 @@ def _good_set(first: int, last: int) -> list[int]:
 
 
 def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, Given]]:
-    """Return the signatures that options make together.
+    """Return the signatures of several options.
 
-    What is given of one name is a list. Of numbers that braces or a range list, all combinations
-    count, as of the extents of one shape. These, shapes of several inputs and names given
-    repeatedly are lists as long as each other, and are taken side by side; what is given once is
-    the same in all signatures.
+    All options for one name make one list. Numbers from braces or ranges combine in all ways, as do
+    the extents of one shape. These combinations, shapes of several inputs, and repeated names are
+    lists of the same length: signature i takes element i of each. A name with a single element has
+    it in all signatures.
 
     Raises
     ------
     UsageError
-        If lists are of different lengths, or combinations too many.
+        Lists have different lengths, or there are too many combinations.
     """
     lists: dict[str, list[Given]] = {}
     for name, choices in given:
@@ -104,7 +104,7 @@ def join_sets(given: Sequence[tuple[str, tuple[Given, ...]]]) -> list[dict[str, 
 
 
 def _are_extents(choices: Sequence[Given]) -> bool:
-    """Whether an option lists numbers."""
+    """Return whether an option lists numbers."""
     return len(choices) > 1 and all(isinstance(each, int) for each in choices)
 
 
@@ -114,7 +114,7 @@ def parse_signatures(shapes: Shapes | None) -> list[Mapping[str, Given]]:
     Raises
     ------
     UsageError
-        If there is none, one is there twice, or there are too many.
+        There is no signature, there are too many, or one is there twice.
     """
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes or {}]

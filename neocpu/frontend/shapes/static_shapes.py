@@ -23,12 +23,12 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
-    """Make inputs constants, in place: an open dimension of one is 1.
+    """Turn inputs into constants, in place; their dynamic dimensions become 1.
 
     Raises
     ------
     UsageError
-        There is no such input, or its elements cannot be that.
+        There is no such input, or its element type or shape does not allow the value.
     """
     inputs = {value.name: value for value in real_inputs(graph)}
     arrays = {}
@@ -63,7 +63,7 @@ def fix_values(graph: onnx.GraphProto, values: Mapping[str, Value]) -> None:
 
 
 def _filled(extents: Sequence[int], count: int) -> list[int]:
-    """Return a shape for so many elements: an open extent is what is left, or 1."""
+    """Return a shape for a number of elements: an open extent gets the remaining factor, or 1."""
     others = math.prod(extent for extent in extents if extent > 0)
     is_open = [extent <= 0 for extent in extents]
     left = count // others if sum(is_open) == 1 and count % others == 0 else 1
@@ -80,22 +80,22 @@ def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, np.ndarray[Any, Any]
 
 
 def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, int]:
-    """Write what a caller says of their shapes into the graph's inputs, in place.
+    """Write the requested shapes into a graph's inputs, in place.
 
-    A dimension of 0 or -1 is dynamic, as ONNX Runtime reads it. ``--batch`` is written where the
-    first dimension is dynamic. A first dimension of 1 stays: the graph may have it written into it.
+    A dimension of 0 or -1 is dynamic, as in ONNX Runtime. ``--batch`` is written where the first
+    dimension is dynamic. A first dimension of 1 stays, because the graph may depend on it.
 
     Parameters
     ----------
     graph : onnx.GraphProto
         The graph to change.
     shapes : InputShapes
-        A dimension the model fixes must agree.
+        The requested shapes; they must agree with dimensions that the model fixes.
 
     Returns
     -------
     mapping of str to int
-        The inputs whose first dimension is 1 in the model and is to be another one.
+        The inputs whose first dimension is 1 in the model, with the requested one.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def freeze_shapes(graph: onnx.GraphProto, shapes: InputShapes) -> Mapping[str, i
 def _give_batch(
     inputs: Sequence[onnx.ValueInfoProto], shapes: InputShapes, batch: int
 ) -> dict[str, int]:
-    """Write the batch where it is dynamic, or return the inputs that have one of 1."""
+    """Write the batch where it is dynamic, or return the inputs that have a batch of 1."""
     others = [value for value in inputs if value.name not in shapes.by_name]
     firsts = {v.name: v.type.tensor_type.shape.dim[0] for v in others if _dims(v)}
     dynamic = [dim for dim in firsts.values() if dim.dim_value < 1]
@@ -199,7 +199,7 @@ def set_dims(value: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
     del shape_proto.dim[:]
     for extent in shape:
         shape_proto.dim.add().dim_value = extent
-    # An empty shape message still has to be present: it says "scalar", not "unknown rank".
+    # An empty shape message must be present: it means "scalar", not "unknown rank".
     value.type.tensor_type.shape.SetInParent()
 
 
@@ -218,7 +218,7 @@ def _dims(value: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimensio
 
 
 def dims_text(value: onnx.ValueInfoProto) -> str:
-    """Return an input's dimensions: extents, names, and question marks."""
+    """Return the text of an input's dimensions: extents, names, and question marks."""
     return ", ".join(
         dim.dim_param or (str(dim.dim_value) if dim.dim_value > 0 else "?") for dim in _dims(value)
     )

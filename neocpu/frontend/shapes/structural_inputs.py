@@ -1,4 +1,4 @@
-"""Inputs of a model that decide shapes, so that a plan has to know their values."""
+"""Inputs of a model that decide shapes, so that a plan depends on their values."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ STRUCTURAL: Final[Mapping[str, tuple[int, ...]]] = {
     },
     **{f"{name}Window": (0,) for name in ("Blackman", "Hamming", "Hann")},
 }
-"""Operands that are no data but say how an operator works, by operator."""
+"""The positions of parameters among each operator's inputs; the other inputs are data."""
 
 
 def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the inputs of a model whose values decide a shape, or how an operator works."""
+    """Return the inputs of a model whose values decide a shape, or a parameter of an operator."""
     nodes = all_nodes(model.graph.node)
     return inputs_behind(model.graph, (name for node in nodes for name in operands(node)))
 
@@ -64,7 +64,7 @@ def structural_inputs(model: onnx.ModelProto) -> frozenset[str]:
 def inputs_behind(graph: onnx.GraphProto, names: Iterable[str]) -> frozenset[str]:
     """Return the inputs of a graph whose values some values are computed from.
 
-    That ends at `Shape` and `Size`, which look at no value.
+    The search ends at `Shape` and `Size`, which read no values.
     """
     nodes = list(all_nodes(graph.node))
     sources = {name: list(node.input) for node in nodes for name in node.output}
@@ -72,7 +72,7 @@ def inputs_behind(graph: onnx.GraphProto, names: Iterable[str]) -> frozenset[str
         if node.op_type in ("Shape", "Size"):
             sources[node.output[0]] = []
         for body in graphs_of(node):
-            # What a body takes comes from its node's inputs, what it gives is its node's outputs.
+            # A body's inputs come from its node's inputs, and its outputs are its node's outputs.
             sources |= {value.name: list(node.input) for value in body.input}
             for name in node.output:
                 sources[name] += [value.name for value in body.output]
@@ -87,7 +87,7 @@ def inputs_behind(graph: onnx.GraphProto, names: Iterable[str]) -> frozenset[str
 
 
 def operands(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the inputs of a node that are no data but say how it works; some may be left out."""
+    """Yield the inputs of a node that are parameters, not data; some may be left out."""
     places = STRUCTURAL.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
     for place in places:
         if place < len(node.input):

@@ -1,4 +1,4 @@
-"""Why the shape of an output is not known: which node makes something whose shape nobody infers."""
+"""Explain why the shape of an output is not known: which node makes a tensor of unknown shape."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from neocpu.frontend.shapes.structural_inputs import inputs_behind, operands
 from neocpu.frontend.unsupported import STANDARD_DOMAINS, describe
 
 _BY_DATA: Final = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
-"""Operators that make as many elements as their data, not their operands, decide."""
+"""Operators whose number of results depends on the values of their data."""
 
 
 _MOST: Final = 17
-"""Elements that nobody writes out."""
+"""Elements from which a suggestion would be too long to write out."""
 
 
 def why_unknown(graph: onnx.GraphProto, output: str) -> str:
-    """Return why the shape of a graph's output is not known.
+    """Return the reason why the shape of a graph's output is not known.
 
     Parameters
     ----------
     graph : onnx.GraphProto
-        The graph with all shapes that are known.
+        The graph with all known shapes.
     """
     shapes, constants = known_shapes(graph), constant_tensors(graph)
     for node in graph.node:
@@ -42,7 +42,7 @@ def why_unknown(graph: onnx.GraphProto, output: str) -> str:
                 " do not fit its inputs, or are of a form that is not supported"
             )
         by = f" by '{read[0]}'" if read else ""
-        told = (
+        reason = (
             f"the shape of output '{output}' depends on the data ({describe(node)} decides it{by})"
         )
         deciding = sorted(inputs_behind(graph, read[:1]))
@@ -51,6 +51,6 @@ def why_unknown(graph: onnx.GraphProto, output: str) -> str:
                 f"--shape {name}={','.join(['N'] * math.prod(shapes[name]))}" for name in deciding
             )
             plural = "values" if len(deciding) > 1 else "value"
-            return f"{told}; fix the {plural} of what decides it with {options}"
-        return f"{told}; only static shapes are supported"
+            return f"{reason}; fix the {plural} of what decides it with {options}"
+        return f"{reason}; only static shapes are supported"
     return f"the shape of output '{output}' depends on the data; only static shapes are supported"

@@ -94,16 +94,16 @@ def ints(*values: int) -> np.ndarray:
     ("op", "constants", "attrs", "reason"),
     [
         ("Transpose", [], {"perm": [1, 0]}, "its rows lie along axis 1, not 0"),
-        ("Reshape", [ints(2, -1)], {}, "it folds rows together or breaks them up"),
-        ("Reshape", [ints(ROWS, 3)], {}, "it folds rows together or breaks them up"),
-        ("Slice", [ints(0), ints(4), ints(0), ints(2)], {}, "it takes a range of the rows by step"),
+        ("Reshape", [ints(2, -1)], {}, "it merges rows, or splits them"),
+        ("Reshape", [ints(ROWS, 3)], {}, "it merges rows, or splits them"),
+        ("Slice", [ints(0), ints(4), ints(0), ints(2)], {}, "it slices the rows with a stride"),
         ("Squeeze", [], {}, "without axes it also drops a single row's axis"),
         ("Add", [np.ones((ROWS, 3), np.int64)], {}, "with a fixed number of rows"),
         ("Add", [np.ones((ROWS, 1, 3), np.int64)], {}, "its rows lie along axis 1, not 0"),
         ("Concat", [np.ones((ROWS, 1), np.int64)], {"axis": 1}, "with a fixed number of rows"),
         ("MatMul", [np.ones((2, 3, 5), np.int64)], {}, "its rows lie along axis 1, not 0"),
         ("Tile", [ints(2, 1)], {}, "it repeats the rows"),
-        ("Pad", [ints(1, 0, 0, 0)], {}, "it pads in front of the rows"),
+        ("Pad", [ints(1, 0, 0, 0)], {}, "it pads before the rows"),
         ("GatherND", [ints(0)], {"batch_dims": 1}, "it has batch_dims"),
         ("MeanVarianceNormalization", [], {}, "it is not known to work row by row"),
         ("ScatterElements", [np.ones((2, 3), np.int64)], {"axis": 1}, "a fixed number of rows"),
@@ -174,7 +174,7 @@ def test_a_limit_of_a_suppression_that_is_no_constant_is_refused():
     select.input[2] = "given"
     model = select_model([], ["selected"], select=[select])
     model.graph.input.append(helper.make_tensor_value_info("given", TensorProto.INT64, [1]))
-    with pytest.raises(UnsupportedError, match=r"'nms' \(its limit 'given' is no constant\)"):
+    with pytest.raises(UnsupportedError, match=r"'nms' \(its limit 'given' is not a constant\)"):
         load_model(model)
 
 

@@ -217,8 +217,8 @@ def refused(nodes: list[onnx.NodeProto], arrays: dict, error: type, message: str
     ("count", "axis", "message"),
     [
         (4, 1, "has 4 scales or zero points along axis 1, which has 5 elements"),
-        (5, 7, "its axis 7 is none of the 4 of its data"),
-        (5, -5, "its axis -5 is none of the 4 of its data"),
+        (5, 7, "its axis 7 is out of range for 4 dimensions"),
+        (5, -5, "its axis -5 is out of range for 4 dimensions"),
     ],
 )
 @pytest.mark.parametrize("kind", [np.uint8, np.int16], ids=lambda kind: kind.__name__)
