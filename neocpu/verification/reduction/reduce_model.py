@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
-from neocpu.verification.reduction.checks import Check
+from neocpu.verification.reduction.checks import Check, same_kind
 from neocpu.verification.reduction.shrink import Part, shrink
 from neocpu.verification.reduction.whole_graph import Case, WholeGraph
 
