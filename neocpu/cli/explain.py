@@ -1,4 +1,4 @@
-"""``neocpu explain``: what was decided when an artifact was compiled."""
+"""``neocpu explain``: show the decisions that were made when an artifact was compiled."""
 
 from __future__ import annotations
 

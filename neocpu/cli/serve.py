@@ -1,4 +1,4 @@
-"""``neocpu serve``: artifacts behind the Open Inference Protocol v2."""
+"""``neocpu serve``: serve artifacts by the Open Inference Protocol v2."""
 
 from __future__ import annotations
 
@@ -216,4 +216,4 @@ def _tell_of_batches(terminal: Terminal, server: InferenceServer, most: int) -> 
 def _announce(terminal: Terminal, document: Mapping[str, Any]) -> None:
     names = ", ".join(dict.fromkeys(model["name"] for model in document["models"]))
     terminal.result(document, lambda: echo(f"serving {names} on {document['url']}"))
-    sys.stdout.flush()  # whoever waits for it reads a pipe
+    sys.stdout.flush()  # a process that waits for the line may read a pipe

@@ -168,7 +168,7 @@ def command(
         )
     report = _report(tuned, kept)
     _write_page(terminal, html, title, report)
-    # Where nothing was measured, what is known is the result.
+    # If nothing was measured, the known schemes are the result.
     rows = terminal.verbose > 0 or not tuned.measured
     terminal.result(report, lambda: _show(report, tuned, rows=rows, quiet=terminal.quiet))
 
@@ -177,9 +177,9 @@ def command(
 def _page_if_interrupted(
     terminal: Terminal, html: Path | None, title: str, database: Path
 ) -> Iterator[list[TuneReport]]:
-    """Let Ctrl-C end what is done here, and write the page of what was tried before that.
+    """Write the page of the schemes tried so far if Ctrl-C ends the block.
 
-    Yields the list for it.
+    Yield the list that takes the report on them.
     """
     tried: list[TuneReport] = []
     try:
@@ -201,12 +201,12 @@ def _write_page(
 
 
 def _require_explicit(*names: str) -> None:
-    """Refuse to assume of a fleet's servers what is true of this machine.
+    """Check that options are given explicitly: their defaults are for this machine, not a fleet.
 
     Raises
     ------
     UsageError
-        If an option was left at its default.
+        An option has its default value.
     """
     context = click.get_current_context()
     for name in names:
@@ -258,7 +258,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 
 def _best(report: TaskReport) -> tuple[Scheme | None, float | None, str | None]:
-    """Return the scheme a compilation would choose, its seconds, and where they come from."""
+    """Return the scheme that a compilation would choose, its seconds, and their source."""
     if report.best is not None:
         return report.best.scheme, report.best.result.best, "measured"
     if report.estimate is not None:
