@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 HALF_BINS: Final = 2048
-"""Number of bins on either side of zero: at least eight for each step of 8 bits, if a range has both
-signs."""
+"""Number of bins on either side of zero: at least eight for each step of 8 bits, for a range that
+has both signs."""
 
 SMALLEST: Final = 2.0**-80
 """Magnitude below which a whole sample counts as zero, because products of its scales would leave

@@ -83,7 +83,7 @@ def moving_average(seen: Distribution, rounding: Rounding) -> Range:
 
 
 def percentile(seen: Distribution, rounding: Rounding) -> Range:
-    """Return the range without outliers, half of which are cut off at each end."""
+    """Return the range without outliers: each end loses half the values beyond the percentile."""
     outside = (1 - rounding.percentile / 100) / 2
     return _with_zero(seen.quantile(outside), seen.quantile(1 - outside))
 
