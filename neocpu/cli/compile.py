@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
-from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
 from neocpu.cli.parsing import shape_options
 from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
@@ -193,7 +193,7 @@ def command(
     processing = processing_options.take(others)
     calibration = calibration_options.take(others)
     if tune_budget > 0:
-        tell_what_is_kept(terminal, databases)
+        report_kept_measurements(terminal, databases)
     # The other options have the names of `neocpu.compile`'s arguments.
     settings: dict[str, Any] = {
         **others,

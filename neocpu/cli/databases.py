@@ -24,7 +24,7 @@ def own_and_named(databases: Sequence[Path] = ()) -> tuple[Path, ...]:
     return (writable_database(()), *databases)
 
 
-def tell_what_is_kept(terminal: Terminal, databases: Sequence[Path]) -> None:
+def report_kept_measurements(terminal: Terminal, databases: Sequence[Path]) -> None:
     """Make an interruption report how many measurements from now on are in the database."""
     path = writable_database(databases)
     before = _count_lines(path)

@@ -172,7 +172,7 @@ def command(
     terminal.kept = lambda: "every accepted request was answered"
     with bind(host, port) as bound:
         server.start()
-        _tell_of_batches(terminal, server, max_batch or 1)
+        _note_single_rows(terminal, server, max_batch or 1)
         document = {
             "url": url(bound),
             "models": [{"name": m.name, "version": m.version, "path": str(m.path)} for m in models],
@@ -203,7 +203,7 @@ def _check_installed() -> None:
     del fastapi, httptools, orjson, prometheus_client, uvicorn
 
 
-def _tell_of_batches(terminal: Terminal, server: InferenceServer, most: int) -> None:
+def _note_single_rows(terminal: Terminal, server: InferenceServer, most: int) -> None:
     """Print which models have no plan for more than one row."""
     for model in server.models.all():
         if most > 1 and model.rows_together == 1:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
 from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.parsing.networks import with_suite
@@ -141,7 +141,7 @@ def command(
     databases = () if database is None else (database,)
     kept = writable_database(databases)
     check_page_file(html, (*networks, *own_and_named(databases)))
-    tell_what_is_kept(terminal, databases)
+    report_kept_measurements(terminal, databases)
     import_tvm()
     title = f"Tuning of {', '.join(networks)}"
     with _page_if_interrupted(terminal, html, title, kept) as tried, terminal.progress() as shown:

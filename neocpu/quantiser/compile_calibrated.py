@@ -193,7 +193,7 @@ def compile_each_calibrated(
     ------
     AccuracyError, ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
     """
-    how, budget = _seeing(request.how, options.processing), request.budget
+    how, budget = _with_artifact_pictures(request.how, options.processing), request.budget
     if not any(_takes_integers(member) for member in members):
         precision = members[0].precision
         raise UsageError(f"calibration data are for --precision int8 or auto, not {precision}")
@@ -221,7 +221,7 @@ def compile_each_calibrated(
             yield compiling.compile()
 
 
-def _seeing(how: QuantiseOptions, processing: Processing) -> QuantiseOptions:
+def _with_artifact_pictures(how: QuantiseOptions, processing: Processing) -> QuantiseOptions:
     """Return options that prepare pictures for calibration as the artifact will prepare them."""
     if processing.picture is None:
         return how
@@ -261,9 +261,9 @@ class _Compiling:
         graph, cpu = self.calibrated.graph, self.member.target
         forms = [graph.proto, self.calibrated.written()]
         tuned = tune_together(forms, cpu, self.options, self.tell)
-        knowing = self if tuned is None else replace(self, options=self.options.after_tuning())
+        after_tuning = self if tuned is None else replace(self, options=self.options.after_tuning())
         whole = self.member.precision is Precision.INT8
-        compiled = knowing._whole() if whole else knowing._mixed()
+        compiled = after_tuning._whole() if whole else after_tuning._mixed()
         compiled.tuned = tuned
         return compiled
 

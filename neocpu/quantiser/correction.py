@@ -39,7 +39,7 @@ def correct_by_weights(
     if layer.node.op_type == "MatMul" or seen.means is None:
         return numbers
     shift = numbers.weights.real - weights
-    return _moved(numbers, -_through(shift, seen.means))
+    return _moved(numbers, -_mean_output(shift, seen.means))
 
 
 def keep_variance(
@@ -56,7 +56,7 @@ def keep_variance(
     widened = replace(numbers, weights=Stored(stored.values, (stored.scale * ratio).astype("f4")))
     lost = weights.mean(axis=axes) - widened.weights.real.mean(axis=axes)
     mean = np.broadcast_to(lost.reshape(-1, *[1] * len(axes)), weights.shape)
-    return _moved(widened, _through(mean, seen.means))
+    return _moved(widened, _mean_output(mean, seen.means))
 
 
 def correct_by_activations(
@@ -74,7 +74,7 @@ def correct_by_activations(
     return corrected
 
 
-def _through(weights: Array, means: Array) -> Array:
+def _mean_output(weights: Array, means: Array) -> Array:
     """Return the outputs of a layer of ``weights`` for its input's mean, ignoring borders."""
     per_input = weights.reshape(*weights.shape[:2], -1).sum(axis=2)
     groups = len(means) // weights.shape[1]

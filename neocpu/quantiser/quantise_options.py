@@ -17,7 +17,7 @@ AUTO: Final = "auto"
 DEFAULT_SAMPLES: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuantiseOptions:
     """The options of `neocpu.quantize` about the use of the data and the rounding.
 

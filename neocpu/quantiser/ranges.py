@@ -95,14 +95,14 @@ def mean_squared_error(seen: Distribution, rounding: Rounding) -> Range:
 
 def kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
     """Return the range with the least divergence of the distribution from its rounded form."""
-    return _best(seen, rounding, lambda *given: _divergence(*_two(*given)))
+    return _best(seen, rounding, lambda *given: _divergence(*_before_and_after(*given)))
 
 
 def symmetric_kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
     """Return the range with the least sum of the divergences in both directions."""
 
     def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _two(seen, tried, rounding)
+        p, q = _before_and_after(seen, tried, rounding)
         return _divergence(p, q) + _divergence(q, p)
 
     return _best(seen, rounding, measure)
@@ -112,7 +112,7 @@ def jensen_shannon(seen: Distribution, rounding: Rounding) -> Range:
     """Return the range with the least mean divergence of both distributions from their mean."""
 
     def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _two(seen, tried, rounding)
+        p, q = _before_and_after(seen, tried, rounding)
         middle = (p + q) / 2
         return (_divergence(p, middle) + _divergence(q, middle)) / 2
 
@@ -169,7 +169,7 @@ def _squared_error(seen: Distribution, tried: Range, rounding: Rounding) -> floa
     return float((seen.counts * np.maximum(squares, within)).sum())
 
 
-def _two(seen: Distribution, tried: Range, rounding: Rounding) -> tuple[Array, Array]:
+def _before_and_after(seen: Distribution, tried: Range, rounding: Rounding) -> tuple[Array, Array]:
     """Return the distribution with all mass cut to the range, and its form after rounding."""
     values = seen.centres
     stored, _, _ = _rounded(values, tried, rounding)

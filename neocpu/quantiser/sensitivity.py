@@ -140,7 +140,7 @@ class _Writer:
                 if name in self._numbers:
                     node.input[place] = f"{name}_neocpu_rounded"
             if results[0] in self._own:
-                self._lose(node, self._own[results[0]])
+                self._add_loss(node, self._own[results[0]])
             else:
                 self._made.append(node)
             for name in results:
@@ -179,7 +179,7 @@ class _Writer:
         real = self._add("Mul", [centred, by], f"{at}_real")
         self._add("Where", [rounds, real, name], f"{name}_neocpu_rounded")
 
-    def _lose(self, node: onnx.NodeProto, layer: Layer) -> None:
+    def _add_loss(self, node: onnx.NodeProto, layer: Layer) -> None:
         """Split a layer's sums into its own part and the error of its integers."""
         weights = layer.outputs_first(self._graph.initializers[layer.weights])
         name, at = f"{layer.result}_neocpu_lost", f"{layer.result}_neocpu"

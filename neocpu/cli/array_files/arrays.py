@@ -94,7 +94,10 @@ def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """
     # Not np.savez: it takes the names as keyword arguments, and an output may be called "file".
     size = sum(array.nbytes for array in arrays.values())
-    with replacing(path, size) as stream, zipfile.ZipFile(_forwards(stream, path), "w") as archive:
+    with (
+        replacing(path, size) as stream,
+        zipfile.ZipFile(_forward_only(stream, path), "w") as archive,
+    ):
         for name, array in arrays.items():
             # .npy files have no bfloat16; uint16 has the same bits.
             stored = array.view(BITS) if array.dtype == array_dtype(BFLOAT16) else array
@@ -102,12 +105,12 @@ def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
                 np.lib.format.write_array(member, stored, allow_pickle=False)
 
 
-def _forwards(stream: BinaryIO, path: Path) -> Any:
+def _forward_only(stream: BinaryIO, path: Path) -> Any:
     """Return a stream that cannot seek if ``path`` is a device, whose position is undefined."""
-    return stream if path.is_file() or not path.exists() else _Forwards(stream)
+    return stream if path.is_file() or not path.exists() else _ForwardOnly(stream)
 
 
-class _Forwards:
+class _ForwardOnly:
     """A stream without positions, which `zipfile` writes from beginning to end."""
 
     def __init__(self, stream: BinaryIO) -> None:

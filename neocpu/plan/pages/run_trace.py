@@ -218,11 +218,11 @@ def _threads(
     for thread, mine in sorted(parts.items()):
         busy = sum(end - begin for _, begin, end in mine)
         times = (busy, run[1] - run[0] - busy) if thread else (computing, waiting)
-        spans = ((kernels[made][2], b - run[0], e - run[0]) for (made, _), b, e in _joined(mine))
+        spans = ((kernels[made][2], b - run[0], e - run[0]) for (made, _), b, e in _merged(mine))
         yield ThreadTime(thread, tuple(spans), () if thread else waits, *times)
 
 
-def _joined(parts: Iterable[_Part]) -> list[_Part]:
+def _merged(parts: Iterable[_Part]) -> list[_Part]:
     """Return a thread's parts of loops; parts of one loop with short gaps become one."""
     found: list[_Part] = []
     for loop, begin, end in parts:

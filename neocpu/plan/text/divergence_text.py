@@ -42,7 +42,7 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
         ]
     )
     echo()
-    shown = found.tensors if every else tuple(_telling(found.tensors))
+    shown = found.tensors if every else tuple(_notable(found.tensors))
     print_table(
         ("tensor", "operator", "in", "computes", "error", "own error", "may err", ""),
         [
@@ -75,7 +75,7 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
         _show_where(found.first, found.first.where)
 
 
-def _telling(tensors: Sequence[ComparedTensor]) -> Iterator[ComparedTensor]:
+def _notable(tensors: Sequence[ComparedTensor]) -> Iterator[ComparedTensor]:
     """Yield tensors whose error has grown by a quarter, the first wrong ones, and the last one."""
     reached, wrong = 0.0, 0
     for number, tensor in enumerate(tensors, 1):

@@ -304,7 +304,7 @@ def _diverging(
         watched.run(inputs, exact),
         watched.run(_nudged(inputs, rng), _nudged(exact, rng)),
     )
-    arrays = [rows_in_order(_all(run, counted, expected), expected, groups) for run in runs]
+    arrays = [rows_in_order(_recorded(run, counted, expected), expected, groups) for run in runs]
     tensors = tuple(_compared(watched, truth, common, arrays, nodes))
     if not tensors:
         raise _nothing_common(watched, truth)
@@ -356,7 +356,7 @@ def _compared(
         )
 
 
-def _all(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
+def _recorded(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
     """Return all tensors and outputs of a run, cut to the rows that are expected."""
     rows = {name: run.outputs[name] for name in counted}
     tensors = {name: run.tensors[name] for name in expected if name in run.tensors}

@@ -42,7 +42,7 @@ class Operators:
             self._rounding = DEFAULT_MAX_ERROR
         self._kernels = [kernel for kernel, _ in watched.header.calls]
         self._operators = list(operators_in_turn(plan.ops, self._kernels))
-        self._instead = watched.instead
+        self._alternatives = watched.alternatives
         self._reads = list(_reads(watched.header))
 
     def before(self, value: ModelValue, seen: Collection[int]) -> tuple[str, ...]:
@@ -61,7 +61,9 @@ class Operators:
         if value.calls == 0:
             return Operator("copy", "", Precision.FP32, 0.0)
         last = value.calls - 1
-        call = next((one for one in self._instead[last] if self._operators[one] is not None), last)
+        call = next(
+            (one for one in self._alternatives[last] if self._operators[one] is not None), last
+        )
         operator = self._operators[call]
         precision = Precision.FP32 if operator is None else operator.precision
         is_weighted = operator is not None and operator.kind in _WEIGHTED

@@ -37,7 +37,7 @@ Array: TypeAlias = npt.NDArray[Any]
 NOTHING: Final[Mapping[str, Array]] = MappingProxyType({})
 NO_SHAPES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType({})
 
-_ASIDE: Final = 16
+_MISALIGNMENT: Final = 16
 """Bytes of misalignment of the outputs, so that no kernel can write them directly: they are in the
 arena first."""
 
@@ -80,7 +80,7 @@ class WatchedModel(Closing):
         Header of the selected plan alone.
     values : tuple of ModelValue
         The tensors of the model that are recorded, in order; none within a loop.
-    instead : list of tuple of int
+    alternatives : list of tuple of int
         Alternatives to each call: the call itself and those of the other branch. A run makes one
         of them.
 
@@ -119,13 +119,13 @@ class WatchedModel(Closing):
         self._calls = {
             size * start: call for call, start in enumerate(starts) if call < len(counts)
         }
-        self.instead: Final = _instead(self.header)
+        self.alternatives: Final = _alternatives(self.header)
         first = len(self.header.inputs) + len(self.header.weights)
         self._places: Final = dict(enumerate(self.header.activations, first))
         self._first: int | None = None
         self._made, self._next = set[int](), 0
         self._given, self._seen = NOTHING, dict[str, Array]()
-        self._finding: BaseException | None = None
+        self._error: BaseException | None = None
         self._workspaces = Workspaces()
         self._interception = Interception(
             Call(self._call), None, self._workspaces.allocate, self._workspaces.release
@@ -156,13 +156,13 @@ class WatchedModel(Closing):
         _, arrays = check_named(SignatureSet([signature]), inputs)
         self._given, self._seen = given, {}
         self._made, self._next = set(), 0
-        places = [_aside(spec) for spec in self.header.outputs]
+        places = [_misaligned(spec) for spec in self.header.outputs]
         try:
             results = self._session.run(self._number, arrays, places)
         except BaseException:
-            if self._finding is None:
+            if self._error is None:
                 raise
-        error, self._finding = self._finding, None
+        error, self._error = self._error, None
         if error is not None:
             raise error
         outputs = {
@@ -176,24 +176,24 @@ class WatchedModel(Closing):
         try:
             name = kernel.contents.name.decode()
             call = self._position(ctypes.addressof(arguments.contents), name)
-            self._look_until(call, call, arguments)  # tensors whose last calls were left out
+            self._record_until(call, call, arguments)  # tensors whose last calls were left out
             if kernel.contents.call(arguments) != 0:
                 raise MemoryError(f"kernel {name} failed")
             self._made.add(call)
-            self._look_until(call + 1, call, arguments)
+            self._record_until(call + 1, call, arguments)
         except BaseException as error:
-            self._finding = error
+            self._error = error
             return -1
         return 0
 
-    def _look_until(self, end: int, call: int, arguments: Any) -> None:
+    def _record_until(self, end: int, call: int, arguments: Any) -> None:
         """Record the tensors that are due after ``end`` calls, made or left out.
 
         The position goes back when a loop begins again.
         """
         for number in range(self._next, end):
             if due := self._due.get(number):
-                self._look(due, self._arena(call, arguments))
+                self._record(due, self._arena(call, arguments))
         self._next = end
 
     def _position(self, address: int, kernel: str) -> int:
@@ -216,7 +216,7 @@ class WatchedModel(Closing):
                 return address - self._places[number].offset
         raise AssertionError("a call writes no tensor of the arena")
 
-    def _look(self, due: list[ModelValue], arena: int) -> None:
+    def _record(self, due: list[ModelValue], arena: int) -> None:
         """Record tensors, and then replace them; all are read first, as some overlap."""
         found = [(v, _decoded(v, _memory(v, arena).copy())) for v in due]
         for value, array in found:
@@ -226,7 +226,7 @@ class WatchedModel(Closing):
                 self._seen[value.name] = array[:rows]
         for value, array in found:
             if value.name in self._seen and (other := self._given.get(value.name)) is not None:
-                _memory(value, arena)[...] = _encoded(value, _over(array, other))
+                _memory(value, arena)[...] = _encoded(value, _with_first_rows(array, other))
 
     def _made_rows(self, value: ModelValue) -> int:
         """Return the number of rows that were made of a tensor whose last call a run left out.
@@ -243,12 +243,12 @@ class WatchedModel(Closing):
                 if (part.offset, part.end) == (start, value.end):
                     return 0
                 rest = part.offset
-                end = end if self._made.intersection(self.instead[call]) else rest
+                end = end if self._made.intersection(self.alternatives[call]) else rest
         made = end - start if rest == start else 0
         return value.shape[0] * made // (value.end - start) if value.shape else 0
 
 
-def _instead(header: ArtifactHeader) -> list[tuple[int, ...]]:
+def _alternatives(header: ArtifactHeader) -> list[tuple[int, ...]]:
     """Return for each call all that write the same tensor, under its condition or the opposite."""
     reasons = {
         call: frozenset((each.count, each.unless))
@@ -275,12 +275,12 @@ def _seen_values(path: str, header: ArtifactHeader) -> list[ModelValue]:
     return [v for v in values if v.calls and not any(v.calls - 1 in loop for loop in loops)]
 
 
-def _aside(spec: TensorSpec) -> Array:
+def _misaligned(spec: TensorSpec) -> Array:
     """Return an array for an output, misaligned so that kernels do not write to it."""
     kind = array_dtype(spec.dtype)
     size = int(np.prod(spec.shape, dtype=np.int64)) * kind.itemsize
-    memory = aligned_empty(size + _ASIDE, np.uint8)
-    return memory[_ASIDE:].view(kind).reshape(spec.shape)
+    memory = aligned_empty(size + _MISALIGNMENT, np.uint8)
+    return memory[_MISALIGNMENT:].view(kind).reshape(spec.shape)
 
 
 def _memory(value: ModelValue, arena: int) -> Array:
@@ -290,7 +290,7 @@ def _memory(value: ModelValue, arena: int) -> Array:
     return np.ndarray(value.stored_shape, kind, memory)
 
 
-def _over(array: Array, first: Array) -> Array:
+def _with_first_rows(array: Array, first: Array) -> Array:
     """Return an array whose first rows, or all, are replaced."""
     if array.shape == first.shape:
         return first

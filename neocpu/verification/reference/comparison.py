@@ -16,7 +16,7 @@ from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tol
 Array: TypeAlias = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """The errors of actual outputs against the expected ones.
 
@@ -107,7 +107,9 @@ def compare(
             explained = any(not _selects(run, theirs) for run in rounded)
             results.update(dict.fromkeys(group, replace(_MISMATCH, ok=explained)))
     if not results:
-        return Comparison(0.0, 0.0, 0.0, "", ok=True)
+        return Comparison(
+            max_abs_error=0.0, max_rel_error=0.0, norm_error=0.0, worst_output="", ok=True
+        )
     worst = max(results, key=lambda name: (not results[name].ok, results[name].norm))
     return Comparison(
         max_abs_error=max(result.absolute for result in results.values()),

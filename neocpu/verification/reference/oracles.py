@@ -82,24 +82,23 @@ def find_truth(
         No oracle can run the model.
     """
     reasons: list[str] = []
-    candidates = [*_in_numpy(model, inputs), *_elsewhere(model, inputs)]
+    candidates = [*_in_numpy(model, inputs), *_in_onnxruntime(model, inputs)]
     for each in candidates:
         try:
             outputs = each.truth()
         except Exception as error:  # an evaluator raises whatever numpy does
             reasons.append(f"{each.name}: {first_line(error)}")
         else:
-            return Truth(outputs, Oracle(each.name, _joined(reasons), each.single))
-    more = (
-        "" if len(candidates) > 2 or _is_ours(model) else "install onnxruntime to compare with, or "
-    )
+            return Truth(outputs, Oracle(each.name, _reasons_text(reasons), each.single))
+    lacks_onnxruntime = len(candidates) == 2 and not _has_custom_operators(model)
+    more = "install onnxruntime to compare with, or " if lacks_onnxruntime else ""
     raise AccuracyError(
-        f"nothing can tell what this model computes ({_joined(reasons)}), so nothing was checked "
-        f"or written: {more}{instead}"
+        f"nothing can tell what this model computes ({_reasons_text(reasons)}), so nothing was "
+        f"checked or written: {more}{instead}"
     )
 
 
-def find_truth_soon(
+def find_quick_truth(
     model: onnx.ModelProto,
     inputs: Mapping[str, Array],
     patience: float,
@@ -119,7 +118,7 @@ def find_truth_soon(
         return None
     reason = f"{REFERENCE} would take about {duration(seconds)}"
     _, single = _in_numpy(model, inputs)
-    others = [*_elsewhere(model, inputs)] if seconds / 2 > patience else []
+    others = [*_in_onnxruntime(model, inputs)] if seconds / 2 > patience else []
     for each in (*others, single):
         try:
             return Truth(each.truth(), Oracle(each.name, reason, each.single))
@@ -128,7 +127,7 @@ def find_truth_soon(
     return None
 
 
-def _joined(reasons: Sequence[str]) -> str:
+def _reasons_text(reasons: Sequence[str]) -> str:
     """Return the reasons, shortened if numpy fails in the same way at both precisions."""
     double, single = (f"{name}: " for name in (REFERENCE, SINGLE))
     if len(reasons) > 1 and reasons[0].replace(double, single) == reasons[1]:
@@ -146,12 +145,12 @@ def _in_numpy(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_
     yield _Candidate(SINGLE, run, single)
 
 
-def _elsewhere(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_Candidate]:
+def _in_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_Candidate]:
     try:
         name = f"ONNX Runtime {onnxruntime_oracle.version()}"
     except ImportError:
         return
-    if _is_ours(model):
+    if _has_custom_operators(model):
         return
     other = partial(onnxruntime_oracle.run_onnxruntime, model, inputs)
     yield _Candidate(
@@ -161,6 +160,6 @@ def _elsewhere(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[
     )
 
 
-def _is_ours(model: onnx.ModelProto) -> bool:
+def _has_custom_operators(model: onnx.ModelProto) -> bool:
     """Whether a model has custom operators, which only packages for neocpu know."""
     return bool(custom_operators_of(model))

@@ -23,7 +23,7 @@ from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
 from neocpu.verification.reference.comparison import Comparison, compare
 from neocpu.verification.reference.evaluator import Noise
-from neocpu.verification.reference.oracles import Truth, find_truth, find_truth_soon
+from neocpu.verification.reference.oracles import Truth, find_quick_truth, find_truth
 from neocpu.verification.reference.verdict import REFERENCE, Verdict
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -124,7 +124,7 @@ class Verifier:
             Nothing can run the model.
         """
         self._patience = patience
-        quick = self._soon()
+        quick = self._quick_truth()
         if quick is not None:
             found = compare(actual, quick.outputs, row_groups=self._row_groups)
             if self._keeps(found):
@@ -135,10 +135,10 @@ class Verifier:
 
     def _judge(self, actual: Arrays) -> Verdict:
         found = compare(actual, self._truth.outputs, row_groups=self._row_groups)
-        if self._keeps(found) or not self._calm:
+        if self._keeps(found) or not self._float32_runs:
             return Verdict(found, kept=self._keeps(found))
-        verdict = self._beside(actual, self._calm)
-        return verdict if verdict.is_accepted else self._beside(actual, self._all)
+        verdict = self._judged_with(actual, self._float32_runs)
+        return verdict if verdict.is_accepted else self._judged_with(actual, self._all_runs)
 
     def reason(self, verdict: Verdict) -> str:
         """Return why an artifact is refused."""
@@ -154,10 +154,10 @@ class Verifier:
                 f"{found.max_abs_error:.3g}, {found.max_rel_error:.3g} of its largest value; {end}"
             )
         single = verdict.float32_error
-        beside = "" if single is None else f" (numpy in float32 by {single:.2g})"
+        numpy_error = "" if single is None else f" (numpy in float32 by {single:.2g})"
         return (
             f"output '{found.worst_output}' errs by {found.norm_error:.2g} of its norm, more than "
-            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy}{beside}; {end}"
+            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy}{numpy_error}; {end}"
         )
 
     def _named(self, verdict: Verdict) -> str:
@@ -166,7 +166,7 @@ class Verifier:
     def _keeps(self, found: Comparison) -> bool:
         return found.ok and found.norm_error <= self._accuracy.bound
 
-    def _beside(self, actual: Arrays, runs: Sequence[_Run]) -> Verdict:
+    def _judged_with(self, actual: Arrays, runs: Sequence[_Run]) -> Verdict:
         """Compare with the truth, allowing for the errors of runs in float32."""
         truth, outputs = self._truth.outputs, [run.outputs for run in runs]
         found = compare(actual, truth, rounded=outputs, row_groups=self._row_groups)
@@ -180,7 +180,7 @@ class Verifier:
         # any order of sums.
         return replace(verdict, kept=verdict.kept or (self._rounds and verdict.is_accepted))
 
-    def _soon(self) -> Truth | None:
+    def _quick_truth(self) -> Truth | None:
         """Return the outputs of a quicker oracle, if the truth is not known and takes too long.
 
         The rounding of float32 is too large for bounds that are stricter than the default.
@@ -188,7 +188,7 @@ class Verifier:
         if "_truth" in vars(self) or self._accuracy.bound < DEFAULT.bound:
             return None
         if self._quick is None:
-            self._quick = find_truth_soon(self._model, self.inputs, self._patience, self._shapes)
+            self._quick = find_quick_truth(self._model, self.inputs, self._patience, self._shapes)
         return self._quick
 
     @cached_property
@@ -196,7 +196,7 @@ class Verifier:
         return find_truth(self._model, self.inputs)
 
     @cached_property
-    def _calm(self) -> list[_Run]:
+    def _float32_runs(self) -> list[_Run]:
         """Runs of the model in float32: as numpy rounds, and with the least noise.
 
         If coarser numbers are promised, the noise is as coarse. Empty if the oracle of the truth
@@ -207,11 +207,11 @@ class Verifier:
         return [run for run in (self._run(), *noisy) if run is not None]
 
     @cached_property
-    def _all(self) -> list[_Run]:
+    def _all_runs(self) -> list[_Run]:
         """Those runs, and noisier ones that made other decisions."""
-        least = DECISION * max(run.error for run in self._calm)
+        least = DECISION * max(run.error for run in self._float32_runs)
         largest = max(ROUGH, 0.5 * self._accuracy.coarseness)
-        runs, start = list(self._calm), self._clock()
+        runs, start = list(self._float32_runs), self._clock()
         for number in range(DOUBTFUL_RUNS):
             if number >= LEAST_RUNS and self._clock() - start > self._patience:
                 break
