@@ -149,7 +149,7 @@ def command(
         terminal,
         asked,
         lambda on_progress: measure_models(asked.models, request, on_progress),
-        lambda found, run: present(_suite_report(found), run, detailed=asked.page.markdown),
+        lambda found, run: present(_suite(found), run, detailed=asked.page.markdown),
         title=f"Benchmark of {asked.page.models}",
         amend=lambda run: replace(
             run,
@@ -158,15 +158,12 @@ def command(
             rounds=request.rounds,
             missing=missing,
         ),
-        summary=lambda found: {
-            "not_installed": missing,
-            "summary": _suite_report(found).summary(),
-        },
+        summary=lambda found: {"not_installed": missing, "summary": _suite(found).summary()},
         wrong=_wrong,
     )
 
 
-def _suite_report(found: Collected[ModelReport]) -> SuiteReport:
+def _suite(found: Collected[ModelReport]) -> SuiteReport:
     from neocpu.bench.race.report import SuiteReport
 
     return SuiteReport(found.reports, found.failures)
