@@ -118,7 +118,7 @@ def check(terminal: Terminal, files: tuple[Path, ...]) -> None:
     if bad:
         raise DatabaseError(
             f"{plural(bad, 'bad line')} in {plural(sum(bool(f['bad']) for f in checked), 'file')}; "
-            "'neocpu db prune FILE' drops them, but for those of other versions of neocpu"
+            "'neocpu db prune FILE' drops them, except those of other versions of neocpu"
         )
 
 

@@ -212,7 +212,7 @@ def _require_explicit(*names: str) -> None:
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
             raise UsageError(
-                f"--tracker needs --{name}: that of the servers, which need not be this machine's"
+                f"--tracker needs --{name}, because the servers may differ from this machine"
             )
 
 

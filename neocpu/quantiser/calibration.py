@@ -180,7 +180,7 @@ def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
             array = np.asarray(value)
     if np.ma.is_masked(value):
         raise UsageError(
-            f"{where} has a masked array for input '{spec.name}'; give what it hides, by filled()"
+            f"{where} has a masked array for input '{spec.name}'; fill its elements with filled()"
         )
     if not _is_real(array.dtype):
         raise UsageError(

@@ -63,7 +63,7 @@ def _check_memory(signature: Signature) -> None:
     needed = sum(math.prod(spec.shape) * (DTYPES[spec.dtype].bytes + 8) for spec in specs)
     if needed > (most := usable_memory()):
         raise UsageError(
-            f"{shapes_text(signature.inputs)} needs {needed / 1e9:.1f} GB of memory, of which this "
+            f"{shapes_text(signature.inputs)} needs {needed / 1e9:.1f} GB of memory, and this "
             f"process may use {most / 1e9:.1f} GB: give a smaller batch"
         )
 

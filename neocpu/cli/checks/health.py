@@ -139,7 +139,7 @@ def kept_code() -> Iterator[Finding]:
         yield Finding("kept machine code", "ok", "none: turned off, or no home to keep it in")
         return
     if (obstacle := files.obstacle()) is not None:
-        fix = f"mend that, or set {FOLDER_VARIABLE} to another folder, or to 'off'"
+        fix = f"fix that, or set {FOLDER_VARIABLE} to another folder, or to 'off'"
         yield Finding("kept machine code", "warning", f"{files.folder}: {obstacle}", fix)
         return
     count, size = files.size()
@@ -150,7 +150,7 @@ def kept_code() -> Iterator[Finding]:
 def smoke() -> Iterator[Finding]:
     """Check that a small model compiles, runs and is right."""
     command = shlex.join(module_command(_SELF_TEST, "smoke"))
-    yield _child("smoke test", "smoke", f"mend what failed above; to see more: {command}")
+    yield _child("smoke test", "smoke", f"fix the failures above; for details run: {command}")
 
 
 def guarded() -> Iterator[Finding]:

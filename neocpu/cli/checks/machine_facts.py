@@ -131,7 +131,7 @@ def control_groups() -> str:
 def clock() -> str:
     """Return the governor of the first CPU's frequency."""
     governor = _SYSTEM / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
-    return f"governor {governor.read_text().strip()}" if governor.exists() else "not ours to see"
+    return f"governor {governor.read_text().strip()}" if governor.exists() else "not visible here"
 
 
 def memory() -> str:

@@ -31,7 +31,7 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
     first = "none: every operator keeps its bound"
     if found.first is not None:
         first = f"'{found.first.name}' of {found.first.operator}, {broken} in all"
-    echo(f"{found.artifact} beside {found.other}")
+    echo(f"{found.artifact} compared with {found.other}")
     print_fields(
         [
             ("truth", found.source),

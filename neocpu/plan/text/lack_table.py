@@ -42,5 +42,5 @@ def show_lacks(plan: Plan) -> None:
         rest = sum(lack.cost_us for _, lack in found if lack.cost_us < SMALL * total)
         echo(
             f"{plural(small, 'shortcoming')} of kernels below {SMALL:.1%} of the run each, "
-            f"{rest:.1f} µs together."
+            f"{rest:.1f} µs in total."
         )

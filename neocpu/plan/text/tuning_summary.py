@@ -154,9 +154,9 @@ def weights_hint(plan: Plan) -> str | None:
     if plan.weights.limit_bytes is not None or not count or packed < LARGE * given:
         return None
     return (
-        f"weights are {packed / given:.1f} times the model's, for Winograd keeps them transformed "
-        f"({plural(count, 'convolution')}); --max-weights {_round_size(LARGE * given)} would take "
-        "the fastest plan of at most twice the model's"
+        f"weights are {packed / given:.1f} times the model's, because Winograd stores them "
+        f"transformed ({plural(count, 'convolution')}); --max-weights "
+        f"{_round_size(LARGE * given)} would take the fastest plan of at most twice the model's"
     )
 
 

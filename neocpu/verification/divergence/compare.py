@@ -184,8 +184,8 @@ def _require_same_model(models: Collection[str], name: str, watched: WatchedMode
     if other := difference(models, _identities(watched.header)):
         raise UsageError(
             f"{watched.path} ({watched.header.name}) is not compiled from the model of {name}, "
-            f"which has {other}: name the one that it was compiled from, or compare them all the "
-            "same with --force"
+            f"which has {other}: name the one that it was compiled from, or compare them anyway "
+            "with --force"
         )
 
 

@@ -64,8 +64,8 @@ class ComparedTensor:
         named = [*self.before[:MOST_NAMED], *([plural(more, "other")] if more > 0 else [])]
         others = f", or {' or '.join(named)} before it," if named else ""
         return (
-            f"operator {self.operator}{others} makes '{self.name}'{made} wrong: of exact inputs it "
-            f"errs by {self.own_error:.2g} of its norm, and may by {self.bound:.2g}"
+            f"operator {self.operator}{others} makes '{self.name}'{made} wrong: on exact inputs it "
+            f"errs by {self.own_error:.2g} of its norm, more than the bound of {self.bound:.2g}"
         )
 
     @property
