@@ -29,10 +29,11 @@ Examples:
   neocpu serve net.so --model-control
   curl http://127.0.0.1:8080/v2/models/resnet50
 
-It speaks the Open Inference Protocol v2: JSON and binary tensor data, health
-under /v2/health, Prometheus metrics under /metrics. SIGTERM and Ctrl-C answer
-what was accepted, refuse the rest with 503, and end it. SIGHUP reloads files
-that were replaced (mv new.so net.so), without a request lost."""
+The server speaks the Open Inference Protocol v2: JSON and binary tensor data,
+health under /v2/health, Prometheus metrics under /metrics. On SIGTERM and
+Ctrl-C it answers accepted requests, refuses others with 503, and ends. On
+SIGHUP it reloads files that were replaced (mv new.so net.so), and loses no
+request."""
 
 
 @click.command(epilog=EPILOG)
