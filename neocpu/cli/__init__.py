@@ -1,1 +1,1 @@
-"""The command line: a file per command, each imported only when it is called."""
+"""The command line: a file for each command, which is imported only when it is called."""

@@ -1,4 +1,4 @@
-"""``neocpu bench``: what can be measured of models, and of compiled ones."""
+"""``neocpu bench``: measurements of models and of compiled models."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from neocpu.cli.parsing.groups import LazyGroup
 from neocpu.cli.parsing.model_arguments import ModelName
 
 VIEWS: Final = {
-    "race": "Latency of models, beside other engines. What is measured if no view is named.",
-    "profile": "Every operator's time inside the running network, and how near its limit it comes.",
-    "scaling": "Latency over threads: measured here, and predicted of machines with many cores.",
-    "throughput": "Images a second and memory of calls made at once, beside other engines.",
+    "race": "Latency of models, beside other engines. This is the default view.",
+    "profile": "Time of every operator inside the running network, beside its limit.",
+    "scaling": "Latency by number of threads: measured here, predicted for many cores.",
+    "throughput": "Images a second and memory of simultaneous calls, beside other engines.",
     "served": "A server under load, beside direct calls.",
 }
 
@@ -28,16 +28,16 @@ Examples:
 
 
 class BenchGroup(LazyGroup):
-    """The views; what names none of them, but a model or an option, is a race."""
+    """The group of the views. A command line that begins with no view is a race."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``race`` in front of what does not begin with a view."""
+        """Put ``race`` in front of arguments that do not begin with a view."""
         if args and args[0] not in (*VIEWS, *self.get_help_option_names(ctx)):
             args = ["race", *args]
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Return the views and options that begin so, or else the models to race."""
+        """Return the views and options with this beginning, or else the models to race."""
         if found := super().shell_complete(ctx, incomplete):
             return found
         race = self.get_command(ctx, "race")
@@ -49,7 +49,7 @@ command = BenchGroup(
     "bench",
     package="neocpu.cli.bench_views",
     lines=VIEWS,
-    help="Measure models: beside other engines, and what the machine allows.\n\n"
+    help="Measure models, beside other engines and the limits of the machine.\n\n"
     "neocpu bench MODEL --vs A,B is short for neocpu bench race MODEL --vs A,B.",
     epilog=EPILOG,
     subcommand_metavar="[VIEW] …",

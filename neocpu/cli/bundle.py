@@ -1,4 +1,4 @@
-"""``neocpu bundle``: a model with all it takes to run it from C and C++, without Python."""
+"""``neocpu bundle``: a model with everything that runs it from C and C++, without Python."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Examples:
 @click.option(
     "--static",
     is_flag=True,
-    help="Have `make` build one program with the model in it that needs no other file to run.",
+    help="Let `make` build a single program that contains the model and needs no other file.",
 )
-@click.option("--force", is_flag=True, help="Replace the bundle that the folder holds.")
+@click.option("--force", is_flag=True, help="Replace the bundle in the folder.")
 @options.common
 def command(terminal: Terminal, artifact: Path, folder: Path, static: bool, force: bool) -> None:
     """Write ARTIFACT with C source and a header that run it without Python."""

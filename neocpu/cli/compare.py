@@ -1,4 +1,4 @@
-"""``neocpu compare``: where an artifact parts from its model, or from another artifact."""
+"""``neocpu compare``: the operator at which an artifact departs from its model."""
 
 from __future__ import annotations
 

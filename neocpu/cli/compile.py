@@ -1,4 +1,4 @@
-"""``neocpu compile``: an ONNX model in, a shared object out."""
+"""``neocpu compile``: turn an ONNX model into a shared object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from neocpu.cli import options
 from neocpu.cli.calibration import calibration_options
-from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
 from neocpu.cli.parsing import shape_options
 from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
@@ -193,8 +193,8 @@ def command(
     processing = processing_options.take(others)
     calibration = calibration_options.take(others)
     if tune_budget > 0:
-        tell_what_is_kept(terminal, databases)
-    # The others are called as `neocpu.compile` calls them.
+        report_kept_measurements(terminal, databases)
+    # The other options have the names of `neocpu.compile`'s arguments.
     settings: dict[str, Any] = {
         **others,
         "databases": databases,
@@ -217,7 +217,7 @@ def command(
         parts=tuple(parts),
         database=str(writable_database(databases)) if tune_budget > 0 else None,
         seconds=time.perf_counter() - start,
-        # The linker, a child, needs far less.
+        # Child processes such as the linker do not count: they need far less.
         peak_bytes=peak_memory(),
     )
     terminal.result(report.to_json(), lambda: _show(report, quiet=terminal.quiet))
@@ -225,7 +225,7 @@ def command(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompileReport:
-    """The file that was written, its parts, and what compiling took.
+    """The file that was written, its parts, and the time and memory of compiling it.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ class _CompileReport:
     parts : tuple of CompiledPart
         Its parts, which have names if it is for several CPUs.
     database : str or None
-        The database that has what was measured; None if nothing was to be.
+        The database with the measurements; None if tuning was not requested.
     seconds : float
         Time of the whole compilation.
     peak_bytes : int
@@ -273,7 +273,7 @@ def _compile(model: str, path: Path, calibrated: bool, **settings: Any) -> Compi
 
 
 def _named_after(model: str) -> Path:
-    """Return the file in the current folder that is written where none is named."""
+    """Return the default output: a file in the current folder, named after the model."""
     path = Path(f"{Path(model).stem}.so")
     if os.path.abspath(model) == os.path.abspath(path):
         raise UsageError(

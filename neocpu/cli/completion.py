@@ -1,4 +1,4 @@
-"""``neocpu completion``: what lets a shell complete command lines."""
+"""``neocpu completion``: a script that lets a shell complete command lines."""
 
 from __future__ import annotations
 

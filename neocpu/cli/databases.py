@@ -1,4 +1,4 @@
-"""The tuning database as the commands that measure name it."""
+"""The tuning databases of the commands that measure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neocpu.foundation.units import plural
 
 
 def writable_database(databases: Sequence[Path]) -> Path:
-    """Return the database that is written to: the last one named, or the user's own."""
+    """Return the database to write to: the last named one, or the user's own."""
     if databases:
         return databases[-1]
     from neocpu.tuning_db.store import default_database
@@ -20,12 +20,12 @@ def writable_database(databases: Sequence[Path]) -> Path:
 
 
 def own_and_named(databases: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Return the databases that are read or written to: the user's own too, whichever are named."""
+    """Return the databases that may be read or written: the user's own, and the named ones."""
     return (writable_database(()), *databases)
 
 
-def tell_what_is_kept(terminal: Terminal, databases: Sequence[Path]) -> None:
-    """Make an interruption say how many of the measurements since now are in the database."""
+def report_kept_measurements(terminal: Terminal, databases: Sequence[Path]) -> None:
+    """Make an interruption report how many measurements from now on are in the database."""
     path = writable_database(databases)
     before = _count_lines(path)
 

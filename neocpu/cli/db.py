@@ -1,4 +1,4 @@
-"""``neocpu db``: what the tuning databases hold, and keeping them in order."""
+"""``neocpu db``: show, check and maintain tuning databases."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from neocpu.tuning_db.record import Record, Workload
     from neocpu.tuning_db.record_file import Contents, OnRead, SkippedLine
 
-PATIENCE: Final = 2.0
-"""Seconds without a word; what takes longer shows its progress."""
+PROGRESS_AFTER: Final = 2.0
+"""Seconds after which reading shows its progress."""
 MAX_NOTES: Final = 10
 
 EPILOG = """\b
@@ -44,9 +44,9 @@ Examples:
 def command() -> None:
     """Show, check, merge, prune and export tuning databases.
 
-    A compilation reads three layers, of which a later one counts: the records shipped with neocpu,
-    your own, and the files named with --db. Others may go on writing to a file while these commands
-    work.
+    A compilation reads three layers: the records shipped with neocpu, your own, and the files named
+    with --db. Later layers override earlier ones. Other processes may write to a file while these
+    commands work on it.
     """
 
 
@@ -57,7 +57,7 @@ _files: Final = click.argument("files", metavar="[FILE]…", nargs=-1, type=opti
 @_files
 @options.common
 def stats(terminal: Terminal, files: tuple[Path, ...]) -> None:
-    """Count what FILEs hold, by CPU and template; by default the shipped ones and your own."""
+    """Count records by CPU and template in FILEs, by default the shipped ones and your own."""
     from neocpu.schedules.registry import template_version
     from neocpu.tuning_db.statistics import file_statistics
 
@@ -108,9 +108,9 @@ def _show_stats(files: Sequence[Mapping[str, Any]]) -> None:
 @_files
 @options.common
 def check(terminal: Terminal, files: tuple[Path, ...]) -> None:
-    """Name every line of FILE that cannot be used; by default of the shipped ones and your own.
+    """List the unusable lines of FILEs, by default of the shipped ones and your own.
 
-    Exits with 7 if there is one.
+    The exit code is 7 if there is one.
     """
     checked = [_checked(contents) for _, contents in _read_each(terminal, files)]
     terminal.result({"files": checked}, lambda: _show_check(checked))
@@ -118,12 +118,12 @@ def check(terminal: Terminal, files: tuple[Path, ...]) -> None:
     if bad:
         raise DatabaseError(
             f"{plural(bad, 'bad line')} in {plural(sum(bool(f['bad']) for f in checked), 'file')}; "
-            "'neocpu db prune FILE' drops them, but for those of other versions of neocpu"
+            "'neocpu db prune FILE' drops them, except those of other versions of neocpu"
         )
 
 
 def _checked(contents: Contents) -> dict[str, Any]:
-    if contents.is_foreign:  # its lines say nothing, and prune refuses it
+    if contents.is_foreign:  # listing its lines is useless, and prune refuses it
         raise DatabaseError(f"{contents.path} is no tuning database; name another file")
     bad = [(entry.line, entry.reason) for entry in contents.skipped]
     bad += [
@@ -158,10 +158,11 @@ def _show_check(files: Sequence[Mapping[str, Any]]) -> None:
 @click.argument("sources", metavar="IN…", nargs=-1, required=True, type=options.PATH)
 @options.common
 def merge(terminal: Terminal, destination: Path, sources: tuple[Path, ...]) -> None:
-    """Add to OUT what the databases IN know better.
+    """Add the new and better records of the databases IN to OUT.
 
-    OUT is made if need be. Of two records of one scheme a failure counts, then the one with more
-    repeats, then the later one. All of it is added or, after an error or Ctrl-C, nothing.
+    OUT is created if it does not exist. Of two records of one scheme, a failure wins over a time,
+    then more repeats win over fewer, then the later record wins. After an error or Ctrl-C, nothing
+    is added.
     """
     from neocpu.tuning_db.merge import merge as merge_files
 
@@ -200,10 +201,10 @@ def _show_merged(document: Mapping[str, Any], *, quiet: bool) -> None:
     type=click.IntRange(min=1),
     metavar="N",
     help="Also drop all but the N fastest schemes of each workload, CPU and thread count, and the "
-    "fastest between each pair of layouts. The others count as not measured then.",
+    "fastest between each pair of layouts. Dropped schemes count as not measured.",
 )
 @click.option("--failed", is_flag=True, help="Also drop failures, which are then measured again.")
-@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be dropped.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be dropped.")
 @options.common
 def prune(
     terminal: Terminal,
@@ -212,11 +213,11 @@ def prune(
     failed: bool,
     dry_run: bool,
 ) -> None:
-    """Drop the lines of FILE, by default your own database, that count for nothing.
+    """Drop the useless lines of FILE, by default your own database.
 
-    These are torn ones, those a later line supersedes, those of earlier versions of a template, and
-    schemes that cannot compute their workload. Lines of later versions of neocpu stay. The shipped
-    records are never touched.
+    These are damaged lines, lines that a later one supersedes, lines of earlier versions of a
+    template, and schemes that cannot compute their workload. Lines of later versions of neocpu
+    stay. The shipped records are never changed.
     """
     from neocpu.schedules.registry import template_version
     from neocpu.tuning_db.prune import PruneRules
@@ -267,7 +268,11 @@ def _show_pruned(report: PruneReport, dry_run: bool) -> None:
     help="A thread count. Repeatable.",
 )
 @click.option(
-    "--model", "models", multiple=True, metavar="MODEL", help="Only its workloads. Repeatable."
+    "--model",
+    "models",
+    multiple=True,
+    metavar="MODEL",
+    help="Only the workloads of this model. Repeatable.",
 )
 @options.shape
 @options.batch
@@ -290,10 +295,10 @@ def export(
     batch: int | None,
     best: int | None,
 ) -> None:
-    """Write the records that count, of all layers.
+    """Write the records of all layers, without those that others override.
 
-    By default those of all CPUs, thread counts and workloads. They are sorted: equal records make
-    equal files, whatever files they come from. None of these files is overwritten.
+    By default these are the records of all CPUs, thread counts and workloads. They are sorted, so
+    that equal records make equal files. Files that are read are never overwritten.
     """
     from neocpu.schedules.registry import template_version
     from neocpu.tuning_db.record_file import locked, replace_contents
@@ -321,7 +326,7 @@ def export(
 
 
 def _note_skipped(terminal: Terminal, skipped: Sequence[SkippedLine]) -> None:
-    """Name the first lines that were left out; a foreign file would print all of itself."""
+    """Name the first skipped lines, and not all of them: the file may be a foreign one."""
     for line in skipped[:MAX_NOTES]:
         terminal.note(str(line))
     if more := len(skipped[MAX_NOTES:]):
@@ -339,7 +344,7 @@ def _workloads(
     from neocpu.compilation.read_model import workloads
     from neocpu.tuning_db.nearest import cpu_target
 
-    # A network's feature maps have other layouts where vectors are wider.
+    # The layouts of a network's feature maps depend on the width of vectors.
     targets = {cpu.vector_bytes: cpu for cpu in (cpu_target(record.target) for record in records)}
     return frozenset(
         workload for model in models for workload in workloads(model, targets.values(), shapes)
@@ -357,7 +362,7 @@ def _layers(databases: Sequence[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def _read_each(terminal: Terminal, files: Sequence[Path]) -> list[tuple[str, Contents]]:
-    """Read these files alone; without any, all that a compilation reads by itself."""
+    """Read only these files; without any, those that a compilation reads by default."""
     from neocpu.tuning_db.record_file import read_records
 
     chosen = [("named", path) for path in files] or _layers(())
@@ -367,7 +372,7 @@ def _read_each(terminal: Terminal, files: Sequence[Path]) -> list[tuple[str, Con
 
 @contextmanager
 def _naming(other: str) -> Iterator[None]:
-    """Have errors of databases name the way in which this command takes ``other`` files."""
+    """Make errors of databases give this command's own advice on naming another file."""
     from neocpu.tuning_db.record_file import OTHER_FILE
 
     try:
@@ -378,14 +383,14 @@ def _naming(other: str) -> Iterator[None]:
 
 @contextmanager
 def _reading(terminal: Terminal) -> Iterator[OnRead]:
-    """Show the progress of reading files, once it takes longer than `PATIENCE`."""
+    """Show the progress of reading files, once it takes longer than `PROGRESS_AFTER`."""
     from neocpu.foundation.progress import Progress
 
     start = time.monotonic()
     with terminal.progress() as report:
 
         def on_read(path: Path, done: int, total: int) -> None:
-            if time.monotonic() - start > PATIENCE:
+            if time.monotonic() - start > PROGRESS_AFTER:
                 report(Progress("read", done, total, str(path)))
 
         yield on_read

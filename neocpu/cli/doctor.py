@@ -1,4 +1,4 @@
-"""``neocpu doctor``: is this machine fit to compile and run models?"""
+"""``neocpu doctor``: check that this machine can compile and run models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neocpu.cli.checks.doctor_findings import Finding
 
 FENCE = "```"
-"""Around a report: wherever it is pasted, its lines stay as they are."""
+"""Line around a report, which keeps its line breaks in Markdown."""
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 EPILOG = """\b
@@ -29,9 +29,10 @@ Examples:
 
 \b
 Environment:
-  NEOCPU_GUARD=1  runs every kernel of every command twice, its tensors ending and
-                  then beginning at inaccessible pages: one that steps out of them
-                  dies of SIGSEGV, and is named. For tests: it is several times slower."""
+  NEOCPU_GUARD=1  runs every kernel of every command twice, first with tensors that
+                  end at inaccessible pages, then with tensors that begin at them. A
+                  kernel that leaves its tensors dies of SIGSEGV, and is named. This
+                  is for tests: it is several times slower."""
 
 
 @click.command(epilog=EPILOG)
@@ -57,7 +58,7 @@ def command(terminal: Terminal, selftest: bool, report: bool) -> int:
     from neocpu.cli.checks.doctor_findings import examine
 
     machine = _machine(terminal) if report else {}
-    # By name, for neocpu-runtime has the second one alone.
+    # Imported by name, because neocpu-runtime has only the second one.
     module = "health" if installed("neocpu.cli", "compile") else "runtime_health"
     health = importlib.import_module(f"neocpu.cli.checks.{module}")
     checks = health.CHECKS + (health.SELF_TESTS if selftest else ())
@@ -75,7 +76,7 @@ def command(terminal: Terminal, selftest: bool, report: bool) -> int:
 
 
 def _machine(terminal: Terminal) -> dict[str, dict[str, str]]:
-    """Begin a report with what there is to say of the machine, and return that."""
+    """Begin a report with the facts about the machine, and return them."""
     from neocpu.cli.checks.machine_facts import facts
     from neocpu.cli.checks.without_secrets import without_secrets
 

@@ -1,4 +1,4 @@
-"""``neocpu explain``: what was decided when an artifact was compiled."""
+"""``neocpu explain``: show the decisions that were made when an artifact was compiled."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def command(
         explain_change(terminal, files, variant, shapes, html, profile=profile, sort=sort)
         return
     if profile and html is None:
-        raise UsageError("what --profile measures is shown on a page: add --html FILE")
+        raise UsageError("the times of --profile are shown on a page: add --html FILE")
     for option, file in (("--measured", measured), ("--trace", trace)):
         if file is not None and html is None:
-            raise UsageError(f"what {option} has is shown on a page: add --html FILE")
+            raise UsageError(f"the file of {option} is shown on a page: add --html FILE")
     if profile and measured is not None:
-        raise UsageError("--profile measures, and --measured was measured: drop one of them")
+        raise UsageError("--profile and --measured both give times: drop one of them")
     every = read_header(artifact, variant)
     header = every.of(shapes)
     others = [("of the shapes", every.set_text)] if every.others else []

@@ -1,4 +1,4 @@
-"""``neocpu inspect``: what a compiled file is, without loading it."""
+"""``neocpu inspect``: describe a compiled file, without loading it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from neocpu.runtime.artifact import ArtifactFile, Variant
     from neocpu.runtime.header import ArtifactHeader
 
-PATIENCE: Final = 2.0
-"""Seconds of hashing before progress is shown."""
+PROGRESS_AFTER: Final = 2.0
+"""Seconds after which hashing shows its progress."""
 
 EPILOG = """\b
 Examples:
@@ -63,7 +63,7 @@ def _verify(file: ArtifactFile, on_progress: ProgressCallback) -> None:
     total = sum(each.weight_bytes for each in file.variants)
 
     def report(done: int) -> None:
-        if time.monotonic() - start > PATIENCE:
+        if time.monotonic() - start > PROGRESS_AFTER:
             share = f"{size(done)} of {size(total)}"
             on_progress(Progress("verify", done >> 20, total >> 20, share))
 
@@ -168,7 +168,7 @@ def _computes_in(header: ArtifactHeader) -> str:
 
 
 def _templates(header: ArtifactHeader) -> dict[str, int]:
-    """Return how many operators each algorithm computes, as far as the plan says so."""
+    """Return the number of operators by algorithm, as far as the plan is known."""
     plan = header.known_plan
     schemes = [] if plan is None else [op.scheme.algorithm for op in plan.ops if op.scheme]
     return dict(Counter(schemes).most_common())
@@ -191,6 +191,6 @@ def _tensors(specs: Sequence[TensorSpec]) -> str:
 
 
 def _picture_text(spec: TensorSpec) -> str:
-    """Return what a tensor's specification tells of its pictures; empty of others."""
+    """Return the layout and colours of a tensor of pictures; empty for other tensors."""
     picture = spec.picture
     return "" if picture is None else f", {picture.layout} {picture.colours} pictures"

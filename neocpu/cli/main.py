@@ -28,9 +28,9 @@ from neocpu.foundation.own_process import end_quickly
 
 PROGRAM: Final = "neocpu"
 COMPLETION: Final = "_NEOCPU_COMPLETE"
-"""The variable through which a shell asks for completions: see click's documentation."""
+"""The variable by which a shell asks for completions: see click's documentation."""
 BROKEN_PIPE: Final = 141
-"""What a shell reports of a program whose reader went away: 128 + SIGPIPE."""
+"""Exit code of a program whose reader went away: 128 + SIGPIPE."""
 
 EPILOG: Final = """\b
 Exit codes: 0 success, 1 a bug in neocpu, 2 usage, 3 bad model,
@@ -80,9 +80,9 @@ def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
     Parameters
     ----------
     end : OrderlyEnd, optional
-        Knows which signal an interruption was.
+        Handler that knows the signal of an interruption.
     """
-    # Known before the options are parsed, which may fail.
+    # Found before the options are parsed, because that may fail.
     terminal = Terminal(json="--json" in itertools.takewhile("--".__ne__, arguments))
     try:
         with for_command_line():
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str], end: OrderlyEnd | None = None) -> int:
 
 
 def _run(arguments: Sequence[str], terminal: Terminal, end: OrderlyEnd) -> int:
-    """Run one command line; print what it fails with, or that it was interrupted, then too."""
+    """Run one command line, and print its error, even if that or its printing is interrupted."""
     try:
         return _run_to_its_end(arguments, terminal)
     except KeyboardInterrupt:
@@ -111,9 +111,9 @@ def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
         return terminal.fail(str(error), error.exit_code)
     except click.ClickException as error:
         return terminal.fail(_usage_message(error), error.exit_code)
-    except SystemExit as end:  # code that is not ours: nobody here calls sys.exit
+    except SystemExit as end:  # raised by code that is not ours: we do not call sys.exit
         return terminal.fail(f"nothing was finished: {told(end)}", 1)
-    except BaseException as error:  # not all that libraries raise is an Exception
+    except BaseException as error:  # libraries raise things that are no Exception
         if (found := dependency_error(error)) is not None:
             return terminal.fail(str(found), found.exit_code)
         return terminal.fail(_bug_message(error, terminal), 1)
@@ -122,7 +122,7 @@ def _run_to_its_end(arguments: Sequence[str], terminal: Terminal) -> int:
 def run() -> NoReturn:
     """Run the process's command line and exit."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # As standard error does: a name or a unit that the terminal's encoding lacks is no failure.
+        # Like standard error: a character that the terminal's encoding lacks is no failure.
         sys.stdout.reconfigure(errors="backslashreplace")
     log_warnings()
     end = OrderlyEnd()
@@ -134,7 +134,7 @@ def run() -> NoReturn:
 
 
 def _invoke(arguments: Sequence[str], terminal: Terminal) -> int:
-    # Not click's own main: it ends the process with 1, like a bug, if the reader of a pipe is gone.
+    # Click's own main would exit with 1, like a bug, if the reader of a pipe is gone.
     if instruction := os.environ.get(COMPLETION):
         return shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
     try:
@@ -146,7 +146,7 @@ def _invoke(arguments: Sequence[str], terminal: Terminal) -> int:
 
 
 def _discard_output() -> None:
-    # The interpreter flushes standard output at its exit, and would complain a second time.
+    # The interpreter flushes standard output when it exits, which would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -122,7 +122,7 @@ def export(
 
 
 def _show(infos: Sequence[ModelInfo], suites: Mapping[str, Sequence[str]]) -> None:
-    # A suite of all networks tells nothing of one.
+    # A suite of all networks says nothing about a single one.
     telling = {name: names for name, names in suites.items() if len(names) < len(infos)}
     print_table(
         ("name", "network", "image", "parameters", "GMAC", "suite", "source"),

@@ -1,4 +1,4 @@
-"""The options commands share, and the types of their values."""
+"""The options that commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PATH: Final = click.Path(path_type=Path, readable=False)
 """A path that need not be readable: the code that opens it reports why it cannot."""
 FILE_NAME: Final = click.Path(readable=False)
-"""The same as text, for what need not be a file."""
+"""The same as text, for arguments that need not be a file."""
 
 
 class Duration(click.ParamType[float]):
@@ -181,15 +181,15 @@ databases = click.option(
     type=PATH,
     multiple=True,
     metavar="FILE",
-    help="A tuning database to read besides the shipped one and your own. Repeatable; new "
+    help="A tuning database to read in addition to the shipped one and your own. Repeatable; new "
     "measurements are written to the last one.",
 )
 
 only_db = click.option(
     "--only-db",
     is_flag=True,
-    help="Read no records but those of --db: neither the shipped ones nor your own. Without --db "
-    "there are none.",
+    help="Read only the records of --db, neither the shipped ones nor your own. Without --db there "
+    "are none.",
 )
 page = click.option(
     "--html",
@@ -200,9 +200,9 @@ page = click.option(
 
 
 def one_shape(also: str = "") -> Callable[[Command], Command]:
-    """Return the option for one of an artifact's shapes; ``also`` ends its help."""
+    """Return the option that selects one of an artifact's shapes; ``also`` ends its help."""
     which = (
-        "The shape to use, of those that the artifact is compiled for, as the shape of one input; "
+        "The shape of an input, which selects one of the shapes that the artifact is compiled for; "
         "by default the first."
     )
     return _shape(which + also)
@@ -214,7 +214,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _flag(*names: str, **settings: Any) -> Callable[[Command], Command]:
-    # Eager: --debug has to count when another option's value is wrong.
+    # Eager, so that --debug takes effect when another option's value is wrong.
     return click.option(*names, expose_value=False, is_eager=True, callback=_remember, **settings)
 
 

@@ -1,4 +1,4 @@
-"""``neocpu reduce``: the smallest part of a model that still fails."""
+"""``neocpu reduce``: find the smallest part of a model that still fails."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def command(
     asked = parse_check(check, write_archive)
     files = ReducedFiles(output or Path(f"{Path(model).stem}.reduced.onnx"))
     if files.inputs == files.model:
-        raise UsageError(f"{files.model} is where the inputs go; name an .onnx file with -o")
+        raise UsageError(f"{files.model} is the file of the inputs; name an .onnx file with -o")
     for made in (files.model, files.inputs):
         check_destination(made, others=(model, archive, *own_and_named()))
     whole = static_model(model, shapes, weights=not no_weights)
@@ -111,7 +111,7 @@ def command(
         inputs |= read_archive(archive, specs)
     write = files.writer(terminal)
     with terminal.progress() as report:
-        report(Progress("reduce", detail="running the whole model, for what its tensors are"))
+        report(Progress("reduce", detail="running the whole model, for the values of its tensors"))
         graph, name = WholeGraph.of(whole, inputs), files.model.stem
         found = reduce_model(
             graph, asked, name, budget=budget, on_progress=report, on_smaller=write

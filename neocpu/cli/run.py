@@ -1,4 +1,4 @@
-"""``neocpu run``: run an artifact on arrays from files, or at random."""
+"""``neocpu run``: run an artifact on arrays from files, or on random ones."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def command(
             module.start_trace()
         first, results = _timed(module, arrays)
         if trace is not None and repeat:
-            module.start_trace()  # anew: the first run is another
+            module.start_trace()  # again, without the first run
         seconds = [_timed(module, arrays)[0] for _ in range(repeat or 0)]
         report = _report(artifact, module, arrays, results, [first, *seconds])
         timeline = None if trace is None else module.stop_trace()
@@ -148,7 +148,7 @@ def _report(
 
 
 def _describe(spec: TensorSpec, array: AnyArray) -> dict[str, Any]:
-    """Return what fits on a line of an output; classes are ranked."""
+    """Return the description of an output for one line; classes are ranked."""
     import numpy as np
 
     from neocpu.foundation.bfloat16 import NAME, from_bits

@@ -1,4 +1,4 @@
-"""``neocpu serve``: artifacts behind the Open Inference Protocol v2."""
+"""``neocpu serve``: serve artifacts by the Open Inference Protocol v2."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ Examples:
   neocpu serve net.so --model-control
   curl http://127.0.0.1:8080/v2/models/resnet50
 
-It speaks the Open Inference Protocol v2: JSON and binary tensor data, health
-under /v2/health, Prometheus metrics under /metrics. SIGTERM and Ctrl-C answer
-what was accepted, refuse the rest with 503, and end it. SIGHUP reloads files
-that were replaced (mv new.so net.so), without a request lost."""
+The server speaks the Open Inference Protocol v2: JSON and binary tensor data,
+health under /v2/health, Prometheus metrics under /metrics. On SIGTERM and
+Ctrl-C it answers accepted requests, refuses others with 503, and ends. On
+SIGHUP it reloads files that were replaced (mv new.so net.so), and loses no
+request."""
 
 
 @click.command(epilog=EPILOG)
@@ -172,7 +173,7 @@ def command(
     terminal.kept = lambda: "every accepted request was answered"
     with bind(host, port) as bound:
         server.start()
-        _tell_of_batches(terminal, server, max_batch or 1)
+        _note_single_rows(terminal, server, max_batch or 1)
         document = {
             "url": url(bound),
             "models": [{"name": m.name, "version": m.version, "path": str(m.path)} for m in models],
@@ -203,7 +204,7 @@ def _check_installed() -> None:
     del fastapi, httptools, orjson, prometheus_client, uvicorn
 
 
-def _tell_of_batches(terminal: Terminal, server: InferenceServer, most: int) -> None:
+def _note_single_rows(terminal: Terminal, server: InferenceServer, most: int) -> None:
     """Print which models have no plan for more than one row."""
     for model in server.models.all():
         if most > 1 and model.rows_together == 1:
@@ -216,4 +217,4 @@ def _tell_of_batches(terminal: Terminal, server: InferenceServer, most: int) -> 
 def _announce(terminal: Terminal, document: Mapping[str, Any]) -> None:
     names = ", ".join(dict.fromkeys(model["name"] for model in document["models"]))
     terminal.result(document, lambda: echo(f"serving {names} on {document['url']}"))
-    sys.stdout.flush()  # whoever waits for it reads a pipe
+    sys.stdout.flush()  # a process that waits for the line may read a pipe

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neocpu.cli import options
-from neocpu.cli.databases import own_and_named, tell_what_is_kept, writable_database
+from neocpu.cli.databases import own_and_named, report_kept_measurements, writable_database
 from neocpu.cli.parsing.accuracy_option import accuracy
 from neocpu.cli.parsing.model_arguments import ModelName, operators
 from neocpu.cli.parsing.networks import with_suite
@@ -141,7 +141,7 @@ def command(
     databases = () if database is None else (database,)
     kept = writable_database(databases)
     check_page_file(html, (*networks, *own_and_named(databases)))
-    tell_what_is_kept(terminal, databases)
+    report_kept_measurements(terminal, databases)
     import_tvm()
     title = f"Tuning of {', '.join(networks)}"
     with _page_if_interrupted(terminal, html, title, kept) as tried, terminal.progress() as shown:
@@ -168,7 +168,7 @@ def command(
         )
     report = _report(tuned, kept)
     _write_page(terminal, html, title, report)
-    # Where nothing was measured, what is known is the result.
+    # If nothing was measured, the known schemes are the result.
     rows = terminal.verbose > 0 or not tuned.measured
     terminal.result(report, lambda: _show(report, tuned, rows=rows, quiet=terminal.quiet))
 
@@ -177,9 +177,9 @@ def command(
 def _page_if_interrupted(
     terminal: Terminal, html: Path | None, title: str, database: Path
 ) -> Iterator[list[TuneReport]]:
-    """Let Ctrl-C end what is done here, and write the page of what was tried before that.
+    """Write the page of the schemes tried so far if Ctrl-C ends the block.
 
-    Yields the list for it.
+    Yield the list that takes the report on them.
     """
     tried: list[TuneReport] = []
     try:
@@ -201,18 +201,18 @@ def _write_page(
 
 
 def _require_explicit(*names: str) -> None:
-    """Refuse to assume of a fleet's servers what is true of this machine.
+    """Check that options are given explicitly: their defaults are for this machine, not a fleet.
 
     Raises
     ------
     UsageError
-        If an option was left at its default.
+        An option has its default value.
     """
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
             raise UsageError(
-                f"--tracker needs --{name}: that of the servers, which need not be this machine's"
+                f"--tracker needs --{name}, because the servers may differ from this machine"
             )
 
 
@@ -258,7 +258,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 
 def _best(report: TaskReport) -> tuple[Scheme | None, float | None, str | None]:
-    """Return the scheme a compilation would choose, its seconds, and where they come from."""
+    """Return the scheme that a compilation would choose, its seconds, and their source."""
     if report.best is not None:
         return report.best.scheme, report.best.result.best, "measured"
     if report.estimate is not None:

@@ -12,7 +12,7 @@ TRANSFORM: Final = "transform"
 OTHER: Final = "other"
 """Kind of kernels that fusion made of the rest of the model."""
 RUNTIME: Final = "runtime"
-"""Kind of the entry for all that lies between the kernels: calls, and copies of inputs."""
+"""Kind of the entry for the time between the kernels: calls, and copies of inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +48,16 @@ class LayoutTransform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelShortcoming:
-    """A thing that a kernel lacks.
+    """A shortcoming of a kernel.
 
     Attributes
     ----------
     kind, detail : str
-        Such as ``scalar`` and the loop that is.
+        Kind, such as ``scalar``, and the loop that has it.
     reason : str
         Known reason; empty if there is none.
     cost_us : float
-        Microseconds of a run that it costs, about.
+        Approximate microseconds of a run that it costs.
     """
 
     kind: str
@@ -88,11 +88,11 @@ class PlannedKernel:
     share : float
         Share of the run that all calls take.
     images : int
-        Images that the tasks of its loops go through one after another; 1 if they do not.
+        Number of images that the tasks of its loops process one after another, or 1.
     largest : tuple of float
         Size of the largest task of each parallel loop, as a multiple of the mean.
     lacks : tuple of KernelShortcoming
-        Things that are not as they should be.
+        Its shortcomings.
     """
 
     name: str = field(metadata=json_name("kernel"))

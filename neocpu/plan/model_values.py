@@ -57,11 +57,11 @@ class ModelValue:
 
     @property
     def end(self) -> int:
-        """The byte of the arena after its last one."""
+        """The first byte of the arena after the tensor."""
         return self.offset + math.prod(self.stored_shape) * bytes_of(self.dtype)
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form, without what is as usual."""
+        """Return the JSON form, without fields that have their default values."""
         usual = {each.name: each.default for each in fields(self) if each.name in _MORE}
         more = {key: getattr(self, key) for key in usual if getattr(self, key) != usual[key]}
         place = [self.name, self.calls, self.offset, self.dtype, list(self.shape)]
@@ -123,7 +123,7 @@ def _natural(number: Any) -> int:
 
 
 def _known(more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what is unusual of a tensor; later versions may say more."""
+    """Return the unusual fields of a tensor, without those that only a later version knows."""
     return {key: _MORE[key](value) for key, value in dict(more or {}).items() if key in _MORE}
 
 
@@ -134,4 +134,4 @@ _MORE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "zero": _natural,
     "order": lambda channels: tuple(map(_natural, channels)),
 }
-"""How that is read of a tensor which is mostly as usual."""
+"""The readers of the fields that `ModelValue.to_json` writes only where they are unusual."""

@@ -96,12 +96,12 @@ class PlannedNumerics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactSums:
-    """A proof that a Winograd convolution loses nothing of integers.
+    """A proof that a Winograd convolution of integers is exact.
 
     Attributes
     ----------
     largest_sum : int
-        Largest magnitude of a sum that any data make.
+        Largest magnitude of a sum, over all possible data.
     limit : int
         Magnitude below which all sums are exact.
     """
@@ -112,7 +112,7 @@ class ExactSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another way to run an operator, all others left as they are; costs are in microseconds.
+    """Another way to run one operator while all others stay the same; costs are in microseconds.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class PlannedOperator:
     scheme : PlannedScheme or None
         Scheme of a convolution or dense layer.
     weight_bytes : int or None
-        Bytes of the packed weights; None of dense layers, whose weights no plan changes.
+        Bytes of the packed weights; None for dense layers, because plans do not pack their weights.
     in_layout, out_layout : str
         Layouts that it reads and writes.
     precision : str
@@ -163,23 +163,23 @@ class PlannedOperator:
     numerics : PlannedNumerics or None
         Element types, where they differ.
     proof : ExactSums or None
-        Proof that it loses nothing of integers, where that needs one.
+        Proof that it is exact in integers, if that needs one.
     cost_us : float
         Cost that the search compared.
     cost_source : str
         Source of that cost.
     cost_day : str
-        Day of the newest measurement of that cost; empty of estimates.
+        Day of the newest measurement of that cost; empty for estimates.
     kernel : str or None
         Function that computes it; None if fusion is yet to decide.
     predicted_us : float or None
-        Time of its kernel in a run; None if it has none of its own.
+        Time of its kernel in a run; None if it has no kernel of its own.
     share : float or None
-        Share of the run that its kernel takes; None if it has none of its own.
+        Share of the run that its kernel takes; None if it has no kernel of its own.
     alternatives : tuple of Alternative
         Next best ways to run it.
     layer : str or None
-        Name of the model's node, where calibration data put it into integers.
+        Name of the model's node, if calibration data put it into integers.
     """
 
     name: str
@@ -204,5 +204,5 @@ class PlannedOperator:
 
     @property
     def time_us(self) -> float:
-        """Time of its kernel in a run; the cost that the search compared, if it has none."""
+        """Time of its kernel in a run; if it has no kernel, the cost that the search compared."""
         return self.cost_us if self.predicted_us is None else self.predicted_us

@@ -9,7 +9,7 @@ from typing import Any, Final
 from neocpu.foundation.json_codec import OMIT_DEFAULT, fields_from_json, fields_to_json, json_name
 
 BFLOAT16: Final = "bfloat16"
-"""Name of the promise that holds of each operator, not of outputs."""
+"""Name of the promise that bounds the error of each operator, not of outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class PlanSearch:
     solver : str
         Method that found the plan.
     cost_us, lower_bound_us : float
-        Cost of the plan, and a bound that no plan is below, in microseconds.
+        Cost of the plan, and a lower bound on the cost of any plan, in microseconds.
     gap : float
         Relative distance of the cost from the bound.
     verdict : str
@@ -29,7 +29,7 @@ class PlanSearch:
     seconds : float
         Time of the search.
     variables : int
-        Operators with more than one choice.
+        Number of operators with more than one choice.
     levels_us : mapping of str to float
         Costs of the plans of lower levels of optimisation, as far as searched.
     """
@@ -55,7 +55,7 @@ class Promise:
     bound : float
         Largest norm-wise error.
     limit : float or None
-        Largest error of outputs that the user allows besides.
+        Largest error of outputs that the user also set.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Promise:
 
     @property
     def of_each_operator(self) -> bool:
-        """Whether the bound holds of each operator, not of outputs."""
+        """Whether the bound is one of each operator, not of outputs."""
         return self.name == BFLOAT16
 
 
@@ -79,13 +79,13 @@ class Verification:
     max_abs_error, max_rel_error, norm_error : float or None
         Largest errors: absolute, relative to the largest value, and norm-wise; None if infinite.
     float32_error : float or None
-        Norm-wise error of numpy in float32; None where nobody had to know, or if infinite.
+        Norm-wise error of numpy in float32; None where it was not needed, or if infinite.
     moved_rows, unmatched_rows : int
         Counted rows in another place, and rows that only one side has.
     oracle : str
-        Source of the truth.
+        Source of the expected outputs.
     oracle_reason : str
-        Reason why that is not the reference; empty if it is.
+        Reason why the source is not the reference; empty if it is.
     """
 
     kept: bool
@@ -101,7 +101,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenPromise:
-    """A plan that was given up because its outputs did not keep the promise.
+    """A plan that was discarded because its outputs did not keep the promise.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class BrokenPromise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSizes:
-    """Bytes of the weights as the model has them, as they are packed, and the limit of these."""
+    """Bytes of the weights in the model and in packed form, and the limit on the packed form."""
 
     given_bytes: int
     packed_bytes: int
@@ -143,7 +143,7 @@ class CalibratedLayer:
     name : str
         Name of its node in the model; JSON calls it ``layer``.
     saved_us : float
-        Microseconds that it takes less than in float32, as far as costs are known.
+        Microseconds that it saves against float32, as far as costs are known.
     noise : float
         Noise that it adds to the outputs, as a share of their power; 0 if unknown.
     """
@@ -164,15 +164,15 @@ class Calibration:
     max_error, min_agreement : float or None
         Limits that were set.
     error : float
-        Norm-wise distance of outputs from float32, on data that no range was taken from.
+        Norm-wise distance of outputs from float32, on data that gave no ranges.
     agreement : float or None
-        Share of rows whose largest score is the same; None of models without rows of scores.
+        Share of rows whose largest score is the same; None for models without rows of scores.
     samples : int
-        Number of samples that these were measured on.
+        Number of samples on which error and agreement were measured.
     integers_us, float32_us : float or None
-        Microseconds of a run, where the compiling host timed both.
+        Microseconds of a run, if the compiling host timed both.
     excess : str or None
-        Limit that the faster layers missed, where that left none.
+        Limit that the faster layers missed, if that left no layer in integers.
     """
 
     layers: tuple[CalibratedLayer, ...]

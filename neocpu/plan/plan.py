@@ -1,7 +1,7 @@
 """The plan of a compiled model, in the form in which its artifact stores it.
 
-The compiler writes it once it knows it, and nothing that the compiler computes is read from it:
-runtime, reports, pages and tools read it of files that anybody may have written.
+The compiler writes it last and computes nothing from it. The runtime, reports, pages and tools read
+it from files that anybody may have written.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Plan:
     predicted_us : float
         Predicted time of a run.
     bfloat16_saves_us : float
-        Time that bfloat16 would save, as estimated; 0 if it is allowed, or if nobody looked.
+        Estimated time that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
     skippable_us : float
-        Part of the predicted time that data may make needless.
+        Part of the predicted time that a run may skip, depending on data.
     search : PlanSearch
         Account of the search.
     ops : tuple of PlannedOperator
@@ -72,17 +72,17 @@ class Plan:
     transforms : tuple of LayoutTransform
         Layout transforms between them.
     kernels : tuple of PlannedKernel
-        Kernels that a run calls, and an entry for all that it does between them.
+        Kernels that a run calls, and an entry for the time between them.
     values : tuple of ModelValue
         The model's tensors that are in the arena at some point of a run.
     weights : WeightSizes
         Bytes of the weights.
     calibration : Calibration or None
-        Decisions of calibration data, of a model that was compiled with such.
+        Decisions that calibration data led to; None if the model was compiled without such data.
     processing : tuple of str
-        Notes on what is done before and after the model.
+        Notes on the processing before and after the model.
     processing_options : mapping or None
-        Arguments of `neocpu.frontend.processing.processing.Processing.parse` that ask for that.
+        Arguments of `neocpu.frontend.processing.processing.Processing.parse` that ask for it.
     models : tuple of str
         Identities of the model, and of the models that it was made of.
     rules : AppliedRules
@@ -94,14 +94,14 @@ class Plan:
     verification : Verification or None
         Comparison of outputs with the model's; None if there was none.
     unchecked : str or None
-        Reason why there was none.
+        Reason why the outputs were not compared.
     missed : tuple of BrokenPromise
         Plans that did not keep the promise, in the order in which they were tried.
     call_seconds : float or None
-        Seconds of a call where the model was compiled, of batches in a set that was verified.
+        Seconds of a call on the compiling host, for batches of a verified set of shapes.
     launches : tuple of tuple of str
-        Names of operators that are launched together. No artifact stores them: its header has
-        the calls.
+        Names of operators that are launched jointly. No artifact stores them, because its header
+        has the calls.
     """
 
     version: int = field(default=VERSION, metadata=OMIT_DEFAULT)

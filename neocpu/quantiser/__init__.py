@@ -1,1 +1,1 @@
-"""Quantising float32 models: ranges from calibration data, and a standard QDQ model out of them."""
+"""Quantising float32 models: ranges from calibration data, and a standard model in QDQ form."""

@@ -22,24 +22,24 @@ from neocpu.quantiser.sensitivity import choose_methods
 from neocpu.quantiser.stored_tensors import store
 
 _BIAS_LIMIT: Final = 2**29
-"""Of a bias as it is stored: products and corrections are added to it in the same 32 bits."""
+"""Largest stored bias: products and corrections are added to it in the same 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibrated:
-    """A model with all that is needed to write it in 8 bits, whole or in part.
+    """A model with all data that are needed to write it in 8 bits, whole or in part.
 
     Attributes
     ----------
     graph : FloatGraph
     seen : mapping of str to Distribution
-        Entries for the graph's tensors.
+        Distributions of the graph's tensors.
     methods : mapping of str to str
         The method by which each tensor's range was found.
     grids : mapping of str to TensorGrid
-        Entries for the graph's tensors.
+        Grids of the graph's tensors.
     layers : mapping of str to StoredLayer
-        Layers' numbers, by the names of the layers' results.
+        Integers of the layers, by the names of the layers' results.
     """
 
     graph: FloatGraph
@@ -53,15 +53,15 @@ class Calibrated:
         return self._written(self.graph.tensors, self.layers)
 
     def written_with(self, results: Collection[str]) -> onnx.ModelProto:
-        """Return the model with those layers alone in 8 bits, by what they make.
+        """Return the model with only these layers in 8 bits, named by their results.
 
-        Of dense layers only the weights are: what they read is no work to speak of.
+        Dense layers get only their weights in 8 bits, because their inputs are small.
         """
         layers = {name: self.layers[name] for name in results}
         return self._written(self.tensors_of(results), layers)
 
     def tensors_of(self, results: Collection[str]) -> set[str]:
-        """Return the tensors that `written_with` brings to grids."""
+        """Return the tensors that `written_with` quantises."""
         chosen = (layer for layer in self.graph.layers if layer.result in results)
         return {layer.data for layer in chosen if layer.node.op_type == "Conv"}
 
@@ -81,7 +81,7 @@ def calibrate(
     threads: int | None,
     on_progress: ProgressCallback,
 ) -> Calibrated:
-    """Run a model on calibration data, and decide on grids and integers.
+    """Run a model on calibration data, and choose grids and integers.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def calibrate(
     Raises
     ------
     UsageError
-        A tensor of 16 bits is none, or data are not finite.
+        A tensor to quantise to 16 bits does not exist, or data are not finite.
     """
     for name in how.wide:
         if name not in graph.tensors:
@@ -121,7 +121,7 @@ def _stored(
     grids: Mapping[str, TensorGrid],
     how: QuantiseOptions,
 ) -> StoredLayer:
-    """Return a layer's weights as integers, its bias corrected by what they alone say."""
+    """Return a layer's weights as integers, with a bias that is corrected for their rounding."""
     weights = layer.outputs_first(graph.initializers[layer.weights])
     bias = None if layer.bias is None else graph.initializers[layer.bias]
     least = 0.0 if bias is None else np.abs(bias) / grids[layer.data].scale / _BIAS_LIMIT

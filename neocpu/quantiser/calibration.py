@@ -1,4 +1,4 @@
-"""Calibration data: pictures of a folder, arrays of a file, or what a function of the user yields.
+"""Calibration data: pictures of a folder, arrays of a file, or samples from a user's function.
 
 Nothing leaves the machine.
 """
@@ -24,26 +24,26 @@ from neocpu.quantiser.pictures import Preprocessing, find_pictures, read_picture
 from neocpu.quantiser.stored_arrays import StoredArray, StoredArrays
 
 Source: TypeAlias = str | Path | Array | Mapping[str, Array] | Iterable[Any]
-"""A path as the command line takes it, an array of samples, arrays by input, or samples."""
+"""A path like on the command line, an array of samples, arrays by input, or samples."""
 
 _END: Final = object()
 _MAX_NAMES: Final = 200
-"""Characters of the names of arrays in a message: a file may have any number."""
+"""Most characters of arrays' names in a message: a file may have any number of arrays."""
 
 
 def read_samples(
     source: Source, specs: Sequence[TensorSpec], limit: int, pictures: Preprocessing
 ) -> list[Feeds]:
-    """Return at most ``limit`` samples, each of all inputs in their shapes.
+    """Return at most ``limit`` samples, each with all inputs in their shapes.
 
-    An array with more than one sample along its first axis is several samples; what does not fill
-    the model's batch is left out.
+    An array may have several samples along its first axis. A rest that does not fill the model's
+    batch is left out.
 
     Raises
     ------
     UsageError
-        There are none, or one does not fit the model's inputs, or is infinite or NaN; of a
-        function, whatever it raises.
+        There are no samples; one does not fit the model's inputs, or is infinite or NaN; or the
+        user's function raises.
     """
     if isinstance(source, str | Path):
         samples = _of_path(str(source), specs, limit, pictures)
@@ -99,7 +99,7 @@ def _of_folder(
     (spec,) = specs
     found = find_pictures(folder)
     batch = spec.shape[0]
-    # Evenly out of all, for folders often hold one class after the other.
+    # Evenly spread, because folders often have one class after the other.
     places = np.linspace(0, len(found) - 1, min(len(found), limit * batch)).astype(int)
     images = [read_picture(found[place], spec, how) for place in places]
     return _of_arrays({spec.name: np.concatenate(images)}, specs, str(folder), limit)
@@ -132,7 +132,7 @@ def _function(path: Path, name: str) -> Callable[[], Iterable[Any]]:
 def _of_iterable(
     make: Callable[[], Iterable[Any]], specs: Sequence[TensorSpec], where: str, limit: int
 ) -> list[Feeds]:
-    """Take samples: mappings by input name, or arrays where there is one input."""
+    """Take samples: mappings by input name, or arrays if there is only one input."""
     found: list[Feeds] = []
 
     def failure(error: BaseException) -> UsageError:
@@ -154,7 +154,7 @@ def _of_iterable(
 def _of_arrays(
     given: Mapping[str, Any], specs: Sequence[TensorSpec], where: str, limit: int
 ) -> list[Feeds]:
-    """Cut arrays along their first axis into samples; of stored ones no more is read."""
+    """Cut arrays along their first axis into samples; stored ones are read no further."""
     missing = [spec.name for spec in specs if spec.name not in given]
     if missing:
         has = shortened(", ".join(sorted(map(str, given))) or "none", _MAX_NAMES)
@@ -170,17 +170,17 @@ def _of_arrays(
 
 
 def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
-    """Return what is given for an input, as an array of real numbers."""
+    """Return the value of an input as an array of real numbers."""
     if isinstance(value, StoredArray):
         array: Array | StoredArray = value
     else:
-        # Such as a list of unequal lists, or an object whose own code makes an array of it.
+        # This fails for a list of unequal lists, and may run an object's own code.
         failure = f"{where} has no array for input '{spec.name}'"
         with foreign_code(lambda error: UsageError(f"{failure}: {told(error)}")):
             array = np.asarray(value)
     if np.ma.is_masked(value):
         raise UsageError(
-            f"{where} has a masked array for input '{spec.name}'; give what it hides, by filled()"
+            f"{where} has a masked array for input '{spec.name}'; fill its elements with filled()"
         )
     if not _is_real(array.dtype):
         raise UsageError(
@@ -190,7 +190,7 @@ def _array(value: Any, spec: TensorSpec, where: str) -> Array | StoredArray:
 
 
 def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
-    """Return the part of an array that so many samples are in."""
+    """Return the part of an array that has the given number of samples."""
     if not isinstance(array, StoredArray):
         return array
     if array.shape == spec.shape[1:] and (spec.shape or not array.ndim):
@@ -199,7 +199,7 @@ def _read(array: Array | StoredArray, spec: TensorSpec, samples: int) -> Array:
 
 
 def _count(array: Array | StoredArray, spec: TensorSpec, where: str) -> int:
-    """Return how many samples of an input an array holds."""
+    """Return the number of samples of an input in an array."""
     if not spec.shape and array.ndim == 1:
         return array.shape[0]
     if array.shape == spec.shape[1:] and (not spec.shape or spec.shape[0] == 1):
@@ -214,26 +214,26 @@ def _count(array: Array | StoredArray, spec: TensorSpec, where: str) -> int:
 
 
 def _is_real(dtype: np.dtype[Any]) -> bool:
-    """Whether elements are real numbers: numpy's own, or the narrow ones that it knows by name."""
+    """Whether elements are real numbers: numpy's own, or narrow ones of ml_dtypes."""
     return dtype.kind in "biuf" or dtype.type.__module__.partition(".")[0] == "ml_dtypes"
 
 
 def _cut(array: Array, spec: TensorSpec, index: int, where: str) -> Array:
-    """Return one sample in the input's type, which has to hold its values."""
+    """Return one sample in the input's type, which must be able to represent its values."""
     if not spec.shape:
         part: Array = array if array.ndim == 0 else array[index]
     elif array.shape == spec.shape[1:]:
         part = array[None]
     else:
         part = array[index * spec.shape[0] : (index + 1) * spec.shape[0]]
-    with np.errstate(all="ignore"):  # what becomes infinite is refused with its sample's number
-        held: Array = np.asarray(part, array_dtype(spec.dtype), order="C")
-    if held.dtype.kind in "biu" and not np.array_equal(held, part):
+    with np.errstate(all="ignore"):  # infinities are refused later, with the number of the sample
+        sample: Array = np.asarray(part, array_dtype(spec.dtype), order="C")
+    if sample.dtype.kind in "biu" and not np.array_equal(sample, part):
         raise UsageError(
             f"{where} has {part.dtype} for input '{spec.name}', which is {spec.dtype}: it holds "
             "values that this type lacks"
         )
-    return held
+    return sample
 
 
 def _shape(shape: Sequence[int]) -> str:

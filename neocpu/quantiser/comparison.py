@@ -15,16 +15,16 @@ from neocpu.quantiser.observation import Samples, VisibleModel, decibels
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The distance of a quantised model from the one it was made of.
+    """The distance of a quantised model from the model that it was made of.
 
     Attributes
     ----------
     decibels : dict of str to float
-        Signal to noise of tensors, outputs among them.
+        Signal to noise of tensors, outputs included.
     wanted_means, found_means : dict of str to array
-        Mean of each channel of tensors within, in the float32 model and in the other.
+        Mean of each channel of inner tensors, in the float32 model and in the quantised one.
     agreement : float or None
-        Share of rows whose largest score is the same; None of models without rows of scores.
+        Share of rows whose largest score is the same; None for models without rows of scores.
     outputs : tuple of str
     """
 
@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """The same as a share of the outputs' norm."""
+        """The norm-wise error of the outputs, by that ratio."""
         return float(10 ** (-max(self.worst, -300.0) / 20))
 
 
@@ -78,12 +78,12 @@ def compare_models(
     samples: Samples,
     on_progress: ProgressCallback,
 ) -> Comparison:
-    """Run a model and what was made of it on all samples.
+    """Run a model and the one that was made of it on all samples, and compare them.
 
     Parameters
     ----------
     tensors : sequence of str
-        Tensors to compare besides the outputs, of the same name in both.
+        Tensors to compare in addition to the outputs, with the same names in both.
     """
     names = tuple(dict.fromkeys((*outputs, *tensors)))
     runs = [

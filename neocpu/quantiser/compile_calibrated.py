@@ -1,4 +1,4 @@
-"""Compiling a float32 model in mixed precision: quantised where it pays, held to a budget."""
+"""Compiling a float32 model in mixed precision: quantised where it pays, within a budget."""
 
 from __future__ import annotations
 
@@ -43,26 +43,27 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.target_parsing import parse_target
 
 DEFAULT_MAX_ERROR: Final = 0.1
-"""Norm-wise, of outputs: 20 dB. Classifiers then agree with float32 on 98 to 99 of 100 pictures."""
+"""Norm-wise error of outputs: 20 dB. Classifiers then agree with float32 on 98 to 99 of 100
+pictures."""
 
 _TIGHTER: Final = 0.5
-"""Of the budget of noise, where what was measured afterwards was more than the parts' sum."""
+"""Share of the budget of noise to try next, if layers together add more noise than their sum."""
 _ATTEMPTS: Final = 4
 _RACE_SECONDS: Final = 1.0
 _WORTH: Final = 0.99
-"""Of float32's time, what integers may take at most to be worth their noise."""
+"""Largest time of integers, as a share of float32's, that is worth their noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bounds on the outputs' difference from float32, on data that no range was taken from.
+    """Limits on the outputs' difference from float32, on data that gave no ranges.
 
     Attributes
     ----------
     max_error : float or None
-        Norm-wise, relative.
+        Largest norm-wise relative error.
     min_agreement : float or None
-        Share of rows whose largest score stays the same.
+        Least share of rows whose largest score stays the same.
     """
 
     max_error: float | None
@@ -70,7 +71,7 @@ class Budget:
 
     @classmethod
     def parse(cls, max_error: float | None, min_agreement: float | None) -> Budget:
-        """Check the limits; without any, there is one on the error.
+        """Check the limits; without any, the default limit on the error applies.
 
         Raises
         ------
@@ -90,7 +91,7 @@ class Budget:
         return math.inf if self.max_error is None else self.max_error**2
 
     def excess(self, found: Comparison) -> str:
-        """Return by how much outputs differ too much, in words; empty if they do not."""
+        """Return in words how outputs miss the limits; empty if they keep them."""
         if self.max_error is not None and not found.error <= self.max_error:
             return f"outputs err by {found.error:.2g} of their norm, more than {self.max_error:g}"
         if self.min_agreement is not None:
@@ -104,7 +105,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRequest:
-    """Calibration data, how they are used, and what outputs may differ by."""
+    """Calibration data, the way to use them, and the limits on the outputs' errors."""
 
     source: Source
     how: QuantiseOptions
@@ -118,7 +119,7 @@ class CalibrationRequest:
         max_error: float | None = None,
         min_agreement: float | None = None,
     ) -> CalibrationRequest:
-        """Check what `compile_calibrated` is told of calibration.
+        """Check the arguments of `compile_calibrated` about calibration.
 
         Raises
         ------
@@ -139,11 +140,11 @@ def compile_calibrated(
     on_progress: ProgressCallback | None = None,
     **settings: Unpack[CompileSettings],
 ) -> CompiledModule:
-    """Compile a float32 model with those layers in integers that are faster so.
+    """Compile a float32 model with those layers in integers that are faster in integers.
 
-    Ranges are taken from half of the calibration data, limits are held on the other half. Where
-    this host can run what was compiled, it is timed beside the float32 model, and the faster one is
-    returned. A tuning budget is spent once, before anything is chosen.
+    Ranges are taken from half of the calibration data, and limits are checked on the other half. If
+    this host can run the compiled model, it is timed against the float32 model, and the faster one
+    is returned. A tuning budget is spent once, before layers are chosen.
 
     Parameters
     ----------
@@ -152,16 +153,16 @@ def compile_calibrated(
     calibration, how
         Arguments of `neocpu.quantize`.
     precision : str
-        ``auto``; or ``int8``: all layers are quantised, and computed so where that is faster.
+        ``auto``; or ``int8``: all layers are quantised, and compute in integers if that is faster.
     max_error : float, optional
-        The most that outputs may differ from float32, norm-wise; 0.1 if no limit is given.
+        The largest norm-wise error of outputs against float32; 0.1 if no limit is given.
     min_agreement : float, optional
         The least share of rows whose largest score stays the same.
 
     Raises
     ------
     AccuracyError
-        ``int8`` does not keep the limits; ``auto`` leaves layers in float32 until it does.
+        ``int8`` misses the limits; ``auto`` leaves layers in float32 until it keeps them.
     ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
     """
     options = CompileOptions.parse(precision=precision, **settings)
@@ -179,21 +180,21 @@ def compile_each_calibrated(
     options: CompileOptions,
     progress_of: Callable[[int], ProgressCallback],
 ) -> Generator[CompiledModule]:
-    """Compile a float32 model for several CPUs, each with layers in integers of its own.
+    """Compile a float32 model for several CPUs, each with its own choice of layers in integers.
 
-    The model is calibrated once, whatever it is compiled for. A member whose precision is neither
-    ``int8`` nor ``auto`` is compiled without integers.
+    The model is calibrated once for all CPUs. A member whose precision is neither ``int8`` nor
+    ``auto`` is compiled without integers.
 
     Parameters
     ----------
     progress_of : callable
-        Return where the progress of a member goes, by its number.
+        Function that returns the progress callback of a member by its number.
 
     Raises
     ------
     AccuracyError, ModelError, UnsupportedError, TargetError, UsageError, DatabaseError
     """
-    how, budget = _seeing(request.how, options.processing), request.budget
+    how, budget = _with_artifact_pictures(request.how, options.processing), request.budget
     if not any(_takes_integers(member) for member in members):
         precision = members[0].precision
         raise UsageError(f"calibration data are for --precision int8 or auto, not {precision}")
@@ -221,8 +222,8 @@ def compile_each_calibrated(
             yield compiling.compile()
 
 
-def _seeing(how: QuantiseOptions, processing: Processing) -> QuantiseOptions:
-    """Return how pictures for calibration are prepared: as the artifact will prepare them."""
+def _with_artifact_pictures(how: QuantiseOptions, processing: Processing) -> QuantiseOptions:
+    """Return options that prepare pictures for calibration as the artifact will prepare them."""
     if processing.picture is None:
         return how
     fit = how.pictures.fit if processing.resize is None else processing.resize.fit
@@ -241,7 +242,7 @@ class _Compiling:
     Attributes
     ----------
     choosing, checking : sequence of feeds
-        Samples that ranges and noise are taken from, and those that limits are held on.
+        Samples that ranges and noise are taken from, and samples that limits are checked on.
     """
 
     model: ModelLike
@@ -257,13 +258,13 @@ class _Compiling:
     def compile(self) -> CompiledModule:
         if not _takes_integers(self.member):
             return self._build(self.model, self.options, self.member.precision)
-        # Once for all that is compiled and compared: the records are there from then on.
+        # Tuning once is enough: all later compilations find its records.
         graph, cpu = self.calibrated.graph, self.member.target
         forms = [graph.proto, self.calibrated.written()]
         tuned = tune_together(forms, cpu, self.options, self.tell)
-        knowing = self if tuned is None else replace(self, options=self.options.after_tuning())
+        after_tuning = self if tuned is None else replace(self, options=self.options.after_tuning())
         whole = self.member.precision is Precision.INT8
-        compiled = knowing._whole() if whole else knowing._mixed()
+        compiled = after_tuning._whole() if whole else after_tuning._mixed()
         compiled.tuned = tuned
         return compiled
 
@@ -309,9 +310,9 @@ class _Compiling:
     def _kept(
         self, layers: tuple[IntegerLayer, ...]
     ) -> tuple[tuple[IntegerLayer, ...], Comparison | None]:
-        """Leave layers out until the rest keeps the budget; return how outputs differ with it.
+        """Leave layers out until the rest keeps the budget; return the rest and its comparison.
 
-        Or with the fewest that were tried, where the budget leaves none.
+        If no layer is left, the comparison is that of the smallest choice that was tried.
         """
         if not layers:
             return (), None
@@ -321,7 +322,7 @@ class _Compiling:
         measured = measure_noise(
             self.calibrated, layers, self.choosing, self.options.cpus, self.tell
         )
-        # All of them were just found to be too many.
+        # All layers together exceed the budget.
         allowed = min(self.budget.power, _TIGHTER * sum(one.noise for one in measured))
         for _ in range(_ATTEMPTS):
             kept = within(measured, allowed)
@@ -342,7 +343,7 @@ class _Compiling:
             return compare_models((self.original, rounded), outputs, (), self.checking, self.tell)
 
     def _with_noise(self, layers: tuple[IntegerLayer, ...]) -> tuple[IntegerLayer, ...]:
-        """Return the layers with their noise, of one sample: for the report alone."""
+        """Return the layers with their noise on one sample, which is only for the report."""
         return layers and measure_noise(
             self.calibrated, layers, self.choosing[:1], self.options.cpus, self.tell
         )
@@ -378,7 +379,7 @@ class _Compiling:
 def _race(
     first: CompiledModule, second: CompiledModule, threads: int, tell: ProgressCallback
 ) -> tuple[float, float]:
-    """Return how long each takes: medians of runs in turns."""
+    """Return the median seconds of each module, which run in turns."""
     tell(Progress("race"))
     seconds: tuple[list[float], list[float]] = ([], [])
     with first.module(threads) as a, second.module(threads) as b:

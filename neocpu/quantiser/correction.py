@@ -1,11 +1,11 @@
-"""Corrections of what rounding weights does to a layer's sums.
+"""Corrections of the errors that rounded weights make in a layer's sums.
 
-``weights``: what the weights lost, times the mean of each input channel, is added to the bias
+``weights``: the loss of the weights, times the mean of each input channel, is added to the bias
 (Banner et al., NeurIPS 2019; Nagel et al., ICCV 2019, §4.2). ``mean-variance``: scales are widened
-so that the weights' variance is as it was, and the shift of their mean joins the bias (Finkelstein
-et al., "Fighting Quantization Bias With Bias"; Banner et al., §3). ``activations``: after the
-first, both models run, and the bias takes up by how much each output channel still differs on
-average, if that brings the outputs nearer.
+to restore the weights' variance, and the shift of their mean is added to the bias (Finkelstein et
+al., "Fighting Quantization Bias With Bias"; Banner et al., §3). ``activations``: after the first
+correction, both models run. The mean difference of each output channel that remains is added to the
+bias, if that brings the outputs nearer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from neocpu.quantiser.qdq import StoredLayer
 from neocpu.quantiser.stored_tensors import Stored
 
 _LEAST_RATIO, _MOST_RATIO = 0.9, 1.1
-"""Of the variances: beyond, something else than rounding is the matter."""
+"""Limits on the ratio of standard deviations: beyond them, the cause is not rounding."""
 
 
 def correct_by_weights(
     layer: Layer, weights: Array, numbers: StoredLayer, seen: Distribution
 ) -> StoredLayer:
-    """Return a layer whose bias makes up for what its weights lost, on average.
+    """Return a layer whose bias makes up for the mean error of its rounded weights.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ def correct_by_weights(
     if layer.node.op_type == "MatMul" or seen.means is None:
         return numbers
     shift = numbers.weights.real - weights
-    return _moved(numbers, -_through(shift, seen.means))
+    return _moved(numbers, -_mean_output(shift, seen.means))
 
 
 def keep_variance(
     layer: Layer, weights: Array, numbers: StoredLayer, seen: Distribution
 ) -> StoredLayer:
-    """Return a layer whose weights have the mean and the variance of those in float32."""
+    """Return a layer whose weights have the mean and the variance of the float32 weights."""
     stored = numbers.weights
     if layer.node.op_type == "MatMul" or seen.means is None or stored.scale.size != len(weights):
         return numbers
@@ -56,7 +56,7 @@ def keep_variance(
     widened = replace(numbers, weights=Stored(stored.values, (stored.scale * ratio).astype("f4")))
     lost = weights.mean(axis=axes) - widened.weights.real.mean(axis=axes)
     mean = np.broadcast_to(lost.reshape(-1, *[1] * len(axes)), weights.shape)
-    return _moved(widened, _through(mean, seen.means))
+    return _moved(widened, _mean_output(mean, seen.means))
 
 
 def correct_by_activations(
@@ -74,8 +74,8 @@ def correct_by_activations(
     return corrected
 
 
-def _through(weights: Array, means: Array) -> Array:
-    """Return what a layer of ``weights`` makes of its input's mean, borders aside."""
+def _mean_output(weights: Array, means: Array) -> Array:
+    """Return the outputs of a layer of ``weights`` for its input's mean, ignoring borders."""
     per_input = weights.reshape(*weights.shape[:2], -1).sum(axis=2)
     groups = len(means) // weights.shape[1]
     spread = np.repeat(means.reshape(groups, -1), len(weights) // groups, axis=0)

@@ -1,9 +1,9 @@
-"""Cross-layer equalisation: channels of neighbouring layers brought to alike ranges.
+"""Cross-layer equalisation: channels of neighbouring layers get similar ranges.
 
-Between two layers with nothing but a ReLU in between, a channel may be divided by any positive
-factor that the next layer's weights are multiplied by. With one scale for all channels, the best
-factor makes both ranges alike: ``sqrt(r1 / r2)`` (Nagel et al., "Data-Free Quantization through
-Weight Equalization and Bias Correction", ICCV 2019, §4.1).
+If only a ReLU is between two layers, a channel may be divided by any positive factor, provided that
+the next layer's weights are multiplied by it. With one scale for all channels, the best factor
+makes both ranges equal: ``sqrt(r1 / r2)`` (Nagel et al., "Data-Free Quantization through Weight
+Equalization and Bias Correction", ICCV 2019, §4.1).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from neocpu.quantiser.histogram import Array
 
 _ROUNDS: Final = 8
 _MOST: Final = 100.0
-"""The largest factor: channels that are nearly nothing would ask for any."""
+"""The largest factor, because channels that are nearly zero would ask for any."""
 
 
 def equalise(graph: FloatGraph) -> FloatGraph:
-    """Return the same model with layers equalised; what it computes does not change."""
+    """Return the model with layers equalised, which computes the same."""
     arrays = {name: array.copy() for name, array in graph.initializers.items()}
     pairs = list(_pairs(graph))
     for _ in range(_ROUNDS):
@@ -42,7 +42,7 @@ def equalise(graph: FloatGraph) -> FloatGraph:
 
 
 def _pairs(graph: FloatGraph) -> Iterator[tuple[Layer, Layer]]:
-    """Yield convolutions that only a ReLU is between, with weights of their own."""
+    """Yield pairs of convolutions with only ReLUs in between, whose weights no other node reads."""
     readers = readers_of(graph.proto.graph)
     outputs = {value.name for value in graph.proto.graph.output}
     by_data = {layer.data: layer for layer in graph.layers}
@@ -73,7 +73,7 @@ def _equalise_pair(arrays: dict[str, Array], first: Layer, second: Layer) -> Non
     taken = np.abs(read).reshape(channels, -1).max(axis=1)
     usable = (made > 0) & (taken > 0)
     ratio = np.sqrt(np.where(usable, made, 1) / np.where(usable, taken, 1))
-    # One factor for all would only move the range from one layer to the other.
+    # A common factor of all channels would only move the range from one layer to the other.
     factor = np.clip(ratio / np.exp(np.log(ratio).mean()), 1 / _MOST, _MOST).astype(np.float32)
     arrays[first.weights] = before / factor.reshape(-1, 1, 1, 1)
     if first.bias is not None:

@@ -1,8 +1,8 @@
-"""The model that is quantised: what of it computes in integers, and on which tensors.
+"""The model that is quantised: its nodes that compute in integers, and the tensors that they read.
 
-Convolutions, dense layers and sums of feature maps do. Every tensor that one of them reads is
-brought to a grid; what only keeps values (poolings by maximum, concatenations, reshapes) is on the
-grid of what it makes, so that integers go through it.
+Convolutions, dense layers and sums of feature maps compute in integers. Every tensor that they read
+gets a grid. Operators that keep values (maximum pooling, concatenation, reshapes) use the grid of
+their result for their inputs, so that integers pass through them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from neocpu.frontend.unsupported import OWN_DOMAIN
 from neocpu.quantiser.histogram import Array
 
 KEEPING: Final = ("Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators whose results are among the values of what they read."""
+"""Operators whose results consist of values of their inputs."""
 
 _FUSED_NORMS: Final = (
     fuse_batchnorm_into_conv_rule,
@@ -55,13 +55,13 @@ class Layer:
     ----------
     node : onnx.NodeProto
     data : str
-        The tensor it reads.
+        The tensor that it reads.
     weights : str
-        Its weights' initializer.
+        The initializer of its weights.
     weight_axis : int
-        The axis of output channels in it.
+        The axis of output channels in the weights.
     bias : str or None
-        Its bias' initializer, a vector.
+        The initializer of its bias, a vector.
     groups : int
         The number of groups of a convolution.
     """
@@ -75,12 +75,12 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """The name that people know it by."""
+        """The name of the node, or of its result if it has none."""
         return str(self.node.name or self.node.output[0])
 
     @property
     def result(self) -> str:
-        """The tensor it makes."""
+        """The tensor that it makes."""
         return str(self.node.output[0])
 
     def outputs_first(self, weights: Array) -> Array:
@@ -94,21 +94,21 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FloatGraph:
-    """A float32 model, its shapes fixed and its batch norms fused, and what of it is quantised.
+    """A float32 model with fixed shapes and fused batch norms, and its parts that are quantised.
 
     Attributes
     ----------
     proto : onnx.ModelProto
     inputs : tuple of TensorSpec
     compared : tuple of str
-        Tensors that tell how far off the quantised model is: its outputs, and, where rows of an
-        output are selected, the scores that they are selected by instead.
+        Tensors that the quantised model's error is measured on: its outputs. Outputs of selected
+        rows are replaced by the tensors that the rows are selected by.
     layers : tuple of Layer
         Layers in program order.
     tensors : tuple of str
-        Tensors that are brought to a grid, in program order.
+        Tensors that get a grid, in program order.
     kept : mapping of str to str
-        Tensors that are on the grid of another.
+        Tensors that use the grid of another tensor, by name.
     initializers : mapping of str to array
         The layers' weights and biases.
     """
@@ -123,18 +123,18 @@ class FloatGraph:
 
 
 def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGraph:
-    """Return a loaded model as one to quantise.
+    """Return a loaded model in the form that is quantised.
 
     Parameters
     ----------
     exclude : collection of str
-        Nodes, by name or by what they make, and types of operators, that stay in float32.
+        Nodes (by name or result) and types of operators that stay in float32.
 
     Raises
     ------
     UsageError
-        The model is quantised already, computes nothing in integers, or ``exclude`` names what
-        it does not have.
+        The model is quantised already or has nothing to quantise, or ``exclude`` has an unknown
+        name.
     """
     with named("fuse the model's batch norms"):
         module = ir.from_proto(_standard(loaded))
@@ -178,14 +178,14 @@ def float_graph(loaded: LoadedModel, exclude: Collection[str] = ()) -> FloatGrap
 
 
 def _standard(loaded: LoadedModel) -> onnx.ModelProto:
-    """Return the simplified model, its loops written out: others read the quantised one too."""
+    """Return the simplified model with unrolled loops, because other tools read the result too."""
     if all(node.domain != OWN_DOMAIN for node in loaded.simplified.graph.node):
         return loaded.simplified
     return simplify_model(loaded.original, counted=False)
 
 
 def _compared(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, ...]:
-    """Return the outputs without selected rows, and all that rows are selected by."""
+    """Return the outputs without selected rows, and the tensors that rows are selected by."""
     arrays = {each.name for each in graph.initializer}
     judges = (
         name
@@ -200,7 +200,7 @@ def _compared(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, .
 
 
 def _taken_of(graph: onnx.GraphProto, of_rows: AbstractSet[str]) -> tuple[str, ...]:
-    """Return the floats that rows are taken of, where all else is rows."""
+    """Return the float tensors that rows are taken from, for models that return only rows."""
     kinds = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
     read = (name for node in graph.node if of_rows & {*node.output} for name in node.input)
     floats = (name for name in read if kinds.get(name) == onnx.TensorProto.FLOAT)
@@ -217,7 +217,7 @@ def _check_excluded(graph: onnx.GraphProto, exclude: Collection[str]) -> None:
 
 
 def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
-    """Return a node as a layer; None if it is none, or its weights are no constant."""
+    """Return a node as a layer; None if it is no layer, or its weights are not constant."""
     if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in arrays:
         return None
     if node.input[0] in arrays or arrays[node.input[1]].data_type != onnx.TensorProto.FLOAT:
@@ -249,7 +249,7 @@ def _layer(node: onnx.NodeProto, arrays: Mapping[str, Any]) -> Layer | None:
 
 
 def _is_sum(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> bool:
-    """Whether a node adds two feature maps of one shape, neither of which is a constant."""
+    """Whether a node adds two feature maps of one shape, and neither is a constant."""
     if node.op_type != "Add":
         return False
     first, second = (shapes.get(name) for name in node.input)
@@ -259,7 +259,7 @@ def _is_sum(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) 
 def _on_grids(
     graph: onnx.GraphProto, read: Collection[str], arrays: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return what is brought to a grid of its own, and what is on that of a tensor made of it."""
+    """Return the tensors with grids of their own, and those with the grid of a derived tensor."""
     own = {name for name in read if name not in arrays}
     kept: dict[str, str] = {}
     readers, outputs = readers_of(graph), {value.name for value in graph.output}

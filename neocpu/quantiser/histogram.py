@@ -1,4 +1,4 @@
-"""Values that a tensor takes over calibration data, found in one pass and little memory."""
+"""The values of a tensor over calibration data, collected in one pass and little memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 HALF_BINS: Final = 2048
-"""On either side of zero: eight for each step of 8 bits where a range has both signs."""
+"""Number of bins on either side of zero: at least eight for each step of 8 bits, for a range that
+has both signs."""
 
 SMALLEST: Final = 2.0**-80
-"""What counts as zero if nothing in a sample is larger: products of scales would leave float32."""
+"""Magnitude below which a whole sample counts as zero, because products of its scales would leave
+float32."""
 
 MOMENTUM: Final = 0.9
-"""Of the moving averages of the least and the largest value: what each sample leaves as it was."""
+"""Weight of the old value when a sample updates the moving averages of the extremes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -30,13 +32,13 @@ class Distribution:
     counts : array
         Numbers of values in equal bins from ``-limit`` to ``limit``, without exact zeros.
     zeros : int
-        Values that are exactly zero.
+        Number of values that are exactly zero.
     low, high : float
         The least and the largest value.
     average_low, average_high : float
-        Moving averages of each sample's.
+        Moving averages of the least and the largest value of each sample.
     means : array or None
-        The mean of each channel, where the second axis is one of channels.
+        The mean of each channel; None if the tensor has no second axis.
     """
 
     limit: float
@@ -50,29 +52,29 @@ class Distribution:
 
     @property
     def centres(self) -> Array:
-        """Middle of each bin."""
+        """The middle of each bin."""
         width = self.limit / HALF_BINS
         return (np.arange(-HALF_BINS, HALF_BINS) + 0.5) * width
 
     @property
     def is_constant(self) -> bool:
-        """Whether all that was seen is one value."""
+        """Whether all values are the same."""
         return self.low == self.high
 
     def quantile(self, share: float) -> float:
-        """Return the value that ``share`` of all values are at most."""
+        """Return a value such that ``share`` of all values are not above it."""
         before = np.concatenate([self.counts[:HALF_BINS], [self.zeros], self.counts[HALF_BINS:]])
         total = np.cumsum(before)
         place = int(np.searchsorted(total, share * total[-1]))
         if place == HALF_BINS:
             return 0.0
         width = self.limit / HALF_BINS
-        # The outer edge of its bin, on either side of zero, but nothing that was not seen.
+        # The outer edge of its bin, on either side of zero, but within the observed extremes.
         return float(min(max((place - HALF_BINS) * width, self.low), self.high))
 
 
 class Histogram:
-    """Collects a `Distribution`. Its bins double in width when a larger value comes."""
+    """A collector of a `Distribution`. Its bins double in width when a larger value comes."""
 
     def __init__(self) -> None:
         self._limit = 0.0
@@ -84,7 +86,7 @@ class Histogram:
         self._samples = 0
 
     def add(self, values: Array) -> None:
-        """Add a sample's tensor, which has finite values alone."""
+        """Add a sample's tensor, which must be finite."""
         low, high = float(values.min()), float(values.max())
         if max(-low, high) < SMALLEST:
             low = high = 0.0
@@ -108,7 +110,7 @@ class Histogram:
             self._counts += np.bincount(places, minlength=2 * HALF_BINS)
 
     def result(self) -> Distribution:
-        """Return what was collected."""
+        """Return the distribution of all added values."""
         assert self._averages is not None, "nothing was added"
         means = None if self._sums is None else self._sums / self._samples
         return Distribution(

@@ -1,4 +1,4 @@
-"""A picture of what was seen of each tensor, and of the range that was chosen for it."""
+"""A picture of the distribution of each tensor, and of the range that was chosen for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BARS: Final = 128
 
 
 def check_drawing(path: Path) -> tuple[Any, str]:
-    """Return matplotlib's figure and the format that a file's name asks for.
+    """Return matplotlib's figure class, and the format of a file by its suffix.
 
     Raises
     ------

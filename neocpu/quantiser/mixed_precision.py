@@ -1,10 +1,10 @@
 """The choice of layers that compute in integers: the faster ones, within a budget of noise.
 
-The layout search decides by time, layer by layer, of the model with all of its layers in 8 bits.
-What it computes in float32 all the same needs no grid and is left alone, and so on until nothing
-changes. What the layers that are left do to the outputs is measured one by one, and taken to add
-up: a price on noise, the multiplier of the budget, decides which of them are worth it. Whether that
-held is measured afterwards, on data that nothing was chosen by.
+The layout search takes the model with all layers in 8 bits, and decides by time, layer by layer.
+Layers that it still computes in float32 need no grid and are left out, and the search is repeated
+until nothing changes. The noise that each remaining layer adds to the outputs is measured one by
+one, and assumed to add up. A price on noise, the multiplier of the budget, then decides which
+layers are worth it. The result is checked afterwards, on data that took no part in the choice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from neocpu.quantiser.sensitivity import laboratory_of
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 MAX_ROUNDS: Final = 4
-"""Of searches: each leaves out what the one before computed in float32."""
+"""Most searches. Each leaves out the layers that the previous one computed in float32."""
 
 
 def faster_in_integers(
@@ -38,9 +38,9 @@ def faster_in_integers(
     options: CompileOptions,
     on_progress: ProgressCallback,
 ) -> tuple[IntegerLayer, ...]:
-    """Return the layers that a plan computes in integers when it may choose; none if it is slower.
+    """Return the layers that a plan computes in integers by choice; none if it is not faster.
 
-    Layers of which the plan does not say what became of them are taken to be in float32.
+    Layers that the plan does not mention are assumed to be in float32.
     """
     plain = _plan(calibrated.graph.proto, cpu, options, Precision.FP32)
     costs = _by_result(plain, calibrated)
@@ -77,7 +77,7 @@ def _saved(
     ops: Mapping[str, OperatorReport],
     chosen: Collection[str],
 ) -> tuple[IntegerLayer, ...]:
-    """Return the chosen layers, in program order, with what they take less than in float32."""
+    """Return the chosen layers, in program order, with the seconds that they save."""
     return tuple(
         IntegerLayer(
             layer.name,
@@ -98,7 +98,7 @@ def _plan(
 
 
 def _by_result(plan: Decisions, calibrated: Calibrated) -> dict[str, OperatorReport]:
-    """Return the operators that layers became, by what the layers make."""
+    """Return the operators of layers, by the layers' results."""
     results = set(calibrated.layers)
     return {name: op for op in plan.ops for name in results.intersection(op.tensors)}
 
@@ -110,7 +110,7 @@ def measure_noise(
     threads: int | None,
     on_progress: ProgressCallback,
 ) -> tuple[IntegerLayer, ...]:
-    """Return the layers with what each does to the outputs by itself."""
+    """Return the layers with the noise that each alone adds to the outputs."""
     stored = {one.result: calibrated.layers[one.result] for one in layers}
     found = []
     with laboratory_of(calibrated.graph, stored, samples, threads) as laboratory:
@@ -123,10 +123,10 @@ def measure_noise(
 
 
 def within(layers: Sequence[IntegerLayer], budget: float) -> tuple[IntegerLayer, ...]:
-    """Return those layers that save most within a budget of noise.
+    """Return the layers that save most within a budget of noise.
 
     A layer is worth it at a price if it saves more seconds than its noise costs. The price is the
-    lowest that keeps the budget: what is given up first is what saves least for its noise.
+    lowest that keeps the budget, so that the layers which save least for their noise go first.
     """
     ranked = sorted(layers, key=lambda one: one.noise / max(one.saved_seconds, 1e-9))
     kept: set[str] = set()

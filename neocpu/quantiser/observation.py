@@ -1,4 +1,4 @@
-"""Running a float32 model on calibration data, with tensors inside it made visible."""
+"""Running a float32 model on calibration data so that it also returns inner tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Samples: TypeAlias = Sequence[Feeds]
 def with_outputs(
     proto: onnx.ModelProto, outputs: Sequence[str], tensors: Iterable[str] = ()
 ) -> onnx.ModelProto:
-    """Return a copy of a model that returns ``outputs``, whatever it returned, and ``tensors``."""
+    """Return a copy of a model that returns ``outputs`` and ``tensors`` in place of its outputs."""
     seen = onnx.ModelProto()
     seen.CopyFrom(proto)
     values = (*seen.graph.value_info, *seen.graph.input, *seen.graph.output)
@@ -42,14 +42,14 @@ def with_outputs(
 
 @dataclass(frozen=True, slots=True)
 class VisibleModel:
-    """A compiled model that returns tensors inside it too."""
+    """A compiled model that also returns inner tensors."""
 
     module: Module
 
     def on(
         self, samples: Samples, on_progress: ProgressCallback, phase: str
     ) -> Iterator[dict[str, Array]]:
-        """Yield what it returns of each sample."""
+        """Yield the results for each sample."""
         for number, feeds in enumerate(samples):
             on_progress(Progress(phase, number, len(samples)))
             yield self.module.run(dict(feeds))
@@ -60,7 +60,7 @@ class VisibleModel:
 def visible(
     proto: onnx.ModelProto, outputs: Sequence[str], tensors: Sequence[str], threads: int | None
 ) -> Iterator[VisibleModel]:
-    """Compile a model in float32 that returns ``outputs`` and ``tensors`` within it."""
+    """Compile a model in float32 that returns ``outputs`` and inner ``tensors``."""
     seen = with_outputs(proto, outputs, tensors)
     with (
         compile_model(seen, precision="fp32", threads=threads, verify=False) as compiled,
@@ -72,12 +72,12 @@ def visible(
 def observe(
     model: VisibleModel, tensors: Sequence[str], samples: Samples, on_progress: ProgressCallback
 ) -> dict[str, Distribution]:
-    """Return what each tensor's values are over all samples.
+    """Return the distribution of each tensor's values over all samples.
 
     Raises
     ------
     UsageError
-        One is infinite or NaN, naming the sample.
+        A value is infinite or NaN; the message names the sample.
     """
     histograms = {name: Histogram() for name in tensors}
     for number, found in enumerate(model.on(samples, on_progress, "calibrate")):
@@ -90,7 +90,7 @@ def observe(
 
 
 def require_finite(number: int, name: str, values: Array) -> None:
-    """Raise a `UsageError` of what a sample makes of a tensor, if that has no range."""
+    """Raise a `UsageError` if a sample makes a tensor infinite or NaN."""
     if not np.isfinite(values).all():
         raise UsageError(
             f"calibration sample {number} makes tensor '{name}' infinite or NaN; "
@@ -99,7 +99,7 @@ def require_finite(number: int, name: str, values: Array) -> None:
 
 
 def signal_to_noise(truth: Iterable[Array], other: Iterable[Array]) -> float:
-    """Return the ratio of the powers of a signal and of what differs from it, in decibels."""
+    """Return the ratio of the powers of a signal and of the error of another, in decibels."""
     signal = noise = 0.0
     for first, second in zip(truth, other, strict=True):
         wide = first.astype(np.float64)
@@ -109,7 +109,7 @@ def signal_to_noise(truth: Iterable[Array], other: Iterable[Array]) -> float:
 
 
 def decibels(signal: float, noise: float) -> float:
-    """Return the ratio of two powers; infinite of no noise, and less than any of infinite noise."""
+    """Return the ratio of two powers in decibels; infinite without noise, and -inf of infinite."""
     if noise == 0.0 or math.isinf(noise):
         return math.inf if noise == 0.0 else -math.inf
     return 10 * math.log10(max(signal, 1e-300) / noise)

@@ -22,16 +22,16 @@ SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".ti
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """The way a picture becomes an input: ``(pixel / 255 - mean) / std``, of pixels from 0 to 255.
+    """The way a picture becomes an input: ``(pixel / 255 - mean) / std``, for pixels up to 255.
 
     Attributes
     ----------
     fit : {"stretch", "crop", "letterbox"}
-        Both sides as they are; the middle of what the shorter side fits; or all of it, on grey.
+        Stretch both sides, crop to the middle, or fit all of the picture with grey borders.
     mean, std : tuple of float
         The mean and standard deviation of each channel, or of all.
     bgr : bool
-        Whether blue is first.
+        Whether blue is the first channel.
     """
 
     fit: Fit = "crop"
@@ -49,7 +49,7 @@ class Preprocessing:
 
 
 def find_pictures(folder: Path) -> list[Path]:
-    """Return a folder's pictures, those of folders in it too, in order of their names.
+    """Return the pictures of a folder and of its subfolders, in order of their names.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def read_picture(path: Path, spec: TensorSpec, how: Preprocessing) -> Array:
     Raises
     ------
     UsageError
-        The file cannot be read, Pillow is missing, or the input is no picture's.
+        The file cannot be read, Pillow is missing, or the input takes no pictures.
     """
     channels, height, width, last = _layout(spec)
     image = _read(path, "L" if channels == 1 else "RGB", (width, height), how.fit)
@@ -102,7 +102,7 @@ def _layout(spec: TensorSpec) -> tuple[int, int, int, bool]:
 
 def _read(path: Path, mode: str, size: tuple[int, int], fit: str) -> Any:
     try:
-        # PPM is decoded in Python, which is too slow for files from anybody.
+        # PPM is decoded in Python, which is too slow for untrusted files elsewhere.
         return read_sized(read_file(path, MAX_BYTES), mode, size, fit, formats=(*FORMATS, "PPM"))
     except ModuleNotFoundError:
         raise MissingPackageError(

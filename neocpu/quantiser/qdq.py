@@ -1,6 +1,6 @@
-"""Writing a quantised model: QuantizeLinear and DequantizeLinear around what computes in integers.
+"""Writing a quantised model: QuantizeLinear and DequantizeLinear around operators in integers.
 
-That is the form of ONNX itself, which every engine reads; its definition is what the integers mean.
+This is ONNX's own form, which every engine reads. Its definition says what the integers mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BITS: Final[Mapping[int, type[np.unsignedinteger]]] = {8: np.uint8, 16: np.uint
 
 @dataclass(frozen=True, slots=True)
 class TensorGrid:
-    """The values of a tensor's integers, of ``bits`` unsigned: ``(stored - zero) * scale``."""
+    """The meaning of a tensor's unsigned integers of ``bits``: ``(stored - zero) * scale``."""
 
     scale: float
     zero: int
@@ -32,19 +32,19 @@ class TensorGrid:
 
     @property
     def levels(self) -> int:
-        """Steps between the least and the largest."""
+        """Number of steps between the least and the largest integer."""
         return int(2**self.bits - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredLayer:
-    """A layer's numbers.
+    """The stored weights and the bias of a layer.
 
     Attributes
     ----------
     weights : Stored
     bias : array or None
-        The bias in float32: it is stored in products of the operands' scales.
+        The bias in float32; the file has it as a multiple of the product of the operands' scales.
     """
 
     weights: Stored
@@ -61,7 +61,7 @@ def write_qdq(
     grids : mapping
         Grids of tensors, by name.
     layers : mapping
-        Layers' numbers, by the names of their results; others stay in float32.
+        Layers to write in integers, by the names of their results; others stay in float32.
     """
     return _Writer(graph, grids).write(layers)
 
@@ -96,7 +96,7 @@ class _Writer:
         return self._proto
 
     def _around(self, name: str) -> list[onnx.NodeProto]:
-        """Return what brings a tensor to its grid, if it has one."""
+        """Return the nodes that round a tensor to its grid, if it has one."""
         grid = self._grids.get(name)
         if grid is None:
             return []
@@ -127,7 +127,7 @@ class _Writer:
         while len(node.input) < 3:
             node.input.append("")
         grid = self._grids.get(layer.data)
-        if grid is None:  # of what is not on a grid, sums are real numbers
+        if grid is None:  # without a grid of the data, sums are real numbers
             node.input[2] = self._names.fresh(f"{layer.result}_bias")
             self._arrays[node.input[2]] = numbers.bias.astype(np.float32)
         else:

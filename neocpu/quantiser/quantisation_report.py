@@ -11,12 +11,13 @@ from neocpu.quantiser.histogram import Distribution
 from neocpu.quantiser.qdq import TensorGrid
 
 POOR: Final = 15.0
-"""Decibels of a layer's output below which it is worth a look: noise is a sixth of the signal."""
+"""Signal to noise of a layer's output in decibels below which the layer is reported as poor: the
+noise is a sixth of the signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """A tensor's grid, and what was seen of it."""
+    """A tensor's grid, and its observed range."""
 
     name: str
     grid: TensorGrid
@@ -25,7 +26,7 @@ class TensorReport:
     method: str
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "name": self.name,
             "scale": self.grid.scale,
@@ -39,7 +40,7 @@ class TensorReport:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """A layer's signal to noise, in decibels: of its weights, and of its output in the network."""
+    """The signal to noise in decibels of a layer's weights, and of its output in the network."""
 
     name: str
     operator: str
@@ -47,7 +48,7 @@ class LayerReport:
     output_db: float
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form; what is exact has no number."""
+        """Return the JSON form; null stands for exact values."""
         return {
             "name": self.name,
             "operator": self.operator,
@@ -58,18 +59,18 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisationReport:
-    """All of it.
+    """The report on a quantised model.
 
     Attributes
     ----------
     samples : int
-        The number of samples that it was calibrated with.
+        Number of calibration samples.
     tensors : tuple of TensorReport
     layers : tuple of LayerReport
     outputs : mapping of str to float
         Signal to noise of each output, in decibels.
     agreement : float or None
-        Share of rows whose largest output is the same, of models that return rows of scores.
+        Share of rows whose largest score is the same; None for models without rows of scores.
     correction : str
         The correction of biases.
     notes : tuple of str
@@ -92,7 +93,7 @@ class QuantisationReport:
         return tuple(sorted(found, key=lambda layer: layer.output_db))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "samples": self.samples,
             "correction": self.correction,
@@ -105,7 +106,7 @@ class QuantisationReport:
 
 
 def constant_notes(names: Sequence[str]) -> tuple[str, ...]:
-    """Return what is to be said of tensors that had one value over all samples."""
+    """Return a note on tensors that had one value over all samples."""
     if not names:
         return ()
     some = ", ".join(f"'{name}'" for name in names[:3]) + (" …" if len(names) > 3 else "")

@@ -31,12 +31,12 @@ from neocpu.quantiser.quantise_options import QuantiseOptions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantisedModel:
-    """A model in QDQ form, and how it came about.
+    """A model in QDQ form, and the report on it.
 
     Attributes
     ----------
     proto : onnx.ModelProto
-        The model in the shapes it was calibrated with.
+        The model, with the shapes that it was calibrated with.
     report : QuantisationReport
     """
 
@@ -44,7 +44,7 @@ class QuantisedModel:
     report: QuantisationReport
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ONNX file: all of it appears or nothing does.
+        """Write the ONNX file: either all of it appears or nothing does.
 
         Raises
         ------
@@ -77,7 +77,7 @@ def quantize(
         is samples, arrays by input name, or samples one by one.
     options : QuantiseOptions, optional
     shapes, batch
-        Shapes of inputs with dynamic dimensions, as `neocpu.compile` takes them.
+        Shapes of inputs with dynamic dimensions, in the form that `neocpu.compile` takes.
     threads : int, optional
         The number of threads that run the model.
 

@@ -12,37 +12,37 @@ from neocpu.quantiser.pictures import Preprocessing
 from neocpu.schedules.vocabulary.numerics import INT16_SUMS
 
 AUTO: Final = "auto"
-"""Of methods: the one that changes the outputs least, tensor by tensor."""
+"""Name of the method that takes, for each tensor, the method that changes the outputs least."""
 
 DEFAULT_SAMPLES: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuantiseOptions:
-    """All that `neocpu.quantize` takes besides the model and the data.
+    """The options of `neocpu.quantize` about the use of the data and the rounding.
 
     Attributes
     ----------
     samples : int
-        Calibration samples at most.
+        Largest number of calibration samples.
     method : str
-        One of `METHODS`: how ranges of tensors are found.
+        Method that finds the ranges of tensors, one of `METHODS`.
     percentile : float
-        The values, in percent, that method ``percentile`` does not cut off.
+        Share of values, in percent, that method ``percentile`` keeps within the range.
     symmetric : bool
         Whether zero is in the middle of the ranges of tensors that have both signs.
     per_channel : bool
         Whether each output channel of weights has a scale of its own.
     int16_sums : int
-        See `neocpu.quantiser.stored_tensors.store`.
+        Number of products whose sum fits 16 bits: see `neocpu.quantiser.stored_tensors.store`.
     correction : str
-        One of `CORRECTIONS`: how biases make up for rounded weights.
+        Correction of biases for rounded weights, one of `CORRECTIONS`.
     equalise : bool
         Whether layers are equalised first.
     exclude : tuple of str
         Nodes, or types of operators, that stay in float32.
     wide : tuple of str
-        Tensors of 16 bits.
+        Tensors to quantise to 16 bits.
     pictures : Preprocessing
         The way pictures become inputs.
     """
@@ -66,7 +66,7 @@ class QuantiseOptions:
             known = ", ".join(map(str, (0, *INT16_SUMS)))
             raise UsageError(f"int16_sums must be one of {known}, got {self.int16_sums!r}")
         if self.correction == "mean-variance" and not self.per_channel:
-            raise UsageError("correction by mean-variance is of scales per channel")
+            raise UsageError("correction by mean-variance needs a scale per channel")
         if not isinstance(self.samples, int) or self.samples < 1:
             raise UsageError(f"samples must be a whole number, 1 or more, got {self.samples!r}")
         if not 50 < self.percentile <= 100:

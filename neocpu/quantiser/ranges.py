@@ -1,10 +1,10 @@
-"""The range of a tensor's integers, by the distribution of its values: one function a method.
+"""Methods that choose the range of a tensor's integers by the distribution of its values.
 
-Values beyond a range are cut off; a wider one has coarser steps. Minimum and maximum cut nothing
-off; percentiles and moving averages cut off what is rare; the others try ranges and take the one
-that changes the distribution least, by their own measure of that: its mean squared error, or the
-divergence of Kullback and Leibler (as TensorRT has it: Migacz, "8-bit inference with TensorRT",
-GTC 2017), the same in both directions, or Jensen's and Shannon's.
+Values beyond a range are cut off, but a wider range has coarser steps. The method minmax cuts
+nothing off; percentile and moving-average cut off rare values. The others try ranges and take the
+one that changes the distribution least, by the mean squared error, by the Kullback-Leibler
+divergence (as in TensorRT: Migacz, "8-bit inference with TensorRT", GTC 2017), by the same in both
+directions, or by the Jensen-Shannon divergence.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 from neocpu.quantiser.histogram import HALF_BINS, Array, Distribution
 
 RATIOS: Final = np.linspace(0.15, 1.0, 69)
-"""Shares of the whole range that are tried."""
+"""Ranges that are tried, as shares of the whole range."""
 
 _TINY: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values from ``low`` to ``high``, zero among them."""
+    """The values from ``low`` to ``high``, which include zero."""
 
     low: float
     high: float
@@ -33,8 +33,8 @@ class Range:
     def steps(self, levels: int, *, symmetric: bool) -> tuple[float, int]:
         """Return scale and zero point of integers from 0 to ``levels``.
 
-        Zero is one of them exactly, since padding and ReLU make it. A symmetric range of both signs
-        has its zero point in the middle.
+        Zero is represented exactly, because padding and ReLU make it. A symmetric range of both
+        signs has its zero point in the middle.
         """
         if symmetric and self.low < 0:
             middle = (levels + 1) // 2
@@ -45,23 +45,23 @@ class Range:
 
 
 def _scale(value: float) -> float:
-    """Return a scale that float32 has; 1 of nothing but zeros."""
+    """Return a scale rounded to float32; 1 if there is nothing but zeros."""
     rounded = float(np.float32(value))
     return rounded if rounded > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """The integers that a range is for.
+    """The integers that a range is chosen for.
 
     Attributes
     ----------
     levels : int
-        Steps between the least and the largest: 255 of 8 bits.
+        Number of steps between the least and the largest integer: 255 for 8 bits.
     symmetric : bool
-        Whether zero is in the middle, of tensors that have both signs.
+        Whether zero is in the middle of the range of tensors that have both signs.
     percentile : float
-        Values, in percent, that method ``percentile`` does not cut off.
+        Share of values, in percent, that method ``percentile`` keeps within the range.
     """
 
     levels: int = 255
@@ -73,46 +73,46 @@ Method: TypeAlias = Callable[[Distribution, Rounding], Range]
 
 
 def minmax(seen: Distribution, rounding: Rounding) -> Range:
-    """All that was seen."""
+    """Return the range of all observed values."""
     return _with_zero(seen.low, seen.high)
 
 
 def moving_average(seen: Distribution, rounding: Rounding) -> Range:
-    """The extremes of samples on average, later ones weighted more."""
+    """Return the mean extremes of samples, with a larger weight of later ones."""
     return _with_zero(seen.average_low, seen.average_high)
 
 
 def percentile(seen: Distribution, rounding: Rounding) -> Range:
-    """All but outliers: of each end half of what is beyond the percentile."""
+    """Return the range without outliers: each end loses half the values beyond the percentile."""
     outside = (1 - rounding.percentile / 100) / 2
     return _with_zero(seen.quantile(outside), seen.quantile(1 - outside))
 
 
 def mean_squared_error(seen: Distribution, rounding: Rounding) -> Range:
-    """The range with the least mean squared difference."""
+    """Return the range with the least mean squared error."""
     return _best(seen, rounding, _squared_error)
 
 
 def kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
-    """The range with the least divergence of what was seen from what is left of it."""
-    return _best(seen, rounding, lambda *given: _divergence(*_two(*given)))
+    """Return the range with the least divergence of the distribution from its rounded form."""
+    return _best(seen, rounding, lambda *given: _divergence(*_before_and_after(*given)))
 
 
 def symmetric_kullback_leibler(seen: Distribution, rounding: Rounding) -> Range:
-    """The same, both ways."""
+    """Return the range with the least sum of the divergences in both directions."""
 
     def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _two(seen, tried, rounding)
+        p, q = _before_and_after(seen, tried, rounding)
         return _divergence(p, q) + _divergence(q, p)
 
     return _best(seen, rounding, measure)
 
 
 def jensen_shannon(seen: Distribution, rounding: Rounding) -> Range:
-    """The same, of both from their mean."""
+    """Return the range with the least mean divergence of both distributions from their mean."""
 
     def measure(seen: Distribution, tried: Range, rounding: Rounding) -> float:
-        p, q = _two(seen, tried, rounding)
+        p, q = _before_and_after(seen, tried, rounding)
         middle = (p + q) / 2
         return (_divergence(p, middle) + _divergence(q, middle)) / 2
 
@@ -139,7 +139,7 @@ def _best(
     rounding: Rounding,
     measure: Callable[[Distribution, Range, Rounding], float],
 ) -> Range:
-    """Return the range of least measure: of both ends together first, then of each by itself."""
+    """Return the range of least measure: both ends are scaled jointly first, then each alone."""
     whole = minmax(seen, rounding)
     if seen.is_constant or not seen.counts.any():
         return whole
@@ -163,14 +163,14 @@ def _rounded(values: Array, tried: Range, rounding: Rounding) -> tuple[Array, fl
 def _squared_error(seen: Distribution, tried: Range, rounding: Rounding) -> float:
     values = seen.centres
     stored, scale, zero = _rounded(values, tried, rounding)
-    # A bin's values are spread over its width, which matters where steps are as fine.
+    # A bin's values are spread over its width, which matters if steps are as narrow.
     within = (seen.limit / HALF_BINS) ** 2 / 12
     squares = np.square((stored - zero) * scale - values)
     return float((seen.counts * np.maximum(squares, within)).sum())
 
 
-def _two(seen: Distribution, tried: Range, rounding: Rounding) -> tuple[Array, Array]:
-    """Return the distribution with what is beyond the range at its ends, and what steps leave."""
+def _before_and_after(seen: Distribution, tried: Range, rounding: Rounding) -> tuple[Array, Array]:
+    """Return the distribution with all mass cut to the range, and its form after rounding."""
     values = seen.centres
     stored, _, _ = _rounded(values, tried, rounding)
     counts = seen.counts.astype(np.float64)
@@ -181,7 +181,7 @@ def _two(seen: Distribution, tried: Range, rounding: Rounding) -> tuple[Array, A
     p = counts[first : last + 1].copy()
     reached = p > 0
     levels = stored[first : last + 1].astype(np.int64)
-    # Each step's mass lies evenly over those bins of it that hold any: the cut-off is not in it.
+    # The mass of each step is spread evenly over its bins that have any, without cut-off values.
     mass = np.bincount(levels, weights=p, minlength=rounding.levels + 1)
     bins = np.bincount(levels, weights=reached, minlength=rounding.levels + 1)
     q = np.where(reached, (mass / np.maximum(bins, 1))[levels], 0.0)

@@ -1,8 +1,8 @@
-"""The error of the outputs when one tensor, or one layer's weights, is rounded by itself.
+"""The error of the outputs when only one tensor, or only one layer's weights, are rounded.
 
-A laboratory: the float32 model with every tensor brought to a grid that is an input, or left as it
-is, and with what each layer's weights lose added to its sums or not. It is compiled once, and each
-question is a run.
+It is measured in a laboratory: the float32 model with extra inputs that decide which tensors are
+rounded, to which grids, and which layers add the loss of their rounded weights to their sums. The
+laboratory is compiled once, and each question is a run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from neocpu.quantiser.ranges import METHODS, Rounding
 from neocpu.runtime.module import Module
 
 SAMPLES: Final = 4
-"""Of calibration, evenly out of all: what is measured is a ratio of powers over whole outputs."""
+"""Number of calibration samples, evenly spread. Few suffice for a ratio of powers of outputs."""
 
 _SCALES, _ZEROS, _LEVELS = "neocpu_scales", "neocpu_zeros", "neocpu_levels"
 _WEIGHTS = "neocpu_weights"
@@ -37,12 +37,12 @@ _CONSTANTS: Final = {_LEAST: 0.0, _ONE: 1.0}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laboratory:
-    """The compiled model, its samples, and what it returns of them untouched.
+    """The compiled model, its samples, and its outputs for them without rounding.
 
     Attributes
     ----------
     tensors, layers : tuple of str
-        Tensors that can be rounded, by name, and layers whose weights can, by their results.
+        Names of tensors that can be rounded, and results of layers whose weights can be rounded.
     """
 
     module: Module
@@ -52,7 +52,7 @@ class Laboratory:
     truth: tuple[dict[str, Array], ...]
 
     def noise(self, grids: Mapping[str, TensorGrid], rounded: Sequence[str] = ()) -> float:
-        """Return the outputs' noise, as a share of their power, with some of it rounded.
+        """Return the outputs' noise, as a share of their power, with some tensors rounded.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ def laboratory_of(
 
 
 class _Writer:
-    """Writes the laboratory's graph."""
+    """The writer of the laboratory's graph."""
 
     def __init__(self, graph: FloatGraph, stored: Mapping[str, StoredLayer]) -> None:
         self._graph, self._stored = graph, stored
@@ -140,7 +140,7 @@ class _Writer:
                 if name in self._numbers:
                     node.input[place] = f"{name}_neocpu_rounded"
             if results[0] in self._own:
-                self._lose(node, self._own[results[0]])
+                self._add_loss(node, self._own[results[0]])
             else:
                 self._made.append(node)
             for name in results:
@@ -155,20 +155,20 @@ class _Writer:
         self._made.append(helper.make_node(op, list(inputs), [output]))
         return output
 
-    def _pick(self, vector: str, index: int, name: str) -> str:
+    def _element(self, vector: str, index: int, name: str) -> str:
         """Take one element of a vector of settings."""
         place = f"neocpu_place_{index}"
         self._arrays[place] = np.array(index, np.int64)
         return self._add("Gather", [vector, place], name)
 
     def _round(self, name: str) -> None:
-        """Bring a tensor to the grid that the settings have for it, unless its scale is 0."""
+        """Round a tensor to its grid of the settings, unless that has scale 0."""
         if name not in self._numbers:
             return
         index, at = self._numbers[name], f"{name}_neocpu"
-        scale = self._pick(_SCALES, index, f"{at}_scale")
-        zero = self._pick(_ZEROS, index, f"{at}_zero")
-        most = self._pick(_LEVELS, index, f"{at}_levels")
+        scale = self._element(_SCALES, index, f"{at}_scale")
+        zero = self._element(_ZEROS, index, f"{at}_zero")
+        most = self._element(_LEVELS, index, f"{at}_levels")
         rounds = self._add("Greater", [scale, _LEAST], f"{at}_is")
         by = self._add("Where", [rounds, scale, _ONE], f"{at}_by")
         whole = self._add("Round", [self._add("Div", [name, by], f"{at}_scaled")], f"{at}_whole")
@@ -179,8 +179,8 @@ class _Writer:
         real = self._add("Mul", [centred, by], f"{at}_real")
         self._add("Where", [rounds, real, name], f"{name}_neocpu_rounded")
 
-    def _lose(self, node: onnx.NodeProto, layer: Layer) -> None:
-        """Make a layer's sums of two parts: its own, and what its integers add to them."""
+    def _add_loss(self, node: onnx.NodeProto, layer: Layer) -> None:
+        """Split a layer's sums into its own part and the error of its integers."""
         weights = layer.outputs_first(self._graph.initializers[layer.weights])
         name, at = f"{layer.result}_neocpu_lost", f"{layer.result}_neocpu"
         numbers = self._stored[layer.result]
@@ -191,13 +191,13 @@ class _Writer:
         extra.name = extra.output[0] = f"{at}_extra"
         del extra.input[2:]
         extra.input[1] = name
-        if numbers.bias is not None:  # which was corrected
+        if numbers.bias is not None:  # it may be corrected
             before = 0.0 if layer.bias is None else self._graph.initializers[layer.bias]
             self._arrays[f"{at}_corrected"] = np.asarray(numbers.bias - before, np.float32)
             extra.input.append(f"{at}_corrected")
         node.output[0] = f"{at}_plain"
         self._made += [node, extra]
-        share = self._pick(_WEIGHTS, self._layers[layer.result], f"{at}_share")
+        share = self._element(_WEIGHTS, self._layers[layer.result], f"{at}_share")
         some = self._add("Mul", [f"{at}_extra", share], f"{at}_some")
         self._add("Add", [f"{at}_plain", some], layer.result)
 
@@ -210,7 +210,7 @@ def choose_methods(
     threads: int | None,
     on_progress: ProgressCallback,
 ) -> dict[str, str]:
-    """Return, for each tensor, the method whose range changes the outputs least by itself."""
+    """Return for each tensor the method whose range changes the outputs least."""
     rounding = Rounding(255, how.symmetric, how.percentile)
     chosen = {}
     with laboratory_of(graph, {}, samples, threads) as laboratory:

@@ -1,6 +1,6 @@
-"""Arrays of a file that anybody may have written, of which no more rows are read than asked for.
+"""Arrays of an untrusted file, which are read only as far as rows are requested.
 
-An archive of some megabytes may unpack to as many gigabytes, and a few samples are wanted of it.
+An archive of some megabytes may unpack to as many gigabytes, and only a few samples are needed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from neocpu.runtime.npy import MAGIC, NpyHeader, read_npy_data, read_npy_header
 from neocpu.runtime.npz import open_archive, open_member
 
 MAX_FORTRAN: Final = 1 << 28
-"""Bytes of an array in Fortran's order, all of which is read for any of its rows."""
+"""Most bytes of an array in Fortran's order, which must be read as a whole for any of its rows."""
 
 _DAMAGED: Final = (EOFError, zipfile.BadZipFile, zlib.error, OverflowError, struct.error)
 _UNREADABLE: Final = (OSError, ValueError, MemoryError, RuntimeError, *_DAMAGED)
-"""What a file that is damaged, cut short or something else raises."""
+"""Exceptions of reading a file that is damaged, cut short or of another kind."""
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Say on one line why a file cannot be read, whatever finds that out.
+    """Turn all errors of reading a file into a message of one line.
 
     Parameters
     ----------
     what : str
-        The name of the file that is read, with which the message begins.
+        The name of the file, with which the message begins.
 
     Raises
     ------
     UsageError
-        It cannot be read.
+        The file cannot be read.
     """
     try:
         yield
-    except UsageError:  # a ValueError, of which all is said
+    except UsageError:  # a ValueError too, but its message is complete
         raise
     except _UNREADABLE as error:
         raise UsageError(f"{what} cannot be read as arrays ({_reason(error)})") from error
@@ -71,7 +71,7 @@ class StoredArray:
     file : file
         Open for reading bytes.
     archive : ZipFile or None
-        The archive in the file; None if the array is all of it.
+        The archive in the file; None if the file is the array itself.
     member : str
         Name of the array's file in the archive.
     header : NpyHeader
@@ -86,12 +86,12 @@ class StoredArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """Extents of the array."""
         return self.header.shape
 
     @property
     def ndim(self) -> int:
-        """Its number of axes."""
+        """Number of its axes."""
         return len(self.shape)
 
     @property
@@ -100,12 +100,12 @@ class StoredArray:
         return self.header.dtype
 
     def read(self, rows: int | None) -> Array:
-        """Read so many rows of the first axis; None reads all of it.
+        """Read the given number of rows along the first axis; None reads the whole array.
 
         Raises
         ------
         UsageError
-            It is cut short, or in an order in which too much had to be read for the rows.
+            The file is cut short, or its order would need too much to be read for the rows.
         """
         header = self.header
         with reading(self.what), ExitStack() as opened:
@@ -123,7 +123,7 @@ class StoredArray:
 
 
 class StoredArrays(Mapping[str, StoredArray], Closing):
-    """The arrays of an ``.npz`` file by name, or the one of an ``.npy`` file, which has no name.
+    """The arrays of an ``.npz`` file by name, or the array of an ``.npy`` file by an empty name.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
     Raises
     ------
     UsageError
-        It is another kind of file; and when an array is asked for that holds no numbers.
+        The file is of another kind. Getting an array of the file that has no numbers raises, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,7 +149,7 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
             self._opened = opened.pop_all()
 
     def __getitem__(self, name: str) -> StoredArray:
-        """Return an array; its header is read."""
+        """Return an array, after reading its header."""
         member = self._members[name]
         what = f"array '{plain(name)}' of {self._path}" if name else str(self._path)
         with reading(what), ExitStack() as opened:
@@ -168,9 +168,9 @@ class StoredArrays(Mapping[str, StoredArray], Closing):
         return iter(self._members)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of arrays."""
         return len(self._members)
 
     def close(self) -> None:
-        """Close the file. May be repeated."""
+        """Close the file. Repeated calls do nothing."""
         self._opened.close()

@@ -11,10 +11,10 @@ from neocpu.quantiser.histogram import Array
 from neocpu.schedules.convolutions.dot_products.int16_sums import SUM_BOUND, largest_sums
 
 LARGEST: Final = 127
-"""-128 has no opposite."""
+"""Largest magnitude of a stored weight; -128 is unused, because it has no opposite."""
 
 _ROUNDS: Final = 8
-"""Rounding may exceed a bound that real numbers keep: scales grow until it does not."""
+"""Attempts to keep the bound on sums: rounded weights may exceed it, and scales then grow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Stored:
 
     @property
     def real(self) -> Array:
-        """The weights that they stand for."""
+        """The weights that the integers stand for."""
         found: Array = self.values.astype(np.float32) * _spread(self.scale, self.values.ndim)
         return found
 
@@ -52,19 +52,19 @@ def store(
     Parameters
     ----------
     weights : array
-        Output channels first, input channels second.
+        Weights with output channels first, input channels second.
     per_channel : bool
         Whether each output channel has a scale of its own.
     products : int
-        So many products of neighbouring input channels by uint8 are to fit 16 bits: 2, 4 or 8, see
-        `neocpu.schedules.vocabulary.numerics.INT16_SUMS`; 0 for any. The scales of channels that
-        would not fit grow, as little as can be.
+        Number of products of neighbouring input channels by uint8 whose sum must fit 16 bits: 2, 4
+        or 8, see `neocpu.schedules.vocabulary.numerics.INT16_SUMS`; 0 sets no bound. The scales of
+        channels that would not fit grow as little as possible.
     least : array or float
-        The least scale of each output channel: a bias is stored in it too, and channels that are
-        nearly nothing but their bias would want a finer one than its 32 bits hold.
+        The least scale of each output channel. The bias is stored in that scale too, and a finer
+        one would need more than 32 bits for a channel whose weights are tiny beside its bias.
     depthwise : bool
-        Whether each output channel reads one channel of many: nobody adds up its products in
-        16 bits.
+        Whether each output channel reads only one of many channels: no engine adds up its products
+        in 16 bits.
     """
     largest = np.abs(weights).reshape(len(weights), -1).max(axis=1)
     if not per_channel:
@@ -89,10 +89,10 @@ def store(
 
 
 def _in_a_row(values: Array) -> Array:
-    """Return weights as one row an output channel, place after place of the window.
+    """Return weights as one row for each output channel, place after place of the window.
 
-    That is how ONNX Runtime multiplies them on CPUs without VNNI: pairs of neighbours, which, where
-    the input channels are odd in number, belong to two places.
+    ONNX Runtime multiplies pairs of neighbours in this row on CPUs without VNNI. If the number of
+    input channels is odd, some pairs belong to two places of the window.
     """
     return np.moveaxis(values, 1, -1).reshape(len(values), -1)
 

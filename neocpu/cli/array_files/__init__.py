@@ -1,1 +1,1 @@
-"""Inputs and outputs in files: what users name, and NumPy's format."""
+"""Inputs and outputs in files of NumPy's formats."""

@@ -24,24 +24,30 @@ from neocpu.runtime.npz import open_archive, open_member
 AnyArray = np.ndarray[Any, Any]
 
 ZIP: Final = b"PK"
-"""What a zip file begins with, also an empty one."""
+"""First bytes of a zip file, also of an empty one."""
 
-# Of a zip file: no archive, cut short, damaged, encrypted, of an unknown method or version.
+# Errors of a zip file: no archive, cut short, damaged, encrypted, of an unknown method or version.
 _DAMAGED: Final = (
-    *(ValueError, EOFError, zipfile.BadZipFile, zlib.error),
-    *(RuntimeError, NotImplementedError, OverflowError, struct.error),
+    ValueError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,
+    NotImplementedError,
+    OverflowError,
+    struct.error,
 )
 
 
 def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]:
     """Read the inputs in an ``.npz`` file, by input name or, as ``arr_0, arr_1, …``, in order.
 
-    Of each array no more is unpacked than its input takes.
+    No more of an array is unpacked than its input takes.
 
     Raises
     ------
     UsageError
-        If the file cannot be read or is not an archive of arrays of the inputs' names, dtypes and
+        The file cannot be read or is not an archive of arrays of the inputs' names, dtypes and
         shapes.
     """
     with _reading(path), open(path, "rb") as file:
@@ -50,7 +56,7 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, AnyArray]
         with open_archive(file) as archive:
             members = {name.removesuffix(".npy"): name for name in archive.namelist()}
             names = _input_names(members, specs)
-            # What is missing may be given by itself.
+            # Missing inputs may be given by --input.
             check_names(specs, dict.fromkeys((*names, *(spec.name for spec in specs))), "input")
             given = (spec for spec in specs if spec.name in names)
             return {spec.name: _unpacked(archive, names[spec.name], spec) for spec in given}
@@ -62,8 +68,8 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
     Raises
     ------
     UsageError
-        If a name is missing, unknown or repeated, or a file cannot be read or is of another dtype
-        or shape.
+        A name is missing, unknown or repeated, or a file cannot be read or is of another dtype or
+        shape.
     """
     by_name = {spec.name: spec for spec in specs}
     arrays: dict[str, AnyArray] = {}
@@ -79,30 +85,33 @@ def read_named(texts: Sequence[str], specs: Sequence[TensorSpec]) -> dict[str, A
 
 
 def write_archive(path: Path, arrays: Mapping[str, AnyArray]) -> None:
-    """Write arrays to an ``.npz`` file: all of it appears at ``path`` or nothing does.
+    """Write arrays to an ``.npz`` file: either all of it appears at ``path`` or nothing does.
 
     Raises
     ------
     UsageError, ArtifactError
-        If the folder is missing or read-only, or the disk is full.
+        The folder is missing or read-only, or the disk is full.
     """
     # Not np.savez: it takes the names as keyword arguments, and an output may be called "file".
     size = sum(array.nbytes for array in arrays.values())
-    with replacing(path, size) as stream, zipfile.ZipFile(_forwards(stream, path), "w") as archive:
+    with (
+        replacing(path, size) as stream,
+        zipfile.ZipFile(_forward_only(stream, path), "w") as archive,
+    ):
         for name, array in arrays.items():
-            # .npy files know no bfloat16, but for uint16 of the same bits.
-            held = array.view(BITS) if array.dtype == array_dtype(BFLOAT16) else array
+            # .npy files have no bfloat16; uint16 has the same bits.
+            stored = array.view(BITS) if array.dtype == array_dtype(BFLOAT16) else array
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, held, allow_pickle=False)
+                np.lib.format.write_array(member, stored, allow_pickle=False)
 
 
-def _forwards(stream: BinaryIO, path: Path) -> Any:
-    """Return a stream that nobody may ask where it is, if it is a device's, which does not know."""
-    return stream if path.is_file() or not path.exists() else _Forwards(stream)
+def _forward_only(stream: BinaryIO, path: Path) -> Any:
+    """Return a stream that cannot seek if ``path`` is a device, whose position is undefined."""
+    return stream if path.is_file() or not path.exists() else _ForwardOnly(stream)
 
 
-class _Forwards:
-    """What `zipfile` writes from its beginning to its end."""
+class _ForwardOnly:
+    """A stream without positions, which `zipfile` writes from beginning to end."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.write, self.flush = stream.write, stream.flush
@@ -111,12 +120,12 @@ class _Forwards:
 def _unpacked(archive: zipfile.ZipFile, name: str, spec: TensorSpec) -> AnyArray:
     with open_member(archive, name) as member:
         array = read_npy(member, spec)
-        member.read(1)  # at its end the checksum is checked
+        member.read(1)  # reading the end checks the checksum
     return array
 
 
 def _input_names(members: Mapping[str, str], specs: Sequence[TensorSpec]) -> Mapping[str, str]:
-    """Return an archive's members by the inputs they are for."""
+    """Return an archive's members by the names of their inputs."""
     if {spec.name for spec in specs}.isdisjoint(members) and len(members) == len(specs):
         in_order = [members.get(f"arr_{index}") for index in range(len(specs))]
         named = zip(specs, in_order, strict=True)
@@ -145,11 +154,11 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever a file can be wrong in into a `UsageError` that names it."""
+    """Turn all errors of reading a file into a `UsageError` that names it."""
     try:
         regular_status(path)
         yield
-    except UsageError as error:  # which may be an OSError or a ValueError too
+    except UsageError as error:  # first, because some are an OSError or a ValueError too
         raise UsageError(f"'{path}': {error}") from None
     except FileNotFoundError:
         raise MissingFileError(f"no such input file: '{path}'") from None

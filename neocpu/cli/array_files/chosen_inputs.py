@@ -1,4 +1,4 @@
-"""Which inputs ``neocpu run`` reads or draws, of an artifact that may have several shapes."""
+"""The choice of inputs that ``neocpu run`` reads or draws, among the shapes of an artifact."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Inputs: TypeAlias = Sequence[TensorSpec]
 
 
 def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[Inputs]:
-    """Return the inputs of each signature that ``--shape`` leaves; without it, of all.
+    """Return the inputs of the signature that ``--shape`` selects; without it, of all signatures.
 
-    Of a set that differs in the batch it may name any other batch too.
+    In a set of different batches, it may also name any other batch.
 
     Raises
     ------
     UsageError
-        If it leaves none, with the set; or if there is no memory for so large a batch.
+        No signature has these shapes, or there is no memory for so large a batch.
     """
     if not shapes:
         return [each.inputs for each in header.each]
@@ -43,9 +43,9 @@ def chosen_inputs(header: ArtifactHeader, shapes: Mapping[str, Given]) -> list[I
 
 
 def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Signature | None:
-    """Return the signature of a batch that is composed of others; None if there is no such."""
+    """Return the signature of a batch that is composed of others; None if there is none."""
     given = next(iter(shapes.values()))
-    if not isinstance(given, tuple):  # a value, of which no input has any
+    if not isinstance(given, tuple):  # a value, which no input has
         return None
     signatures = SignatureSet([Signature(each.inputs, each.outputs) for each in header.each])
     for each in signatures.all:
@@ -57,13 +57,13 @@ def _other_batch(header: ArtifactHeader, shapes: Mapping[str, Given]) -> Signatu
 
 
 def _check_memory(signature: Signature) -> None:
-    """Refuse a batch for which the system would end the process, or numpy finds no memory."""
+    """Refuse a batch that needs more memory than this process may use."""
     specs = (*signature.inputs, *signature.outputs)
-    # Drawn and described in float64, besides what they are.
+    # Drawing and describing the arrays takes a copy in float64.
     needed = sum(math.prod(spec.shape) * (DTYPES[spec.dtype].bytes + 8) for spec in specs)
     if needed > (most := usable_memory()):
         raise UsageError(
-            f"{shapes_text(signature.inputs)} needs {needed / 1e9:.1f} GB of memory, of which this "
+            f"{shapes_text(signature.inputs)} needs {needed / 1e9:.1f} GB of memory, and this "
             f"process may use {most / 1e9:.1f} GB: give a smaller batch"
         )
 
@@ -71,19 +71,19 @@ def _check_memory(signature: Signature) -> None:
 def read_inputs(
     archive: Path | None, named: Sequence[str], choices: Sequence[Inputs]
 ) -> dict[str, AnyArray]:
-    """Read the first of ``choices`` that files have.
+    """Read the inputs of the first of ``choices`` that fits the files.
 
     Parameters
     ----------
     archive : Path or None
         An ``.npz`` file.
     named : sequence of str
-        ``[NAME=]FILE.npy``, of what is not in it.
+        ``[NAME=]FILE.npy`` for inputs that are not in the archive.
 
     Raises
     ------
     UsageError
-        If they have none.
+        The files fit none of the choices.
     """
     problems: dict[str, UsageError] = {}
     for specs in choices:

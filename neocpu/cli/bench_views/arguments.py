@@ -1,4 +1,4 @@
-"""Arguments that views of ``neocpu bench`` share, and what a view is given instead of them."""
+"""Arguments that views of ``neocpu bench`` share, and the `Asked` that replaces them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from neocpu.foundation.units import plural
 from neocpu.frontend.shapes.input_shapes import InputShapes
 
 ARGUMENTS: Final = "neocpu.bench.arguments"
-"""Where a context keeps them as they were given."""
+"""Key under which a context keeps the arguments of the command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
     """``4``, or a list such as ``1,2,4``; ascending and without repetitions."""
 
     def __init__(self, name: str) -> None:
-        """Count what ``name`` says."""
+        """Take counts of the things that ``name`` names."""
         self.name = name
 
     def convert(
@@ -59,10 +59,10 @@ class Counts(click.ParamType[tuple[int, ...]]):
 
 
 class RecordingCommand(click.Command):
-    """Keeps the arguments as they were given, for the document to print."""
+    """A command that keeps its arguments as given, so that documents can print them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep and parse."""
+        """Keep and parse the arguments."""
         ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
@@ -78,14 +78,14 @@ peers = click.option(
     type=options.Names(),
     default=None,
     metavar="A,B,…",
-    help="Engines to compare with: onnxruntime, openvino, ncnn, of neocpu[bench].",
+    help="Engines to compare with: onnxruntime, openvino, ncnn (needs neocpu[bench]).",
 )
 source = click.option(
     "--model",
     "source",
     type=ModelName(),
     metavar="FILE.onnx",
-    help="The model OUT.so was compiled from, which the other engines run.",
+    help="The model that OUT.so was compiled from; the other engines run it.",
 )
 rounds = click.option(
     "--rounds",
@@ -93,7 +93,7 @@ rounds = click.option(
     default=12,
     show_default=True,
     metavar="N",
-    help="Rounds in which all engines run in turn.",
+    help="Number of rounds; in each round all engines run in turn.",
 )
 duration = click.option(
     "--duration",
@@ -114,12 +114,12 @@ output = click.option(
 
 
 def of_models(view: Callable[..., int]) -> Callable[..., int]:
-    """Add the arguments of a view of models, which is passed an `Asked` instead of them."""
+    """Add the arguments of a view of models; the view gets an `Asked` in their place."""
     return _of(view, "[MODEL]…", artifacts=False)
 
 
 def of_models_or_artifacts(view: Callable[..., int]) -> Callable[..., int]:
-    """Do as `of_models`, for a view that takes artifacts too."""
+    """Add the arguments of a view of models or artifacts; it gets an `Asked` in their place."""
     return _of(view, "[MODEL|OUT.so]…", artifacts=True)
 
 
@@ -142,7 +142,7 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
         _check_kinds(names, suite, artifacts=artifacts)
         chart = own.pop("chart", None)
         page = Page(
-            subject=_subject(suite, names),
+            models=_models_text(suite, names),
             line=_command_line(),
             output=output,
             chart=chart,
@@ -156,8 +156,15 @@ def _of(view: Callable[..., int], metavar: str, *, artifacts: bool) -> Callable[
     argument = click.argument("models", type=ModelName(), metavar=metavar, nargs=-1)
     return _with(
         asked,
-        *(argument, suite, options.shape, options.batch, options.databases),
-        *(markdown, output, options.page, options.common),
+        argument,
+        suite,
+        options.shape,
+        options.batch,
+        options.databases,
+        markdown,
+        output,
+        options.page,
+        options.common,
     )
 
 
@@ -166,15 +173,15 @@ def _check_kinds(names: Sequence[str], suite: str | None, *, artifacts: bool) ->
 
     found = next(filter(names_artifact, names), None)
     if found is not None and not artifacts:
-        raise UsageError(f"{_view()} needs a MODEL: {found} holds a plan, not its choices")
+        raise UsageError(f"{_view()} needs a MODEL: {found} is compiled already")
     if found is not None and suite is not None:
         raise UsageError(
-            f"--suite compiles its networks itself: measure {found} by a command of its own"
+            f"--suite compiles its networks itself: measure {found} with a separate command"
         )
 
 
 def check_source(asked: Asked, source: str | None) -> None:
-    """Check that `source` is said of one artifact.
+    """Check that ``--model`` is given with a single artifact.
 
     Raises
     ------
@@ -188,7 +195,7 @@ def check_source(asked: Asked, source: str | None) -> None:
 
 
 def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
-    """Add the arguments of a view of artifacts, which is passed an `Asked` instead of them."""
+    """Add the arguments of a view of artifacts; the view gets an `Asked` in their place."""
 
     @functools.wraps(view)
     def asked(
@@ -207,7 +214,7 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
                 raise UsageError(f"{_view()} needs an OUT.so: compile {model} first")
         names = tuple(dict.fromkeys(models))
         page = Page(
-            subject=_subject(None, names),
+            models=_models_text(None, names),
             line=_command_line(),
             output=output,
             chart=None,
@@ -225,11 +232,11 @@ def of_artifacts(view: Callable[..., int]) -> Callable[..., int]:
 
 
 def _texts(own: Mapping[str, Any]) -> list[str]:
-    """Return which of a view's own options may name a file that it reads."""
+    """Return the values of a view's own options that may name a file to read."""
     return [each for each in own.values() if isinstance(each, str)]
 
 
-def _subject(suite: str | None, names: Sequence[str]) -> str:
+def _models_text(suite: str | None, names: Sequence[str]) -> str:
     return f"the {suite} suite" if suite else ", ".join(names)
 
 
@@ -239,12 +246,12 @@ def _command_line() -> str:
 
 
 def usable_threads(count: int | None) -> int:
-    """Return how many threads to use: all there are, unless it is said.
+    """Return the number of threads to use: by default all CPUs of this process.
 
     Raises
     ------
     UsageError
-        There are fewer CPUs.
+        The process may use fewer CPUs.
     """
     from neocpu.foundation.host import usable_cpus
 

@@ -27,19 +27,19 @@ class Page:
 
     Attributes
     ----------
-    subject : str
+    models : str
         The models in words: ``the paper suite``, or their names.
     line : str
         The command line.
     output, chart : Path or None
-        The document, and a chart by itself.
+        The document, and a separate chart.
     html : Path or None
         A page for a browser.
     markdown : bool
-        Print tables in Markdown.
+        Whether to print tables in Markdown.
     """
 
-    subject: str
+    models: str
     line: str
     output: Path | None
     chart: Path | None
@@ -53,7 +53,7 @@ class Page:
 
     @property
     def charts(self) -> tuple[Path, ...]:
-        """The files of charts: beside the document, and by itself."""
+        """The files of charts: the document's, and the separate one."""
         return tuple(path for path in (self.beside, self.chart) if path is not None)
 
 
@@ -88,7 +88,7 @@ def collect(
     models: Sequence[str],
     measure: Callable[[ProgressCallback], Iterable[Report | ModelFailure]],
 ) -> Collected[Report]:
-    """Go through what ``measure`` yields of ``models``, until it ends or is interrupted."""
+    """Collect the reports and failures of ``models`` until ``measure`` ends or is interrupted."""
     from neocpu.bench.results.failure import ModelFailure
 
     reports: list[Report] = []
@@ -109,7 +109,7 @@ def collect(
 
 
 def fail(terminal: Terminal, found: Collected[Any]) -> int:
-    """Report failures, of a single model as its own error, else by name; return the exit code."""
+    """Raise the error of a single model, or name the models that failed; return the exit code."""
     first = found.failures[0].error
     if len(found.models) == 1:
         raise first
@@ -119,7 +119,7 @@ def fail(terminal: Terminal, found: Collected[Any]) -> int:
 
 
 def available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
-    """Return the peers that are installed, and say how to install the others."""
+    """Return the peers that are installed, and print how to install the others."""
     from neocpu.foundation.peers import PEERS, install_hint, installed
 
     for peer in peers:
@@ -133,17 +133,17 @@ def available(terminal: Terminal, peers: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_files(page: Page, others: Sequence[str | Path]) -> None:
-    """Find out that something cannot be written before minutes are spent on measuring.
+    """Check that all files can be written, before minutes are spent on measuring.
 
     Parameters
     ----------
     others : sequence of str or Path
-        The files that must not be written over: see `refuse_overwriting`.
+        The files that must not be overwritten: see `refuse_overwriting`.
 
     Raises
     ------
     UsageError, ArtifactError
-        A file cannot be written, or would be written over another.
+        A file cannot be written, or would overwrite another.
     """
     if page.output is not None and page.output.suffix != ".md":
         raise UsageError(f"-o {page.output}: the document is Markdown; name a FILE.md")
@@ -153,7 +153,7 @@ def check_files(page: Page, others: Sequence[str | Path]) -> None:
 
 
 def note_missing_charts(terminal: Terminal, page: Page) -> None:
-    """Say that no charts are drawn, if some are asked for and cannot be."""
+    """Print a note if charts are requested but cannot be drawn."""
     from neocpu.bench.results import chart
 
     if page.charts and not chart.available():

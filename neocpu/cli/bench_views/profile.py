@@ -1,4 +1,4 @@
-"""``neocpu bench profile``: where the time of a run goes."""
+"""``neocpu bench profile``: the time of each operator in a run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Examples:
 @click.option(
     "--precision",
     type=options.OneOf(("int8", "auto")),
-    help="Quantise models first, by random data; then convolutions in 8-bit integers stand beside "
-    "the peak of their instructions, as they do of quantised models without this.",
+    help="First quantise the models with random data, to profile convolutions in 8-bit integers. "
+    "Models that are quantised already do not need this.",
 )
 def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
-    """Measure every operator inside the running network, and how near its limit it comes.
+    """Measure every operator inside the running network, and compare it with its limit.
 
-    8-bit convolutions also beside the peak of the instructions that multiply in them. Kernels above
-    2 % of a run that reach less than 10 % of their limit are marked.
+    Convolutions in 8-bit integers are also compared with the peak of their multiply instructions.
+    Kernels that take more than 2 % of a run and reach less than 10 % of their limit are marked.
     """
     from neocpu.bench.profile.network_profiles import ProfileRequest, measure_profiles
     from neocpu.bench.profile.presentation import present
@@ -41,5 +41,5 @@ def command(terminal: Terminal, asked: Asked, precision: str | None) -> int:
         asked,
         lambda on_progress: measure_profiles(asked.models, request, on_progress),
         lambda found, run: present(found.reports),
-        title=f"Profile of {asked.page.subject}",
+        title=f"Profile of {asked.page.models}",
     )

@@ -1,4 +1,4 @@
-"""``neocpu bench race``: latencies, of models or artifacts, beside other engines."""
+"""``neocpu bench race``: latencies of models or artifacts, beside those of other engines."""
 
 from __future__ import annotations
 
@@ -52,43 +52,50 @@ Examples:
     "counts",
     type=Counts("threads"),
     metavar="N[,N…]",
-    help="Threads to use; by default the CPUs this process may use. A list also measures how "
-    "engines scale.",
+    help="Number of threads; by default the CPUs this process may use. A list also measures how "
+    "the engines scale.",
 )
 @rounds
 @click.option(
     "--precision",
     type=options.OneOf(("int8", "auto", "bf16")),
-    help="Quantise each MODEL by random data: the peers run that, neocpu too (int8), or what "
-    "compile --precision auto --calibrate makes (auto). ONNX Runtime runs it with feature maps of "
-    "uint8 and of int8 (s8s8), OpenVINO also what NNCF makes, where neocpu[nncf] is; the fastest "
-    "counts. Or every engine in bfloat16 where it can (bf16). Errors are from float32 then.",
+    help="int8: quantise each MODEL with random data; all engines run the quantised model. auto: "
+    "the same, but neocpu runs the result of compile --precision auto --calibrate. ONNX Runtime is "
+    "measured with feature maps of uint8 and of int8 (s8s8), OpenVINO also with NNCF's model if "
+    "neocpu[nncf] is installed; the fastest counts. bf16: all engines compute in bfloat16 where "
+    "they can. Errors are relative to float32.",
 )
 @click.option(
     "--default",
     "defaults",
     is_flag=True,
-    help="Every engine as it comes out of the box: its own threads, element types and options.",
+    help="Run every engine with its defaults: its own threads, element types and options.",
 )
 @click.option(
     "--max-error",
     type=click.FloatRange(min=0, min_open=True),
     metavar="E",
-    help="Compile each MODEL so, and count no engine whose outputs differ more from float32, "
-    "norm-wise; every engine's error is shown beside its time.",
+    help="Compile each MODEL with this --max-error, and exclude engines whose outputs differ more "
+    "from float32, norm-wise. Every engine's error is shown beside its time.",
 )
 @click.option(
-    "--kernels", is_flag=True, help="Also measure every convolution against the FMA peak."
+    "--kernels", is_flag=True, help="Also compare every convolution with the peak of FMA."
 )
-@click.option("--cold-start", is_flag=True, help="Also measure process start to first output.")
 @click.option(
-    "--roofline", is_flag=True, help="Also measure the machine's limits, and how near models come."
+    "--cold-start",
+    is_flag=True,
+    help="Also measure the time from the start of a process to its first output.",
+)
+@click.option(
+    "--roofline",
+    is_flag=True,
+    help="Also measure the machine's limits, and compare models with them.",
 )
 @click.option(
     "--chart",
     type=options.PATH,
     metavar="FILE.svg",
-    help="Draw a chart: .svg, .png or .pdf. Needs matplotlib, of neocpu[bench].",
+    help="Draw a chart: .svg, .png or .pdf. Needs matplotlib, from neocpu[bench].",
 )
 def command(
     terminal: Terminal,
@@ -102,10 +109,10 @@ def command(
     max_error: float | None,
     **extras: bool,
 ) -> int:
-    """Measure latency: of a MODEL, compiled first, or of an OUT.so that neocpu compile wrote.
+    """Measure the latency of a MODEL, which is compiled first, or of an OUT.so.
 
-    Every engine runs in a process of its own, in float32 (but with --precision) and on the same
-    number of threads (but with --default); their outputs are compared too.
+    Every engine runs in a process of its own, in float32 (except with --precision) and on the same
+    number of threads (except with --default). Outputs are compared too.
     """
     from neocpu.bench.race.presentation import present
     from neocpu.bench.race.suite import Request, measure_models
@@ -142,8 +149,8 @@ def command(
         terminal,
         asked,
         lambda on_progress: measure_models(asked.models, request, on_progress),
-        lambda found, run: present(_together(found), run, detailed=asked.page.markdown),
-        title=f"Benchmark of {asked.page.subject}",
+        lambda found, run: present(_suite(found), run, detailed=asked.page.markdown),
+        title=f"Benchmark of {asked.page.models}",
         amend=lambda run: replace(
             run,
             peers=request.peers,
@@ -151,12 +158,12 @@ def command(
             rounds=request.rounds,
             missing=missing,
         ),
-        summary=lambda found: {"not_installed": missing, "summary": _together(found).summary()},
+        summary=lambda found: {"not_installed": missing, "summary": _suite(found).summary()},
         wrong=_wrong,
     )
 
 
-def _together(found: Collected[ModelReport]) -> SuiteReport:
+def _suite(found: Collected[ModelReport]) -> SuiteReport:
     from neocpu.bench.race.report import SuiteReport
 
     return SuiteReport(found.reports, found.failures)
@@ -164,7 +171,7 @@ def _together(found: Collected[ModelReport]) -> SuiteReport:
 
 def _wrong(found: Collected[ModelReport]) -> str:
     names = [model.name for model in found.reports if model.own and not model.own.agrees]
-    # A failure decides the exit code.
+    # If a model failed, that failure decides the exit code.
     return f"wrong outputs of neocpu: {', '.join(names)}" if names and not found.failures else ""
 
 
@@ -180,7 +187,7 @@ def _warn_of_few(terminal: Terminal, request: Request) -> None:
 
 
 def _check_chart(page: Page, request: Request) -> None:
-    """Find out that a chart cannot be drawn before minutes are spent on measuring."""
+    """Check that a chart can be drawn, before minutes are spent on measuring."""
     from neocpu.bench.results import chart
 
     if page.chart is not None:

@@ -1,4 +1,4 @@
-"""``neocpu bench scaling``: latency over threads, predicted where there are no cores."""
+"""``neocpu bench scaling``: latency by number of threads, predicted beyond this machine's cores."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Examples:
     "counts",
     type=Counts("threads"),
     metavar="N[,N…]",
-    help="By default 1,2,4,… to 64, as far as the machine has cores.",
+    help="Numbers of threads; by default 1,2,4,… to 64, as far as the machine has cores.",
 )
 @click.option(
     "--machine",
     metavar="NAME|FILE.json",
-    help="The machine to predict for: znver4, znver5, icelake-server, or one that a file "
-    "describes as --json prints it; by default one of this CPU, as it reads memory now.",
+    help="The machine to predict for: znver4, znver5, icelake-server, or a file that describes one "
+    "as --json prints it. The default is this CPU, with the memory speed measured now.",
 )
 def command(
     terminal: Terminal, asked: Asked, counts: tuple[int, ...] | None, machine: str | None
 ) -> int:
     """Predict latency with up to 64 threads, and measure it as far as there are cores.
 
-    Each MODEL is compiled for every number of threads. What keeps it from being as many times as
-    fast is listed: loops with too few or uneven tasks, bandwidth, and entering parallel loops.
+    Each MODEL is compiled for every number of threads. The causes that keep it from scaling are
+    listed: loops with too few or uneven tasks, bandwidth, and the cost of entering parallel loops.
     """
     from neocpu.bench.scaling.model_scaling import ScalingRequest, predict_models
     from neocpu.bench.scaling.presentation import present
@@ -52,6 +52,6 @@ def command(
         asked,
         lambda on_progress: predict_models(asked.models, request, on_progress),
         lambda found, run: present(found.reports, run),
-        title=f"Scaling of {asked.page.subject}",
+        title=f"Scaling of {asked.page.models}",
         amend=lambda run: replace(run, threads=request.counts),
     )

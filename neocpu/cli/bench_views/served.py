@@ -29,14 +29,14 @@ Examples:
     default="1,8,32",
     show_default=True,
     metavar="N[,N…]",
-    help="How many clients at once.",
+    help="Number of clients at once.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Have the server compute requests together, each of one row; direct calls are of whole "
-    "batches, by the plan and on the streams that do most rows a second.",
+    help="Let the server compute up to N requests of one row each in one call. Direct calls then "
+    "take whole batches, with the plan and the streams that compute the most rows a second.",
 )
 @click.option(
     "--max-delay",
@@ -44,7 +44,7 @@ Examples:
     default="2ms",
     show_default=True,
     metavar="TIME",
-    help="How long a request waits for others then.",
+    help="With --max-batch: the longest time that a request waits for others.",
 )
 @duration
 def command(
@@ -57,7 +57,7 @@ def command(
 ) -> int:
     """Put load on neocpu serve, in turn with direct calls.
 
-    Throughput, latency and what a request costs.
+    Throughput, latency and the cost of a request are measured.
     """
     from neocpu.bench.served.presentation import present
     from neocpu.bench.served.served_model import ServedRequest, measure_served
@@ -68,7 +68,7 @@ def command(
         asked,
         lambda on_progress: measure_served(asked.models, request, on_progress),
         lambda found, run: present(found.reports),
-        title=f"{asked.page.subject}, served",
+        title=f"{asked.page.models}, served",
         wrong=_wrong,
     )
 

@@ -1,4 +1,4 @@
-"""``neocpu bench throughput``: images a second and memory of calls made at once."""
+"""``neocpu bench throughput``: images a second and memory of simultaneous calls."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from neocpu.cli.bench_views.page import Collected, available, note_missing_chart
 from neocpu.cli.bench_views.view import report
 from neocpu.foundation.console.terminal import Terminal
 from neocpu.foundation.errors import UsageError
+from neocpu.foundation.units import plural
 
 if TYPE_CHECKING:
     from neocpu.bench.throughput.throughput_report import ThroughputReport
@@ -42,7 +43,8 @@ Examples:
     "--streams",
     type=Counts("streams"),
     metavar="N[,N…]",
-    help="Calls at once, which share the threads; by default 1, 2, 4, … up to one for each.",
+    help="Number of simultaneous calls, which share the threads; by default 1, 2, 4, … up to one "
+    "for each thread.",
 )
 @rounds
 def command(
@@ -53,10 +55,11 @@ def command(
     streams: tuple[int, ...] | None,
     rounds: int,
 ) -> int:
-    """Measure images a second and memory of calls made at once, of a MODEL or an OUT.so.
+    """Measure images a second and memory of simultaneous calls of a MODEL or an OUT.so.
 
-    Every engine in its own ways: neocpu's streams, ONNX Runtime's sessions or several callers of
-    one, OpenVINO's hint THROUGHPUT with its queue, ncnn's nets. The fastest of each counts.
+    Every engine runs them in its own ways: neocpu with streams, ONNX Runtime with several sessions
+    or several callers of one, OpenVINO with the hint THROUGHPUT and its queue, and ncnn with
+    several nets. The fastest way of each engine counts.
     """
     from neocpu.bench.throughput.concurrent_calls import ThroughputRequest, measure_throughputs
     from neocpu.bench.throughput.modes import default_counts
@@ -68,8 +71,8 @@ def command(
     counts = streams or default_counts(known.threads)
     if counts[-1] > known.threads:
         raise UsageError(
-            f"--streams {counts[-1]}: a stream has a thread at least, and --threads are "
-            f"{known.threads}"
+            f"--streams {counts[-1]}: each stream needs a thread, and there are only "
+            f"{plural(known.threads, 'thread')}"
         )
     note_missing_charts(terminal, asked.page)
     wanted = peers or ()
@@ -89,7 +92,7 @@ def command(
         asked,
         lambda on_progress: measure_throughputs(asked.models, request, on_progress),
         lambda found, run: present(found.reports, run),
-        title=f"Throughput of {asked.page.subject}",
+        title=f"Throughput of {asked.page.models}",
         amend=lambda run: replace(run, peers=there, rounds=rounds, missing=missing),
         summary=lambda found: {"summary": Summary.of(found.reports).to_json()},
         wrong=_wrong,

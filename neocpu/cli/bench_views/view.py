@@ -1,4 +1,4 @@
-"""The way of every view: measure, print, write, and judge."""
+"""The steps of every view: measure, print, write, and judge."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def report(
     measure : callable
         A function that yields a report or a `ModelFailure` of each model.
     present : callable
-        A function that returns all that is shown.
+        A function that returns the tables and figures to show.
     title : str
         The title of the document, and of the page.
     amend : callable
-        A function that adds to the run what the view knows of it.
+        A function that adds the view's own facts to the run.
     summary : callable
         A function that returns further entries of the JSON document.
     wrong : callable
-        A function that returns what the reports show to be wrong, or "".
+        A function that returns a message about wrong outputs in the reports, or "".
 
     Returns
     -------
@@ -80,7 +80,7 @@ def report(
     if found.reports or len(found.models) > 1:
         shown = functools.cache(lambda: present(found, run))
         terminal.result(document, lambda: show(shown().tables, markdown=asked.page.markdown))
-        # The document of an earlier run is worth more than that of an interrupted one.
+        # The document of an earlier run is worth more than that of an interrupted run.
         if found.reports and not found.interrupted:
             _write_document(terminal, asked.page, title, run, shown())
         if found.reports and asked.page.html is not None:
@@ -99,7 +99,7 @@ def report(
 def _write_document(
     terminal: Terminal, page: Page, title: str, run: Run, shown: Presentation
 ) -> None:
-    """Write the document and the charts beside it, and the chart that is asked for by itself."""
+    """Write the document, the charts beside it, and the separate chart if it is requested."""
     from neocpu.bench.results import chart
     from neocpu.bench.results.presentation import document
 

@@ -1,1 +1,1 @@
-"""What commands that calibrate share."""
+"""Options that commands with calibration share."""

@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What ``compile`` is told of calibration: the data, and what outputs may differ by."""
+    """The calibration that ``compile`` is asked for: the data, and the limits on errors."""
 
     source: str
     samples: int
@@ -31,7 +31,7 @@ class Calibration:
     min_agreement: float | None
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `neocpu.compile_calibrated` and `neocpu.compile_fat` take of it."""
+        """Return its arguments of `neocpu.compile_calibrated` and `neocpu.compile_fat`."""
         from neocpu.quantiser.quantise_options import QuantiseOptions
 
         return {
@@ -112,7 +112,7 @@ def calibrate(*, required: bool) -> Callable[[Command], Command]:
 
 
 def files(source: str | None) -> tuple[str, ...]:
-    """Return what ``--calibrate`` may say of a file: its path, perhaps with a function after it."""
+    """Return the files that ``--calibrate`` may name, with and without a function at the end."""
     return () if source is None else (source, source.rpartition(":")[0])
 
 
@@ -125,7 +125,7 @@ def data(command: Command) -> Command:
 def preprocessing(
     fit: str, mean: tuple[float, ...], std: tuple[float, ...], bgr: bool
 ) -> Preprocessing:
-    """Return what the options say of pictures.
+    """Return the preprocessing of pictures that the options ask for.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def preprocessing(
 
 
 def limits(command: Command) -> Command:
-    """Add the options of what outputs may differ by."""
+    """Add the options that limit the errors of outputs."""
     return click.option(
         "--max-error",
         type=click.FloatRange(min=0, min_open=True),
@@ -160,12 +160,12 @@ def limits(command: Command) -> Command:
 def take(arguments: dict[str, Any]) -> Calibration | None:
     """Take the options of calibration out of a command's ``arguments``; None without data.
 
-    A limit on errors stays among them then.
+    Without data, a limit on errors stays among the arguments.
 
     Raises
     ------
     UsageError
-        If an option says how to use data, and there are none.
+        An option is about calibration data, and there are none.
     """
     source = arguments.pop("calibrate")
     samples, *given = (arguments.pop(n) for n in ("samples", "fit", "mean", "std", "bgr"))
@@ -173,7 +173,7 @@ def take(arguments: dict[str, Any]) -> Calibration | None:
     if source is not None:
         return Calibration(source, samples, preprocessing(*given), *bounds)
     if bounds[1] is not None:
-        raise UsageError("--min-agreement needs --calibrate, the data to measure by")
+        raise UsageError("--min-agreement needs --calibrate, for data to measure it on")
     arguments["max_error"] = bounds[0]
     context = click.get_current_context()
     for name in ("samples", "fit"):

@@ -86,7 +86,7 @@ _OPTIONS: Final = (
 
 
 def rounding(command: Command) -> Command:
-    """Add the options, as `QuantiseOptions` has them, except for ``per`` and ``int16_sums``."""
+    """Add the options, named as in `QuantiseOptions` except for ``per`` and ``int16_sums``."""
     found: Command = functools.reduce(
         lambda made, option: option(made), reversed(_OPTIONS), command
     )

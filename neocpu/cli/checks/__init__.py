@@ -1,1 +1,1 @@
-"""What `neocpu doctor` looks at."""
+"""The checks of `neocpu doctor`."""

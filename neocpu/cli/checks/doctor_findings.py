@@ -1,4 +1,4 @@
-"""What ``neocpu doctor`` finds."""
+"""The findings of ``neocpu doctor``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Finding:
     Attributes
     ----------
     name : str
-        What was looked at.
+        Name of the thing that was checked.
     status : str
-        ``ok``; ``warning``, with which neocpu works; ``failed``, with which it does not.
+        ``ok``, ``warning`` (neocpu works), or ``failed`` (it does not).
     detail : str
-        What was found.
+        Result of the check.
     fix : str
-        What to do about it.
+        Advice on a warning or a failure.
     """
 
     name: str
@@ -37,7 +37,7 @@ Check: TypeAlias = Callable[[], Iterator[Finding]]
 
 
 def examine(checks: Sequence[Check]) -> Iterator[Finding]:
-    """Make all checks, in order; one that fails to work is a failed finding."""
+    """Run all checks in order; one that raises yields a failed finding."""
     for check in checks:
         name = check.__name__.replace("_", " ")
         try:
@@ -50,6 +50,6 @@ def examine(checks: Sequence[Check]) -> Iterator[Finding]:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a text that says something."""
+    """Return the last line of a text that is not blank."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no message"

@@ -1,4 +1,4 @@
-"""The checks ``neocpu doctor`` makes where there is a compiler. None of them changes anything."""
+"""The checks of ``neocpu doctor`` for installations with the compiler. They change nothing."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SELF_TEST: Final = "neocpu.cli.checks.self_test"
 
 
 def python_version() -> Iterator[Finding]:
-    """The interpreter is new enough to compile."""
+    """Check that the interpreter is new enough to compile."""
     yield from least_python(MINIMUM_PYTHON)
 
 
 def pinned_versions() -> Iterator[Finding]:
-    """The libraries are the very versions that this neocpu is made for."""
+    """Check that the pinned libraries have exactly the versions that this neocpu needs."""
     yield Finding("neocpu", "ok", metadata.version("neocpu"))
     for package, wanted in pinned():
         fix = f"pip install {package}=={wanted}"
@@ -48,7 +48,7 @@ def pinned_versions() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """Whatever else neocpu needs, and these packages need, is installed and fits."""
+    """Check that all other required packages are installed, in versions that fit."""
     from neocpu.foundation.requirements import find_misfits, mended
 
     exact = {package for package, _ in pinned()}
@@ -61,7 +61,7 @@ def packages() -> Iterator[Finding]:
 
 
 def onnx() -> Iterator[Finding]:
-    """Models can be read: protobuf is not older than what onnx was made with."""
+    """Check that models can be read: importing onnx fails if protobuf is too old for it."""
     import google.protobuf
     import onnx
 
@@ -69,7 +69,7 @@ def onnx() -> Iterator[Finding]:
 
 
 def ffi() -> Iterator[Finding]:
-    """TVM and its foreign function interface agree on the layout of objects."""
+    """Check that TVM and its foreign function interface agree on the layout of objects."""
     pins = " ".join(f"{package}=={wanted}" for package, wanted in pinned())
     yield _child(
         "ffi self-test", "ffi", f"most likely the wrong apache-tvm-ffi: pip install {pins}"
@@ -77,7 +77,7 @@ def ffi() -> Iterator[Finding]:
 
 
 def linker() -> Iterator[Finding]:
-    """There is a C++ compiler to link artifacts with."""
+    """Check that there is a C++ compiler to link artifacts with."""
     from neocpu.foundation.linker import find_linker
 
     command = find_linker(os.uname().machine)
@@ -89,7 +89,7 @@ def linker() -> Iterator[Finding]:
 
 
 def cpu() -> Iterator[Finding]:
-    """The CPU has vector instructions worth compiling for."""
+    """Check that the CPU has vector instructions worth compiling for."""
     from neocpu.schedules.vocabulary.target_parsing import host_target
 
     host = host_target()
@@ -105,7 +105,7 @@ def cpu() -> Iterator[Finding]:
 
 
 def databases() -> Iterator[Finding]:
-    """The tuning databases can be read."""
+    """Check that the tuning databases can be read."""
     from neocpu.schedules.registry import template_version
     from neocpu.tuning_db.store import Store, default_database, shipped_databases
 
@@ -131,7 +131,7 @@ def databases() -> Iterator[Finding]:
 
 
 def kept_code() -> Iterator[Finding]:
-    """Machine code can be kept for the next compilation."""
+    """Check that machine code can be kept for the next compilation."""
     from neocpu.building.object_cache import FOLDER_VARIABLE, LIMIT, object_files
 
     files = object_files()
@@ -139,7 +139,7 @@ def kept_code() -> Iterator[Finding]:
         yield Finding("kept machine code", "ok", "none: turned off, or no home to keep it in")
         return
     if (obstacle := files.obstacle()) is not None:
-        fix = f"mend that, or set {FOLDER_VARIABLE} to another folder, or to 'off'"
+        fix = f"fix that, or set {FOLDER_VARIABLE} to another folder, or to 'off'"
         yield Finding("kept machine code", "warning", f"{files.folder}: {obstacle}", fix)
         return
     count, size = files.size()
@@ -148,13 +148,13 @@ def kept_code() -> Iterator[Finding]:
 
 
 def smoke() -> Iterator[Finding]:
-    """A small model compiles, runs and is right."""
+    """Check that a small model compiles, runs and is right."""
     command = shlex.join(module_command(_SELF_TEST, "smoke"))
-    yield _child("smoke test", "smoke", f"mend what failed above; to see more: {command}")
+    yield _child("smoke test", "smoke", f"fix the failures above; for details run: {command}")
 
 
 def guarded() -> Iterator[Finding]:
-    """No kernel steps out of its tensors."""
+    """Check that no kernel accesses memory outside its tensors."""
     command = f"{GUARD_VARIABLE}=1 {shlex.join(module_command(_SELF_TEST, 'guard'))}"
     fix = f"a defect of neocpu: please report it, with the output of {command}"
     environment = {GUARD_VARIABLE: "1"}
@@ -162,7 +162,7 @@ def guarded() -> Iterator[Finding]:
 
 
 SELF_TESTS: Final[tuple[Check, ...]] = (guarded,)
-"""What takes longer and is only done when it is asked for."""
+"""Checks that take longer, and run only on request."""
 
 CHECKS: Final[tuple[Check, ...]] = (
     python_version,
@@ -202,7 +202,7 @@ def _child(
         return Finding(name, "ok", last_line(done.stdout))
     if done.returncode < 0:
         crash = f"crashed: {_signal_name(-done.returncode)}"
-        kernel = re.search(r" in (kernel .*)", done.stderr)  # as `guard.py` names it
+        kernel = re.search(r" in (kernel .*)", done.stderr)  # the wording of `guard.py`
         return Finding(name, "failed", f"{crash}, {kernel[1]}" if kernel else crash, fix)
     return Finding(name, "failed", last_line(done.stderr), fix)
 

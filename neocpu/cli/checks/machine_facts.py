@@ -1,6 +1,6 @@
-"""What a bug report says of a machine: versions, CPU, limits, memory and compilers.
+"""Facts about a machine for a bug report: versions, CPU, limits, memory and compilers.
 
-Nothing here tells whose machine it is: no name of it or of a user, no path, no variable's value.
+Nothing here identifies the machine: no name of it or of a user, no path, no variable's value.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from neocpu.foundation.units import plural
 
 DISTRIBUTIONS: Final = ("neocpu", "neocpu-runtime")
 BESIDE: Final = ("torch", "tensorflow-cpu")
-"""Packages that ours do not name, and that change what a process does."""
+"""Packages that ours do not require, but that affect a process which imports them."""
 COMPILERS: Final = ("g++", "clang++", "ld")
 COMPILER_TIMEOUT: Final = 20.0
 VARIABLES: Final = re.compile(r"(NEOCPU|TVM|OMP|KMP|GOMP|MALLOC|LD)_\w+|CXX|TMPDIR|PYTHON\w+")
-"""Variables that change what we do: that they are set is told, and to what is not."""
+"""Variables that affect neocpu. Only the names of those that are set are reported, not values."""
 
 _SYSTEM: Final = Path("/sys")
 
 
 def facts() -> dict[str, str]:
-    """Return what there is to say, by name; what cannot be found out says so."""
-    return {name: _told(tell) for name, tell in FACTS.items()}
+    """Return all facts by name; a fact that cannot be found out says so."""
+    return {name: _fact(find) for name, find in FACTS.items()}
 
 
-def _told(tell: Callable[[], str]) -> str:
+def _fact(find: Callable[[], str]) -> str:
     try:
-        return tell()
-    except Exception as error:  # a report of a broken machine is wanted most
+        return find()
+    except Exception as error:  # reports of broken machines are needed most
         return f"not to be found out: {type(error).__name__}"
 
 
 def python() -> str:
-    """Return which interpreter this is."""
+    """Return the name and version of the interpreter."""
     return f"{platform.python_implementation()} {platform.python_version()}"
 
 
@@ -64,13 +64,13 @@ def system() -> str:
 
 
 def packages() -> str:
-    """Return the versions of what we use and may use, as far as it is installed."""
+    """Return the versions of the installed packages that we use or may use."""
     found = {name: _version(name) for name in (*_required(), *BESIDE)}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)
 
 
 def _required() -> Iterable[str]:
-    """Return the packages that ours name, those of extras too, each once."""
+    """Return the packages that ours require, also in extras, each once."""
     lines = [
         line for ours in DISTRIBUTIONS if _version(ours) for line in metadata.requires(ours) or ()
     ]
@@ -85,7 +85,7 @@ def _version(package: str) -> str:
 
 
 def cpu() -> str:
-    """Return the CPU's names, and whether it is a guest's."""
+    """Return the CPU's names, and whether it is virtual."""
     text = Path("/proc/cpuinfo").read_text()
     named = re.search(r"(?m)^model name\s*:\s*(.+)$", text)
     guest = re.search(r"(?m)^flags\s*:.*\bhypervisor\b", text)
@@ -94,7 +94,7 @@ def cpu() -> str:
 
 
 def instruction_sets() -> str:
-    """Return what compiled code may use."""
+    """Return the instruction sets that compiled code may use."""
     named = " ".join(sorted(host_features())) or "none that matters"
     refused = ", ".join(sorted(refused_features()))
     return f"{named}; not {refused}: {TILES_REFUSED}" if refused else named
@@ -111,7 +111,7 @@ def caches() -> str:
 
 
 def cpus() -> str:
-    """Return how many CPUs there are, may be used, and are distinct cores."""
+    """Return the numbers of CPUs that are present, allowed and usable, and of cores and nodes."""
     allowed, usable = len(os.sched_getaffinity(0)), usable_cpus()
     quota = f"control groups leave {usable}" if usable < allowed else "no quota below that"
     nodes = len([*_SYSTEM.glob("devices/system/node/node[0-9]*")]) or 1
@@ -123,19 +123,19 @@ def cpus() -> str:
 
 
 def control_groups() -> str:
-    """Return their version."""
+    """Return the version of control groups."""
     v2 = (_SYSTEM / "fs/cgroup/cgroup.controllers").exists()
     return "version 2" if v2 else "version 1" if (_SYSTEM / "fs/cgroup/cpu").exists() else "none"
 
 
 def clock() -> str:
-    """Return what decides the first CPU's frequency."""
+    """Return the governor of the first CPU's frequency."""
     governor = _SYSTEM / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
-    return f"governor {governor.read_text().strip()}" if governor.exists() else "not ours to see"
+    return f"governor {governor.read_text().strip()}" if governor.exists() else "not visible here"
 
 
 def memory() -> str:
-    """Return the memory there is, free, and allowed."""
+    """Return the memory that is present, available, and allowed."""
     total, free = (_meminfo()[name] for name in ("MemTotal", "MemAvailable"))
     return (
         f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} available, "
@@ -144,7 +144,7 @@ def memory() -> str:
 
 
 def huge_pages() -> str:
-    """Return when the system makes some by itself, and what is reserved."""
+    """Return the setting of transparent huge pages, and the number of reserved ones."""
     setting = _SYSTEM / "kernel/mm/transparent_hugepage/enabled"
     chosen = re.search(r"\[(\w+)\]", setting.read_text()) if setting.exists() else None
     found = _meminfo()
@@ -155,13 +155,13 @@ def huge_pages() -> str:
 
 
 def _meminfo() -> Mapping[str, int]:
-    """Return ``/proc/meminfo``, sizes in bytes."""
+    """Return the entries of ``/proc/meminfo``, with sizes in bytes."""
     rows = re.findall(r"(?m)^([\w()]+):\s+(\d+)( kB)?$", Path("/proc/meminfo").read_text())
     return {name: int(count) << (10 if unit else 0) for name, count, unit in rows}
 
 
 def compilers() -> str:
-    """Return the versions of what may link here."""
+    """Return the versions of compilers and linkers."""
     return "; ".join(map(_compiler, filter(shutil.which, COMPILERS))) or "none"
 
 

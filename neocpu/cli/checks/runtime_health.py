@@ -1,4 +1,4 @@
-"""The checks ``neocpu doctor`` makes where models are only run: all that running one needs."""
+"""The checks of ``neocpu doctor`` for installations that only run models."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ import neocpu
 from neocpu.cli.checks.doctor_findings import Check, Finding
 
 MINIMUM_PYTHON: Final = (3, 10)
-"""Of what runs models; the compiler needs a newer one."""
+"""Oldest version that runs models; the compiler needs a newer one."""
 
-# Named, if the CPU has them, from the widest vectors on.
+# Instruction sets that are named if the CPU has them, those of the widest vectors first.
 _NOTABLE: Final = (
-    *("avx512f", "avx512vnni", "avx2", "fma", "sse4.2"),
-    *("sve2", "sve", "dotprod", "fullfp16", "neon"),
+    "avx512f",
+    "avx512vnni",
+    "avx2",
+    "fma",
+    "sse4.2",
+    "sve2",
+    "sve",
+    "dotprod",
+    "fullfp16",
+    "neon",
 )
 
 
 def python_version(minimum: tuple[int, int] = MINIMUM_PYTHON) -> Iterator[Finding]:
-    """The interpreter is new enough."""
+    """Check that the interpreter is new enough."""
     found = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= minimum:
         yield Finding("python", "ok", f"{found}, {sys.executable}")
@@ -31,12 +39,12 @@ def python_version(minimum: tuple[int, int] = MINIMUM_PYTHON) -> Iterator[Findin
 
 
 def version() -> Iterator[Finding]:
-    """Which neocpu this is."""
+    """Yield the version of neocpu."""
     yield Finding("neocpu-runtime", "ok", neocpu.__version__)
 
 
 def runtime_library() -> Iterator[Finding]:
-    """The library that runs models is there, for this machine, and can be loaded."""
+    """Check that the library that runs models is there, for this machine, and can be loaded."""
     from neocpu.core import LIBRARY
     from neocpu.runtime.binding import library
 
@@ -45,7 +53,7 @@ def runtime_library() -> Iterator[Finding]:
 
 
 def instruction_sets() -> Iterator[Finding]:
-    """What the CPU offers compiled models."""
+    """Yield the instruction sets of the CPU that matter to compiled models."""
     from neocpu.foundation.instruction_sets import host_features
 
     features = host_features()
@@ -54,7 +62,7 @@ def instruction_sets() -> Iterator[Finding]:
 
 
 def threads() -> Iterator[Finding]:
-    """How many CPUs the process may use, and why not more."""
+    """Yield the number of CPUs that the process may use, and why it may not use more."""
     from neocpu.foundation.host import usable_cpus
 
     usable, allowed, present = usable_cpus(), len(os.sched_getaffinity(0)), os.cpu_count()
@@ -74,7 +82,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def guarded() -> Iterator[Finding]:
-    """There is nothing to run: kernels are compiled for it."""
+    """Yield a warning: without the compiler there are no kernels to test."""
     yield Finding(
         "guarded kernels",
         "warning",

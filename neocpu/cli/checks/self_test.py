@@ -1,6 +1,6 @@
-"""What ``neocpu doctor`` runs in a child process, because a wrong library may crash it.
+"""Tests that ``neocpu doctor`` runs in a child process, because a wrong library may crash it.
 
-``python -m neocpu.cli.checks.self_test ffi|smoke|guard`` prints what it found and exits 0.
+``python -m neocpu.cli.checks.self_test ffi|smoke|guard`` prints its result and exits 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neocpu.foundation.temporary import TemporaryFolder
 
 
 def ffi() -> str:
-    """Save and load a TVM object as JSON, where a wrong apache-tvm-ffi crashes."""
+    """Save and load a TVM object as JSON, which crashes with a wrong apache-tvm-ffi."""
     import tvm
     from tvm import te
 
@@ -64,7 +64,7 @@ def smoke() -> str:
 
 
 def guard() -> str:
-    """Run what the templates make of awkward shapes between inaccessible pages."""
+    """Run kernels of awkward shapes, with their tensors between inaccessible pages."""
     import neocpu
     from neocpu.runtime.guarding import is_guarded
 
@@ -81,7 +81,7 @@ def guard() -> str:
 
 
 def _awkward_model() -> ModelProto:
-    """Return a network of every kind of template, of shapes that fill no block and no tile."""
+    """Return a network of every kind of template, whose shapes fill no block and no tile."""
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
 

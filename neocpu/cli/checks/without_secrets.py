@@ -1,4 +1,4 @@
-"""Texts as they may be shown to strangers: without names, folders and values of variables."""
+"""Removing names, folders and values of variables from texts that strangers may see."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Final
 import neocpu
 
 LEAST: Final = 4
-"""Characters from which a variable's value is looked for; shorter ones are numbers and switches."""
+"""Least length of a variable's value that is replaced; shorter ones are numbers and switches."""
 
 _FOLDER: Final = "/…"
-# Absolute ones, those after a compiler's -I or -L, and relative ones that say so.
+# Absolute paths, also after a compiler's -I or -L, and relative paths that begin with dots.
 _PATH: Final = re.compile(
     r"""(?:(?<![\w.])|(?<=\s-[IL]))\.{0,2}(?:/[^\s/'",;:()]+)*/([^\s/'",;:()]+)"""
 )
@@ -26,13 +26,13 @@ _LOGIN: Final = re.compile(r"(?<=://)[^\s/@]+@")
 
 
 def without_secrets(text: str) -> str:
-    """Return a text in which paths are their last part, and nobody and no machine is named."""
+    """Return a text with only the last parts of paths, and without names of users and the host."""
     known = _replaced(_LOGIN.sub("", text), dict.fromkeys(_folders(), _FOLDER))
     return _nameless(_PATH.sub(r"…/\1", known))
 
 
 def without_values(text: str) -> str:
-    """Return a text as `without_secrets` does, with variables' names in place of their values."""
+    """Do as `without_secrets`, and put variables' names in place of their values."""
     values: dict[str, str] = {}
     for name, value in os.environ.items():
         for part in {value, *value.split(os.pathsep)}:
@@ -49,7 +49,7 @@ def _folders() -> Iterable[str]:
 
 
 def _replaced(text: str, others: Mapping[str, str]) -> str:
-    """Replace whole words, the longest first, all at once: what is put in is left alone."""
+    """Replace whole words, the longest first, in one pass: replacements are not replaced again."""
     if not others:
         return text
     longest = sorted(others, key=len, reverse=True)
@@ -57,7 +57,7 @@ def _replaced(text: str, others: Mapping[str, str]) -> str:
 
 
 def _whole(word: str) -> str:
-    """Return the pattern of a text that is no part of a longer word."""
+    """Return a pattern that matches a text where it is no part of a longer word."""
     before, after = (r"\w" if end.isalnum() else "(?!)" for end in (word[0], word[-1]))
     return f"(?<!{before}){re.escape(word)}(?!{after})"
 
@@ -68,6 +68,6 @@ def _nameless(text: str) -> str:
     for find in (getpass.getuser, lambda: Path.home().name):
         try:
             names[find()] = "<user>"
-        except (KeyError, OSError, RuntimeError):  # a user whom the system does not know
+        except (KeyError, OSError, RuntimeError):  # the system does not know the user
             continue
     return _replaced(text, {name: other for name, other in names.items() if name})

@@ -1,1 +1,1 @@
-"""How command lines are parsed: groups of commands, models, targets of several words."""
+"""The parsing of command lines: groups of commands, models, targets of several words."""

@@ -1,4 +1,4 @@
-"""The option for how exact outputs are to be, of commands that choose kernels."""
+"""The option for the accuracy of outputs, of commands that choose kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of commands: they print their help, suggest names, and import commands when called."""
+"""Groups of commands, which print their help, suggest names, and import commands when called."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 
 
 def installed(package: str, name: str) -> bool:
-    """Return whether a command is there: ``neocpu-runtime`` has those that need no compiler."""
+    """Return whether a command is installed: ``neocpu-runtime`` has those without a compiler."""
     return importlib.util.find_spec(f"{package}.{name}") is not None
 
 
 class Group(click.Group):
-    """A group that prints its help where nothing is asked of it, and suggests close names."""
+    """A group that prints its help if there are no arguments, and suggests close names."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Print the help and exit if there are no arguments; else parse them."""
-        # No error, as it is by click's ``no_args_is_help``.
+        # With click's ``no_args_is_help`` this would be an error.
         if not args and not ctx.resilient_parsing:
             echo(*self.get_help(ctx).splitlines())
             ctx.exit()
@@ -35,7 +35,7 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command to run, or suggest the closest one."""
         name = args[0]
-        # A shell that completes a line is not told what is wrong with it.
+        # A shell that completes a line needs no error message.
         if not name.startswith("-") and not ctx.resilient_parsing:
             if self.get_command(ctx, name) is None:
                 known = self.list_commands(ctx)
@@ -46,18 +46,18 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group of the modules of a package that hold a click command named ``command``.
+    """A group of a package's modules, each with a click command named ``command``.
 
     Parameters
     ----------
     package : str
-        Where the modules are, named as the commands are.
+        Package of the modules, which have the names of the commands.
     lines : mapping of str to str
-        The line each command has in the group's help: printing it imports none.
+        The line of each command in the group's help, so that printing it imports none.
     """
 
     def __init__(self, *args: Any, package: str, lines: Mapping[str, str], **settings: Any) -> None:
-        """Make a group of what ``package`` holds."""
+        """Make a group of the modules of ``package``."""
         super().__init__(*args, **settings)
         self.package = package
         self.lines = lines
@@ -67,12 +67,12 @@ class LazyGroup(Group):
         return [name for name in self.lines if installed(self.package, name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, or None if there is none of that name.
+        """Import and return a command, or return None if there is none of that name.
 
         Raises
         ------
         UsageError
-            If this installation does not have it.
+            This installation does not have it.
         """
         if cmd_name not in self.lines:
             return None
@@ -92,7 +92,7 @@ class LazyGroup(Group):
             formatter.write_dl([(name, self.lines[name]) for name in self.list_commands(ctx)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Return the commands, or options, that begin so, without importing any command."""
+        """Return the commands or options with this beginning, without importing any command."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=self.lines[name]) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -1,6 +1,6 @@
-"""Models on command lines: their names, what a shell completes in their places, operators.
+"""Arguments about models: their names with completion by the shell, and operators of their own.
 
-They are no part of `neocpu.cli.options`, which commands of neocpu-runtime import too.
+They are not in `neocpu.cli.options`, because commands of neocpu-runtime import that too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neocpu.ir.custom_operators.registry import register_named
 def complete_network(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """Return the built-in networks whose names begin so."""
+    """Return the built-in networks whose names have this beginning."""
     from neocpu.frontend.models import MODELS
 
     return [
@@ -34,7 +34,7 @@ class ModelName(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Return the networks that begin so, where no file does; else have the shell name files."""
+        """Return the networks with this beginning; if a file has it too, let the shell complete."""
         names = complete_network(ctx, param, incomplete)
         if not incomplete or not names or glob.glob(f"{glob.escape(incomplete)}*"):
             return [CompletionItem(incomplete, type="file")]

@@ -1,4 +1,4 @@
-"""The networks a command works on: named one by one, or by a suite."""
+"""The networks that a command works on, named one by one or by a suite."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import click
 def with_suite(models: Sequence[str], suite: str | None) -> tuple[str, ...]:
     """Return the networks of ``suite`` and ``models``, each once.
 
-    Wrong names are found here, before any work is done.
+    Wrong names are reported here, before any work is done.
 
     Raises
     ------
     UsageError
-        If there is no network or suite of a name.
+        There is no network or suite of a name.
     click.UsageError
-        If none is named.
+        None is named.
     """
     from neocpu.frontend import models as builtin
 

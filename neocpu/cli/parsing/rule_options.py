@@ -1,4 +1,4 @@
-"""Rules for graphs on the command line: which there are, and leaving some out."""
+"""The options about rules for graphs: to list them, and to leave some out."""
 
 from __future__ import annotations
 

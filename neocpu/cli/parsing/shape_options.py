@@ -1,4 +1,4 @@
-"""The option that says which shapes to compile for."""
+"""The option for the shapes to compile for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neocpu.frontend.shapes.requested_shapes import Shapes, join_sets, parse_set
 
 
 class ShapeSet(click.ParamType[tuple[str, tuple[Given, ...]]]):
-    """``NAME:{1,4},3,224,224``, ``NAME=1..16``, or as `Shape`."""
+    """``NAME:{1,4},3,224,224``, ``NAME=1..16``, or a form of `Shape`."""
 
     name = "shape"
 

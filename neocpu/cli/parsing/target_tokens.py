@@ -1,4 +1,4 @@
-"""Let ``--target llvm -mcpu=skylake-avx512 -mattr=+avx2`` be written without quotes."""
+"""Parsing ``--target llvm -mcpu=skylake-avx512 -mattr=+avx2`` without quotes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TARGET_OPTION: Final = re.compile(r"-[a-z][a-z0-9-]+=.*", re.DOTALL)
 def fold_target(arguments: Sequence[str]) -> list[str]:
     """Join the tokens of each target to one ``--target=…`` argument.
 
-    A target takes the token after ``--target`` (or what follows ``=`` in it) and all the target
-    options after that. A token that is quoted already, JSON or ``host`` is left as it is.
+    A target consists of the token after ``--target`` (or of the text after ``=`` in it) and of all
+    target options that follow. A token that is quoted already, JSON or ``host`` does not change.
 
     >>> fold_target(["--target", "llvm", "-mcpu=znver4", "net.onnx"])
     ['--target=llvm -mcpu=znver4', 'net.onnx']
@@ -34,7 +34,7 @@ def fold_target(arguments: Sequence[str]) -> list[str]:
         if not parts and rest and not rest[0].startswith("-"):
             parts.append(rest.pop(0))
         while rest and _TARGET_OPTION.fullmatch(rest[0]):
-            # The shell took the quotes off; a value with a space in it needs them again.
+            # The shell removed the quotes, which a value with a space needs again.
             parts.append(shlex.quote(rest.pop(0)))
         folded.append(f"{OPTION}={' '.join(parts)}" if parts else OPTION)
     return folded

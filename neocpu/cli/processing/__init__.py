@@ -1,1 +1,1 @@
-"""What ``compile`` is asked to put before and after a model."""
+"""The processing that ``compile`` puts before and after a model."""

@@ -1,4 +1,4 @@
-"""The options of what an artifact does before and after its model."""
+"""The options for processing before and after a model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def processing(command: Command) -> Command:
 
 
 def take(arguments: dict[str, Any]) -> Processing:
-    """Take the options out of a command's ``arguments``; what calibration shares stays.
+    """Take the options out of a command's ``arguments``; those that calibration shares stay.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def take(arguments: dict[str, Any]) -> Processing:
     found = Processing.parse(
         input=pictures[0] if pictures else None,
         resize=resize,
-        # Without --input they are of the pictures for calibration.
+        # Without --input they describe the pictures for calibration.
         mean=None if alone else given["mean"],
         std=None if alone else given["std"],
         bgr=not alone and bool(given["bgr"]),

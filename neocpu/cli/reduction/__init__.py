@@ -1,1 +1,1 @@
-"""What `neocpu reduce` writes and tells."""
+"""The output of `neocpu reduce`."""

@@ -1,4 +1,4 @@
-"""What ``neocpu reduce`` writes and tells."""
+"""The files that ``neocpu reduce`` writes, and its report."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from neocpu.verification.reduction.whole_graph import Case
 
 SHOWN = 8
-"""Operators that are listed."""
+"""Number of operators that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedFiles:
-    """Where a part of a model and its inputs go."""
+    """The files of a part of a model and of its inputs."""
 
     model: Path
 
@@ -33,7 +33,7 @@ class ReducedFiles:
         return self.model.with_suffix(".npz")
 
     def writer(self, terminal: Terminal) -> Callable[[Case], None]:
-        """Return what writes a part, and has the terminal say so after Ctrl-C."""
+        """Return a function that writes a part, and lets the terminal report it after Ctrl-C."""
 
         def write(case: Case) -> None:
             data = case.model.SerializeToString()
@@ -46,7 +46,7 @@ class ReducedFiles:
         return write
 
     def document(self, found: Reduction, check: Check) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
+        """Return the JSON document of ``--json``."""
         return {
             "model": str(self.model),
             "inputs": str(self.inputs),
@@ -60,10 +60,10 @@ class ReducedFiles:
         }
 
     def show(self, found: Reduction, check: Check, *, quiet: bool) -> None:
-        """Print it for people; of a quiet one the first line."""
+        """Print the result for people, or only its first line if ``quiet``."""
         operators = found.case.operators
         nodes = f"{len(operators)} of {plural(found.nodes, 'node')}"
-        unsure = "" if found.is_smallest else "; there was no time to look for fewer"
+        unsure = "" if found.is_smallest else "; there was no time to try fewer"
         echo(f"{self.model}: {nodes} fail in the same way{unsure}")
         if quiet:
             return

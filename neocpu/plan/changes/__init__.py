@@ -1,1 +1,1 @@
-"""Two artifacts of one model side by side: what was decided otherwise, and what that bought."""
+"""A comparison of two artifacts of one model: the decisions that differ, and the time they save."""

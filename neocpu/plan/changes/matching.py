@@ -1,4 +1,4 @@
-"""Which step of an artifact is which of another one."""
+"""Matching the steps of one artifact with those of another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neocpu.plan.changes.steps import Step
 from neocpu.plan.kernels import OTHER, RUNTIME, TRANSFORM
 
 UNPLANNED: Final = (TRANSFORM, OTHER, RUNTIME)
-"""Kinds of steps that say nothing of which model it is."""
+"""Kinds of steps that do not identify a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Pair:
     Attributes
     ----------
     by : str
-        What they have in common: ``tensor``, ``workload``, ``operator`` (the same but for what is
-        fused with it) or ``name``; empty of one alone.
+        The thing that they have in common: ``tensor``, ``workload``, ``operator`` (the workload
+        without fused operators) or ``name``; empty if there is no counterpart.
     """
 
     before: Step | None
@@ -32,10 +32,10 @@ class Pair:
 
 
 def pair_up(before: Sequence[Step], after: Sequence[Step]) -> tuple[Pair, ...]:
-    """Return all steps of both, in the order of ``after``; what is gone comes where it was.
+    """Return all steps of both, in the order of ``after``; removed steps keep their old places.
 
-    First those that make the same tensor of the model are paired, then those that compute the
-    same, in turn.
+    Steps that make the same tensor of the model are paired first, then steps that compute the
+    same, in order.
     """
     rules: tuple[tuple[str, Callable[[Step], Iterable[Hashable]]], ...] = (
         ("tensor", lambda step: step.values[::-1]),
@@ -55,7 +55,7 @@ def pair_up(before: Sequence[Step], after: Sequence[Step]) -> tuple[Pair, ...]:
             if place in partner:
                 continue
             free = (i for key in keys(step) for i in waiting[key] if i not in taken)
-            found = next((i for i in free if _alike(step, after[i])), None)
+            found = next((i for i in free if _may_pair(step, after[i])), None)
             if found is not None:
                 partner[place] = found, by
                 taken.add(found)
@@ -63,24 +63,24 @@ def pair_up(before: Sequence[Step], after: Sequence[Step]) -> tuple[Pair, ...]:
 
 
 def bare(workload: str) -> str:
-    """Return what is computed, without what is fused with it and the numbers it computes in.
+    """Return a workload without fused operators and without element types.
 
     >>> bare("relu+ 1x64x56x56 -> 64, 3x3 /2 +bias_add +relu")
     '1x64x56x56 -> 64, 3x3 /2'
     """
     size, *more = workload.split(", ")
-    # Of a convolution the window; then the numbers that it computes in.
+    # Convolutions have their window next. Element types follow.
     kept = ", ".join([size, *(text for text in more[:1] if text[:1].isdigit())])
     return " ".join(word for word in kept.split() if not re.match(r"\+|\S*\+$", word))
 
 
 def planned(steps: Iterable[Step]) -> int:
-    """Return how many of them a plan has operators for."""
+    """Return the number of steps that a plan has operators for."""
     return sum(step.kind not in UNPLANNED for step in steps)
 
 
-def _alike(one: Step, other: Step) -> bool:
-    """Whether both move, both wait, or both compute: a transform may hold an operator's tensor."""
+def _may_pair(one: Step, other: Step) -> bool:
+    """Whether both compute or neither does: a transform may make the same tensor as an operator."""
     return (one.kind in (TRANSFORM, RUNTIME)) == (other.kind in (TRANSFORM, RUNTIME))
 
 

@@ -1,4 +1,4 @@
-"""What differs between two plans of a model, step by step, and what each difference bought."""
+"""The differences between two plans of a model, step by step, and the time that each saves."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ REASONS: Final[Mapping[str, str]] = {
     "cost": "the same kernel, known better",
     "same": "as it was",
 }
-"""What a difference is put down to, and what that says: the first of these that a step has.
-``cost``: only what is known of its time changed."""
+"""Reasons for a difference, in words. A step with several counts for the first of them.
+``cost``: only the known time of the step changed."""
 
 RELATED: Final = 0.6
-"""Share of the smaller plan's operators that the other one has, below which they are not of one
-model."""
+"""Least share of the smaller plan's operators that the other plan has, if both are of one model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Side:
     Attributes
     ----------
     label : str
-        As its file is called.
+        Name of its file.
     steps : tuple of Step
     """
 
@@ -58,7 +57,7 @@ class Side:
 
     @property
     def convolutions_in(self) -> dict[str, int]:
-        """How many convolutions compute in which numbers, the most frequent first."""
+        """Number of convolutions by the numbers that they compute in, the most frequent first."""
         counts = Counter(step.precision for step in self.steps if step.kind == "conv2d")
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
@@ -87,14 +86,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of a step.
+    """The change of a step.
 
     Attributes
     ----------
     reason : str
         One of `REASONS`.
     words : tuple of str
-        What changed, each in a few words.
+        Description of each difference, in a few words.
     """
 
     pair: Pair
@@ -103,19 +102,19 @@ class Change:
 
     @property
     def step(self) -> Step:
-        """As it is now, or was."""
+        """The step after the change, or before it if it is gone."""
         found = self.pair.after or self.pair.before
         assert found is not None
         return found
 
     @property
     def before_us(self) -> float | None:
-        """Microseconds it took; None if it is new."""
+        """Microseconds that it took; None if it is new."""
         return None if self.pair.before is None else self.pair.before.us
 
     @property
     def after_us(self) -> float | None:
-        """Microseconds it takes; None if it is gone."""
+        """Microseconds that it takes; None if it is gone."""
         return None if self.pair.after is None else self.pair.after.us
 
     @property
@@ -141,12 +140,12 @@ class Change:
 
 @dataclass(frozen=True)
 class PlanChange:
-    """Two artifacts of one model, and all that each of them does.
+    """Two artifacts of one model, and all steps of both.
 
     Attributes
     ----------
     changes : tuple of Change
-        Every step of both, those too that are as they were.
+        Every step of both, unchanged ones included.
     """
 
     before: Side
@@ -160,7 +159,7 @@ class PlanChange:
 
     @cached_property
     def by_reason(self) -> dict[str, tuple[int, float]]:
-        """How many steps there are for each reason, and the microseconds that they bought."""
+        """Number of steps for each reason, and the microseconds that they save."""
         counts = Counter(change.reason for change in self.changes)
         bought = dict.fromkeys(REASONS, 0.0)
         for change in self.changes:
@@ -168,7 +167,7 @@ class PlanChange:
         return {name: (counts[name], bought[name]) for name in REASONS if counts[name]}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: what ``neocpu explain A.so B.so --json`` prints."""
+        """Return the JSON form, which ``neocpu explain A.so B.so --json`` prints."""
         return {
             "before": self.before.to_json(),
             "after": self.after.to_json(),
@@ -187,7 +186,7 @@ def compare_plans(before: Side, after: Side) -> PlanChange:
     Raises
     ------
     UsageError
-        If they have so little in common that they are of different models.
+        They have too little in common to be of one model.
     """
     pairs = pair_up(before.steps, after.steps)
     counts = [planned(side.steps) for side in (before, after)]
@@ -218,7 +217,7 @@ def _change(pair: Pair) -> Change:
 
 
 def _differences(before: Step, after: Step) -> Iterator[tuple[str, str]]:
-    """Yield why a step differs, and in which words."""
+    """Yield the reason of each difference of a step, and its description."""
     if before.precision != after.precision:
         yield "precision", f"{before.precision or 'unplanned'} → {after.precision or 'unplanned'}"
     yield from _fusions(before, after)
@@ -243,7 +242,7 @@ def _differences(before: Step, after: Step) -> Iterator[tuple[str, str]]:
 
 
 def _fusions(before: Step, after: Step) -> Iterator[tuple[str, str]]:
-    """Yield what is computed within the kernel now, or no longer."""
+    """Yield the operators that are fused now, or no longer, and a change of the workload."""
     if before.kind == TRANSFORM:
         return
     counts = [Counter(_fused(step.workload)) for step in (before, after)]
@@ -266,7 +265,7 @@ def _fused(workload: str) -> list[str]:
 
 
 def _known(before: Step, after: Step) -> str:
-    """Return why the time of a step that is as it was is another one."""
+    """Return why the time of an unchanged step differs."""
     if after.measured_us is not None and before.measured_us is not None:
         return "as before; measured again"
     if before.source != after.source:
@@ -281,6 +280,6 @@ def _text(value: object) -> str:
 
 
 def changed(found: PlanChange) -> Sequence[Change]:
-    """Return what is not as it was, what bought or cost most first."""
+    """Return the changes, those that save or cost most first."""
     other = [change for change in found.changes if change.reason != "same"]
     return sorted(other, key=lambda change: -abs(change.bought_us))

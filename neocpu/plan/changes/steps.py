@@ -1,4 +1,4 @@
-"""What an artifact does in a run, in parts that can be found again in another artifact."""
+"""The steps of an artifact's run, described so that another artifact's can be matched with them."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Step:
     Attributes
     ----------
     name : str
-        Of the plan's operator, else the kernel; of transforms, the layouts.
+        Name of the plan's operator, or else of the kernel; the layouts of transforms.
     kind : str
-        The operator's, ``transform``, ``other`` or ``runtime``.
+        Kind of the operator, or ``transform``, ``other`` or ``runtime``.
     workload : str
-        What it computes, as the plan says it; of transforms, the shape.
+        Computation, in the plan's words; the shape of transforms.
     scheme : PlannedScheme or None
         Scheme of a convolution or dense layer.
     layouts : tuple of str
         Layouts that it reads and writes.
     precision : str
-        Numbers that it computes with; empty of what no plan has.
+        Numbers that it computes with; empty if the plan does not have it.
     predicted_us : float
-        Of all its times in a run.
+        Predicted microseconds of all its calls in a run.
     measured_us : float or None
-        The same, where it was measured.
+        Measured microseconds of all its calls; None if it was not measured.
     source : str
-        Where the prediction is from.
+        Source of the prediction.
     times : int
-        How often a run calls it.
+        Number of calls in a run.
     values : tuple of Value
-        Tensors of the model that are there after it.
+        Tensors of the model that it completes.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Step:
 
     @property
     def us(self) -> float:
-        """Measured, or else predicted microseconds."""
+        """Measured microseconds, or else predicted ones."""
         return self.predicted_us if self.measured_us is None else self.measured_us
 
     def to_json(self) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class Step:
 
 
 def steps_of(header: ArtifactHeader, profile: Mapping[str, Any] | None = None) -> tuple[Step, ...]:
-    """Return what an artifact does, or one signature of a set, in calling order.
+    """Return the steps of an artifact, or of one signature of a set, in calling order.
 
-    Transforms come after the calls, then the runtime.
+    Transforms follow the calls, and the runtime comes last.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Pages that show people what was decided: one file of HTML each, which loads nothing."""
+"""Pages that show people the decisions: each is one file of HTML, which loads nothing."""

@@ -1,7 +1,7 @@
-"""Which bytes of an artifact's arena each call reads and writes.
+"""The bytes of an artifact's arena that each call reads and writes.
 
-Tensors that are joined or cut where they lie have several numbers, so what counts is who wrote the
-bytes last.
+Tensors that are concatenated or split in place have several numbers. So a read is matched with the
+call that wrote its bytes last.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from neocpu.runtime.header import ArtifactHeader
 
 
 class Contents:
-    """Who wrote each byte of the arena last."""
+    """The last writer of each byte of the arena."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[int, int, int]] = []
 
     def write(self, place: tuple[int, int], writer: int) -> None:
-        """Say who writes the bytes from a first one to before another."""
+        """Record the writer of a range of bytes, whose end is exclusive."""
         begin, end = place
         rest = [
             (first, last, other)
@@ -30,12 +30,12 @@ class Contents:
         self._parts = sorted([*rest, (begin, end, writer)])
 
     def writers(self, place: tuple[int, int]) -> list[int]:
-        """Return who wrote some of the bytes."""
+        """Return the writers of any of these bytes."""
         begin, end = place
         return sorted({writer for a, b, writer in self._parts if a < end and begin < b})
 
     def hold(self, place: tuple[int, int]) -> bool:
-        """Whether the bytes are a part of what one wrote, or made of all that some wrote."""
+        """Whether the bytes lie within one write, or are exactly several whole writes."""
         begin, end = place
         parts = [(a, b) for a, b, _ in self._parts if a < end and begin < b]
         if any(a <= begin and end <= b for a, b in parts):
@@ -46,14 +46,14 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a call does with tensors.
+    """The tensors that a call reads, and the bytes that it writes.
 
     Attributes
     ----------
     reads : tuple of int
         Numbers of tensors.
     writes : tuple of (int, int)
-        Bytes of the arena, from a first one to before another.
+        Ranges of bytes of the arena; their ends are exclusive.
     """
 
     reads: tuple[int, ...]
@@ -61,12 +61,12 @@ class Use:
 
 
 def uses_of(header: ArtifactHeader, contents: Contents) -> Iterator[Use]:
-    """Yield what each call does, in turn.
+    """Yield the use of tensors of each call, in order.
 
     Parameters
     ----------
     contents : Contents
-        What the calls wrote that were yielded: who asks for them writes it there.
+        Writers of the bytes so far. The caller adds the writes of each use that it gets.
     """
     seen: set[int] = set()
     for _, tensors in header.calls:
@@ -80,10 +80,10 @@ def uses_of(header: ArtifactHeader, contents: Contents) -> Iterator[Use]:
 def _results(
     header: ArtifactHeader, owners: Sequence[int], seen: Collection[int], contents: Contents
 ) -> int:
-    """Return how many of a call's tensors, the last ones, it writes: the header does not say.
+    """Return how many of a call's last tensors it writes, which the header does not say.
 
-    One is written, and others before it that nobody used before, unless they are parts of what was
-    written or made of such.
+    The last one is written. So are those before it that no call has used yet, unless they are parts
+    of earlier writes or consist of such.
     """
     count = min(1, len(owners))
     for tensor in owners[-2::-1]:
@@ -95,7 +95,7 @@ def _results(
 
 
 def place_of(header: ArtifactHeader, tensor: int) -> tuple[int, int] | None:
-    """Return the bytes of the arena that a tensor takes; None of inputs and weights."""
+    """Return the bytes of the arena that a tensor takes; None for inputs and weights."""
     number = tensor - len(header.inputs) - len(header.weights)
     if number < 0:
         return None
@@ -104,6 +104,6 @@ def place_of(header: ArtifactHeader, tensor: int) -> tuple[int, int] | None:
 
 
 def owner(header: ArtifactHeader, tensor: int) -> int:
-    """Return the number of the tensor that one is a part of, or its own."""
+    """Return the number of the tensor that a slice is a part of, or its own number."""
     first = len(header.inputs) + len(header.weights) + len(header.activations)
     return header.slices[tensor - first].tensor if tensor >= first else tensor

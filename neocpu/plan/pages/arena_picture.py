@@ -1,4 +1,4 @@
-"""Who lies where in an artifact's arena, and when."""
+"""The tensors in an artifact's arena: their places, and the times at which they are there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from neocpu.runtime.header import ArtifactHeader
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a call writes into the arena.
+    """A range of the arena that a call writes.
 
     Attributes
     ----------
     offset, size : int
-        In bytes.
+        First byte, and number of bytes.
     first, last : int
         Positions of the call that writes it, and of the last one that reads it.
     """
@@ -32,7 +32,7 @@ class Block:
 
 
 def arena_blocks(header: ArtifactHeader) -> tuple[Block, ...]:
-    """Return what lies between an artifact's kernels, in the order in which it is made."""
+    """Return all that an artifact's calls write into the arena, in the order of these calls."""
     return tuple(sorted(_blocks(header), key=lambda block: (block.first, block.offset)))
 
 
@@ -58,11 +58,11 @@ def _blocks(header: ArtifactHeader) -> Iterator[Block]:
     for tensor in header.returns:
         read(owner(header, tensor), len(header.calls) - 1)
     for (begin, end), since, until in zip(places, first, last, strict=True):
-        # What a loop reads is needed until it ends. Inner repeats come after outer ones.
+        # A loop needs the tensors that it reads until it ends. Inner repeats follow outer ones.
         for repeat in header.repeats[::-1]:
             if since < repeat.first <= until < repeat.end:
                 until = repeat.end - 1
-        # And what a launch touches, for all of it.
+        # A launch needs its tensors from its first call to its last.
         for launch, count in header.launches:
             since = launch if launch <= since < launch + count else since
             until = launch + count - 1 if launch <= until < launch + count else until

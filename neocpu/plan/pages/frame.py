@@ -1,4 +1,4 @@
-"""One file of HTML out of a template, data and scripts: what every page is made by."""
+"""The making of every page: one file of HTML from a template, data and scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ASSETS: Final = Path(__file__).with_name("assets")
-"""What pages of all kinds have: styles, elements, libraries."""
+"""The folder of styles, elements and libraries that pages of all kinds have."""
 
 SHARED: Final = tuple(ASSETS / f"{name}.js" for name in ("elements", "headings", "plot"))
 """Scripts that the others use, on pages of all kinds."""
@@ -31,18 +31,18 @@ def framed(
     template : Path
         HTML with ``{{name}}`` where a part belongs.
     data : mapping
-        What the scripts draw, as JSON.
+        JSON that the scripts draw.
     scripts : iterable of Path
-        In the order in which they use each other.
+        Scripts, each after those that it uses.
     libraries : iterable of str
-        Whose licences it has.
+        Libraries whose licences the page has.
     parts : str
-        What else the template names.
+        Texts for the other names of the template.
 
     Raises
     ------
     ValueError
-        If a number is infinite, or none: no browser reads those.
+        A number is infinite or NaN, which no browser reads.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     every = {

@@ -1,7 +1,7 @@
 """The loops in which an artifact's kernels spend their time, as a disassembler writes them.
 
-A loop is what lies between a jump back and where it jumps to. Of those that hold no other, the one
-with the most multiply-adds is a kernel's hot loop.
+A loop is the code from the target of a backward jump to that jump. The hot loop of a kernel is its
+innermost loop with the most multiply-adds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from neocpu.foundation.temporary import TemporaryFolder
 from neocpu.runtime.artifact import Variant
 
 TOOLS: Final = ("objdump", "llvm-objdump")
-"""Any will do; Debian's ``objdump`` knows this host's instructions alone."""
+"""Usable disassemblers; Debian's ``objdump`` knows only this host's instructions."""
 INSTALL: Final = (
     "Install binutils (objdump), or llvm (llvm-objdump) for other machines' code, and write the "
     "page again to see here the loop in which a kernel spends its time."
 )
 MAX_LINES: Final = 60
-_PATIENCE: Final = 60.0
-"""Seconds."""
+_TIMEOUT: Final = 60.0
+"""Seconds that a disassembler may take."""
 
 _FUNCTION: Final = re.compile(r"[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION: Final = re.compile(r"\s*([0-9a-f]+):\s+(\S.*)$")
@@ -37,7 +37,7 @@ _MULTIPLY_ADD: Final = re.compile(
     r"|[su]dot|usdot|sudot|bfdot|bfmmla|[su]ml[as]l|mla)"
 )
 _BODY: Final = "_compute_"
-"""What TVM puts behind the name of a kernel, for the function that holds its loops."""
+"""Suffix that TVM appends to the name of a kernel for the function that has its loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class HotLoop:
     Attributes
     ----------
     instructions : int
-        Of one pass.
+        Number of instructions of one pass.
     multiply_adds : int
-        Instructions among them that multiply, and mostly add; most are of vectors.
+        Number of instructions among them that multiply, and mostly add; most are of vectors.
     lines : tuple of str
-        The first `MAX_LINES` of them. A jump within the loop names its line, from 1.
+        The first `MAX_LINES` instructions. A jump within the loop names its line, from 1.
     multiplying : tuple of int
-        Which of these multiply, from 0.
+        Positions of the lines that multiply, from 0.
     """
 
     instructions: int
@@ -65,23 +65,23 @@ class HotLoop:
 def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
     """Return the hot loop of each kernel that has a loop, by the kernel's name.
 
-    There are none where no tool of `TOOLS` can read the code.
+    The result is empty if no tool of `TOOLS` can read the code.
 
     Parameters
     ----------
     path : Path
         The artifact.
     variant : Variant
-        The part of it to look into.
+        The part of it to disassemble.
 
     Raises
     ------
     ArtifactError
-        If the temporary folder is full.
+        The temporary folder is full.
     """
     with TemporaryFolder("code") as folder:
         code = Path(folder, "code.so")
-        # All but the weights, whose place stays empty: tools read sections by their places.
+        # The weights' place stays empty and is not removed: tools find sections by their offsets.
         rest = variant.code_bytes + variant.weight_bytes
         new = replacing(code, variant.code_bytes, lasting=False, option="TMPDIR")
         with open(path, "rb") as artifact, new as file:
@@ -97,10 +97,10 @@ def hot_loops(path: Path, variant: Variant) -> dict[str, HotLoop]:
 
 def _disassembly(tool: str, path: str) -> list[str]:
     intel = ["-M", "intel"]
-    for options in (intel, []):  # which only x86 has
+    for options in (intel, []):  # only x86 has Intel's syntax
         command = [tool, "-d", "--no-show-raw-insn", "-j", ".text", *options, path]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
         except (OSError, UnicodeError, subprocess.TimeoutExpired):
             return []
         if done.returncode == 0:
@@ -136,7 +136,7 @@ def hot_loop(code: Sequence[tuple[int, str]]) -> HotLoop | None:
         if _JUMP.match(text) and (found := _TARGET.search(text))
     }
     loops = [(first, last) for last, first in targets.items() if first <= last]
-    # A loop that holds another ends after one that begins no sooner than it does.
+    # An outer loop ends after an inner one, which begins no sooner.
     ends = sorted(loops, key=lambda loop: (loop[1], -loop[0]))
     inner = [
         (first, last)

@@ -1,4 +1,4 @@
-"""The page of an artifact: its data as JSON, and what draws them in a browser, as one file."""
+"""The page of an artifact: its data as JSON and the scripts that draw them, in one file."""
 
 from __future__ import annotations
 
@@ -17,34 +17,45 @@ from neocpu.plan.plan import Plan
 from neocpu.runtime.header import ArtifactHeader
 
 SCRIPTS: Final = (
-    *("report", "picked", "alternatives", "hot_loop", "details", "graph", "time", "memory"),
-    *("pages", "search", "roofline", "trace", "main"),
+    "report",
+    "picked",
+    "alternatives",
+    "hot_loop",
+    "details",
+    "graph",
+    "time",
+    "memory",
+    "pages",
+    "search",
+    "roofline",
+    "trace",
+    "main",
 )
-"""Scripts of this page alone, in the order in which they use each other."""
+"""Scripts of this page alone, each after those that it uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageData:
-    """What the page of an artifact shows.
+    """The contents of an artifact's page.
 
     Attributes
     ----------
     name : str
-        The model's.
+        Name of the model.
     facts : sequence of pair of str
-        What ``neocpu explain`` prints above its table.
+        Names and values that ``neocpu explain`` prints above its table.
     plan : Plan
         The plan of the artifact.
     graph : ProgramGraph
     arena_bytes : int
     arena : tuple of Block
     profile : mapping or None
-        The JSON form of a `neocpu.plan.profiling` report: of each node that is a
-        call, in turn, and of what lies between the calls. None if nobody measured.
+        The JSON form of a `neocpu.plan.profiling` report, with an entry for each node that is a
+        call, in order, and one for the time between the calls. None if nothing was measured.
     loops : mapping of str to HotLoop
-        By kernel; empty where no tool disassembles them.
+        Hot loops by kernel; empty if no tool disassembles them.
     trace : RunTrace or None
-        None if none was given.
+        A run in time; None if there is no timeline.
     """
 
     name: str
@@ -84,7 +95,7 @@ def page_data(
     loops: Mapping[str, HotLoop] | None = None,
     trace: RunTrace | None = None,
 ) -> PageData:
-    """Return what the page of an artifact shows, or of one signature of a set.
+    """Return the contents of the page of an artifact, or of one signature of a set.
 
     Raises
     ------
@@ -110,7 +121,7 @@ def page_text(data: PageData) -> str:
     Raises
     ------
     ValueError
-        If a number is infinite, or none: no browser reads those.
+        A number is infinite or NaN, which no browser reads.
     """
     vendor = ASSETS / "vendor"
     return framed(

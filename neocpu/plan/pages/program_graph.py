@@ -1,4 +1,4 @@
-"""What an artifact's program is as a graph: its calls, and who reads what another writes."""
+"""An artifact's program as a graph: its calls, and the tensors that pass between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.runtime.header_parts import times_of_calls
 
 INPUT, OUTPUT = "input", "output"
 JOIN: Final = "join"
-"""Tensors that lie side by side, and are read as one without being copied."""
+"""Kind of nodes for tensors that lie side by side and are read as one without a copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +25,20 @@ class Node:
     Attributes
     ----------
     name : str
-        Of the plan's operator, the kernel or the tensor.
+        Name of the plan's operator, of the kernel or of the tensor.
     kind : str
-        The operator's, or `TRANSFORM`, `OTHER`, `INPUT`, `OUTPUT` or `JOIN`.
+        Kind of the operator, or `TRANSFORM`, `OTHER`, `INPUT`, `OUTPUT` or `JOIN`.
     kernel : str or None
     op, transform : int or None
-        Position in the plan's list, where it has it.
+        Position in the plan's list; None if it is not there.
     times : int
-        How often a run makes the call.
+        Number of times that a run makes the call.
     weights, others : int
         Bytes of the weights it reads, and of the other tensors it reads or writes.
     predicted_us : float or None
-        Of all times; None if the plan does not say.
+        Predicted microseconds of all times; None if the plan has no prediction.
     makes : tuple of str
-        Tensors of the model that are there after it.
+        Tensors of the model that it completes.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """That a node reads what another wrote.
+    """A tensor that one node writes and another reads.
 
     Attributes
     ----------
     source, destination : int
-        Positions of nodes, none of which is a transform between two others.
+        Positions of the nodes. Neither is a transform between two others.
     through : tuple of int
         The transforms on the way.
     """
@@ -86,12 +86,12 @@ class ProgramGraph:
 
 
 class Links:
-    """Which node reads what others wrote, with a node for each join that is read as one.
+    """The links from writers to readers, with a node for each group of tensors that is read as one.
 
     Parameters
     ----------
     nodes : int
-        How many nodes there are without the joins.
+        Number of nodes without the joins.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -101,14 +101,14 @@ class Links:
         self._parts: dict[frozenset[int], int] = {}
 
     def add(self, writers: Sequence[int], reader: int) -> None:
-        """Say who wrote what a node reads: the parts of a tensor."""
+        """Add the writers of the parts of a tensor that a node reads."""
         parts = frozenset(writers)
         if len(parts) > 1:
             parts = frozenset([self._parts[parts] if parts in self._parts else self._join(parts)])
         self.found.update((part, reader) for part in parts)
 
     def _join(self, parts: frozenset[int]) -> int:
-        """Return the node of a new join, which is of a former one if that is a part of it."""
+        """Return the node of a new join, which reads a former join if that is a part of it."""
         number = self._nodes + len(self.joins)
         self.joins.append(Node(name=f"join_{len(self.joins)}", kind=JOIN))
         former = max((known for known in self._parts if known < parts), key=len, default=None)
@@ -121,7 +121,7 @@ class Links:
 
 
 def program_graph(header: ArtifactHeader) -> ProgramGraph:
-    """Return the graph of an artifact's program, or of one signature's of a set.
+    """Return the graph of an artifact's program, or of one signature of a set.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def _calls(header: ArtifactHeader) -> Iterator[Node]:
 
 
 def _follow(header: ArtifactHeader, links: Links) -> None:
-    """Add which node reads what which others wrote."""
+    """Add the links from the writers of each tensor to its readers."""
     calls = len(header.calls)
     contents = Contents()
 
@@ -186,7 +186,7 @@ def _follow(header: ArtifactHeader, links: Links) -> None:
 
 
 def _edges(nodes: tuple[Node, ...], links: Iterable[tuple[int, int]]) -> Iterator[Edge]:
-    """Yield the links between nodes, with transforms as what lies on the way."""
+    """Yield the edges between nodes; transforms become stops on the way."""
     sources: Mapping[int, list[int]] = defaultdict(list)
     readers: Mapping[int, list[int]] = defaultdict(list)
     for source, destination in sorted(links):

@@ -1,4 +1,4 @@
-"""A run of an artifact in time, out of the timeline that ``neocpu run --trace`` wrote."""
+"""A run of an artifact in time, read from the timeline that ``neocpu run --trace`` wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neocpu.runtime.header import ArtifactHeader
 
 MAX_BYTES: Final = 1 << 30
 _CLOSE: Final = 500
-"""Nanoseconds: tasks of one loop with less between them are drawn as one."""
+"""Nanoseconds. Tasks of one loop with a shorter gap between them are drawn as one."""
 
 Span: TypeAlias = tuple[int, int, int]
 """Position of the call; begin and end, in nanoseconds since the run began."""
@@ -27,18 +27,18 @@ Pause: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ThreadTime:
-    """What a thread did during a run.
+    """The tasks and waits of a thread during a run.
 
     Attributes
     ----------
     thread : int
-        0 is the one that made the run.
+        Number of the thread; 0 made the run.
     tasks : tuple of Span
         Parts of parallel loops.
     waits : tuple of Pause
-        When the first one waits for others to end a loop. Others wait whenever they do nothing.
+        Times at which thread 0 waits for others to end a loop. Others wait whenever they are idle.
     busy, waiting : int
-        Nanoseconds. The first thread has what lies between kernels besides.
+        Nanoseconds. Thread 0 also spends time between kernels.
     """
 
     thread: int
@@ -60,18 +60,18 @@ class ThreadTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrace:
-    """Of the runs of a timeline the one of median length.
+    """The run of median length of a timeline.
 
     Attributes
     ----------
     runs : int
-        How many there are.
+        Number of runs in the timeline.
     length, shortest, longest : int
-        Nanoseconds: of this run, and of others.
+        Nanoseconds of this run, of the shortest and of the longest one.
     kernels : tuple of Span
         Calls, on the thread that made the run.
     threads : tuple of ThreadTime
-        That one first.
+        All threads; the one that made the run is first.
     """
 
     runs: int
@@ -97,9 +97,9 @@ _Event: TypeAlias = tuple[Mapping[str, Any], tuple[int, int]]
 _Kernel: TypeAlias = tuple[int, int, int]
 """Begin, end, and the call's position."""
 _Task: TypeAlias = tuple[int, int, int, int]
-"""Begin, end, thread, and the loop's number: a part of it."""
+"""Begin and end of a part of a loop, its thread, and the loop's number."""
 _Loop: TypeAlias = tuple[int, int]
-"""Which of the run's calls it is a part of, and its number."""
+"""Position of the call that the loop is a part of, and the loop's number."""
 _Part: TypeAlias = tuple[_Loop, int, int]
 """Begin and end of a part of a loop."""
 _Some = TypeVar("_Some", _Kernel, _Task)
@@ -113,16 +113,16 @@ def read_trace(
     Parameters
     ----------
     artifact : Path
-        For messages.
+        The artifact, for messages.
     header : ArtifactHeader
-        Of the signature whose run is asked for.
+        Header of the signature whose run is requested.
     every : ArtifactHeader
-        The whole one: a timeline counts the calls of all signatures.
+        Header of the whole file: a timeline counts the calls of all signatures.
 
     Raises
     ------
     UsageError
-        If the file cannot be read, is no timeline, has no run, or is of another artifact.
+        The file cannot be read, is no timeline, has no run, or is of another artifact.
     """
     remedy = f"record one with: neocpu run {artifact} --repeat 20 --trace {path.name}"
     before = takewhile(lambda each: each.inputs != header.inputs, every.each)
@@ -187,7 +187,7 @@ def _tasks(found: Iterable[_Event]) -> Iterator[_Task]:
 
 
 def _within(spans: Sequence[_Some], run: tuple[int, int]) -> list[_Some]:
-    """Return those of spans, in order of their begins, that lie in a run."""
+    """Return the spans that lie in a run; they are sorted by their begin."""
     first, last = (bisect_left(spans, at, key=lambda span: span[0]) for at in run)
     return [span for span in spans[first:last] if span[1] <= run[1]]
 
@@ -195,9 +195,9 @@ def _within(spans: Sequence[_Some], run: tuple[int, int]) -> list[_Some]:
 def _threads(
     kernels: Sequence[_Kernel], tasks: Sequence[_Task], run: tuple[int, int]
 ) -> Iterator[ThreadTime]:
-    """Yield what each thread did.
+    """Yield the time of each thread.
 
-    The first one waits where others end a loop after it; else it computes as long as a kernel runs.
+    Thread 0 waits while others finish a loop. Otherwise it computes as long as a kernel runs.
     """
     starts = [begin for begin, _, _ in kernels]
     parts: dict[int, list[_Part]] = {0: []}
@@ -205,7 +205,7 @@ def _threads(
     ends: dict[_Loop, int] = {}
     for begin, end, thread, number in tasks:
         made = bisect_right(starts, begin) - 1
-        if made >= 0 and end <= kernels[made][1]:  # else it copies an input or an output
+        if made >= 0 and end <= kernels[made][1]:  # other tasks copy inputs and outputs
             loop = (made, number)
             begins.setdefault(loop, begin)
             ends[loop] = max(end, ends.get(loop, 0))
@@ -218,12 +218,12 @@ def _threads(
     for thread, mine in sorted(parts.items()):
         busy = sum(end - begin for _, begin, end in mine)
         times = (busy, run[1] - run[0] - busy) if thread else (computing, waiting)
-        spans = ((kernels[made][2], b - run[0], e - run[0]) for (made, _), b, e in _joined(mine))
+        spans = ((kernels[made][2], b - run[0], e - run[0]) for (made, _), b, e in _merged(mine))
         yield ThreadTime(thread, tuple(spans), () if thread else waits, *times)
 
 
-def _joined(parts: Iterable[_Part]) -> list[_Part]:
-    """Return a thread's parts of loops, those of one that follow each other closely as one."""
+def _merged(parts: Iterable[_Part]) -> list[_Part]:
+    """Return a thread's parts of loops; parts of one loop with short gaps become one."""
     found: list[_Part] = []
     for loop, begin, end in parts:
         if found and found[-1][0] == loop and begin - found[-1][2] < _CLOSE:

@@ -15,18 +15,18 @@ from collections import Counter
 from typing import Any, Final
 
 from neocpu.foundation.tensor_spec import random_inputs
-from neocpu.plan.profiling.held_pages import held_pages
+from neocpu.plan.profiling.held_pages import resident_pages
 from neocpu.runtime.module import load
 from neocpu.runtime.timeline import Timeline, seconds_of_calls
 
 WARMUP: Final = 3
 
 MAX_EVENTS: Final = 1_000_000
-"""Of all rounds with a trace: those of long loops are fewer, or take gigabytes."""
+"""Events of all rounds with a trace. Long loops get fewer rounds: their trace takes gigabytes."""
 
 
 def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, Any]:
-    """Run an artifact on random inputs, first as it is and then with a trace.
+    """Run an artifact on random inputs, first without a trace and then with one.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, 
     Returns
     -------
     dict
-        Median seconds of a run as it is (``"seconds"``), the least (``"fastest"``), the median with
-        a trace (``"instrumented"``), what `times_of` returns, and what `held_pages` does
-        (``"pages"``).
+        Median seconds of a run without a trace (``"seconds"``), the least of these (``"fastest"``),
+        the median with a trace (``"instrumented"``), the results of `times_of`, and that of
+        `resident_pages` (``"pages"``).
     """
     with load(path, threads) as module:
         inputs = list(random_inputs(module.signatures[number].inputs, seed=0).values())
@@ -63,7 +63,7 @@ def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, 
         instrumented = [run() for _ in range(rounds)]
         timeline = module.stop_trace()
         arena = max(each.arena_bytes for each in module.metadata.each)  # plans of a set share it
-        pages = held_pages(path, arena)
+        pages = resident_pages(path, arena)
         found = times_of(timeline)
     return {
         "pages": pages,
@@ -76,15 +76,15 @@ def measure(path: str, threads: int, rounds: int, number: int = 0) -> dict[str, 
 
 
 def times_of(timeline: Timeline) -> dict[str, Any]:
-    """Return where the time of runs went.
+    """Return the time that each call of a run takes, and the time between the calls.
 
     Returns
     -------
     dict
-        ``"calls"``: of each, in order, the kernel, the median seconds, the least, the bytes of
-        weights it reads and of the other tensors it reads or writes. ``"times"``: how often a run
-        makes each, once or, in a loop, more often. ``"between"``: median seconds that a run spends
-        on something else.
+        ``"calls"``: for each call, in order, its kernel, its median and its least seconds, the
+        bytes of the weights that it reads, and of the other tensors that it reads or writes.
+        ``"times"``: the number of times that a run makes each call; calls in a loop are made more
+        than once. ``"between"``: median seconds that a run spends on anything else.
     """
     times = seconds_of_calls(timeline.events, len(timeline.calls))
     runs = [event.seconds for event in timeline.events if event.kind == "run"]

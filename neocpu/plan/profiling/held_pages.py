@@ -1,6 +1,6 @@
 """The pages of a loaded artifact that are in memory, and how large they are.
 
-The kernel's account of a process's memory, ``/proc/PID/smaps``, is where both are read.
+Both are read from ``/proc/PID/smaps``, the kernel's account of a process's memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Mapping:
     Attributes
     ----------
     file : tuple of int
-        Device and inode; zeros where the range is of no file.
+        Device and inode; zeros where the range maps no file.
     start, size : int
         The bytes of the file.
     resident : int
@@ -32,7 +32,7 @@ class Mapping:
     huge : int
         The bytes that are in huge pages.
     wants_huge : bool
-        Whether such were asked for.
+        Whether the process asked for huge pages.
     """
 
     file: tuple[int, int]
@@ -47,21 +47,23 @@ class Mapping:
         return self.file == file and self.start < part.stop and part.start < self.start + self.size
 
 
-def held_pages(artifact: str, arena_bytes: int) -> dict[str, Any]:
-    """Return what this process, which has run an artifact, holds of its weights and of its arena.
+def resident_pages(artifact: str, arena_bytes: int) -> dict[str, Any]:
+    """Return how much of an artifact's weights and arena is in this process's memory.
+
+    The process must have run the artifact.
 
     Returns
     -------
     dict
         ``"weights"`` and ``"arena"``, each with its ``"mapped"``, ``"resident"`` and ``"huge"``
-        bytes, the last ones in huge pages. A part that looks like other memory is missing.
+        bytes; huge ones are in huge pages. A part that looks like other memory is missing.
     """
     try:
         mappings = parse_smaps(Path("/proc/self/smaps").read_text())
     except (OSError, ValueError, LookupError):
         return {}  # a kernel without them
     file, weights = _weights_in(Path(artifact))
-    # The arena asks for huge pages, as little else does, and nothing else has its size.
+    # The arena asks for huge pages. Little else does, and nothing else has its size.
     arenas = [
         one
         for one in mappings
@@ -75,7 +77,7 @@ def held_pages(artifact: str, arena_bytes: int) -> dict[str, Any]:
 
 
 def parse_smaps(text: str) -> tuple[Mapping, ...]:
-    """Return what ``/proc/PID/smaps`` says of every range."""
+    """Return every range that a ``/proc/PID/smaps`` lists."""
     found = []
     for block in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", text, flags=re.MULTILINE)[1:]:
         head, _, rest = block.partition("\n")

@@ -1,7 +1,7 @@
 """The time of every operator of a network within a run, beside the machine's limits.
 
-Measured inside the running network (`neocpu.plan.profiling.call_times`): caches are as the operator
-before left them, weights come from where they are.
+Times are measured inside the running network (`neocpu.plan.profiling.call_times`): caches are as
+the previous operator left them, and weights come from wherever they are.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ CONSPICUOUS: Final = 0.03
 
 FAR_BELOW: Final = 0.1
 NOTICEABLE: Final = 0.02
-"""A kernel that takes more than `NOTICEABLE` of a run and reaches less than `FAR_BELOW` of what its
-nearest limit allows is marked: something is wrong with it."""
+"""A kernel is marked if it takes more than `NOTICEABLE` of a run and reaches less than `FAR_BELOW`
+of its nearest limit: something is wrong with it."""
 
 CONVOLUTION: Final = "convolution, "
 POOL: Final = "pool"
@@ -46,7 +46,7 @@ Bound = Literal["multiply-adds", "weights", "feature maps", "call"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One call of a kernel, however often a run makes it; or all that lies between the calls.
+    """One call of a kernel, however often a run makes it; or all the time between the calls.
 
     Attributes
     ----------
@@ -68,14 +68,14 @@ class Operator:
     weights, others : int
         Bytes of the weights it reads, and of all else it reads and writes.
     sequence : DotSequence or None
-        The instructions that multiply and add, of a convolution in 8-bit integers.
+        The instructions that multiply and add, for convolutions in 8-bit integers.
     times : int
         The number of times a run makes it: more than one in a loop. Seconds and operations are
-        those of all times. Bytes are those of one, as the next may find them in a cache.
+        those of all times. Bytes are those of one time, because the next may find them in a cache.
     predicted : float
-        Seconds that the compiler predicted; 0 if the plan says nothing of it.
+        Seconds that the compiler predicted; 0 if the plan has no prediction.
     lacks : str
-        The compiler's account of what is not as it should be.
+        The shortcomings that the compiler found, in words.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Operators of one kind together: those of one kernel, or those of one class.
+    """The sum of several operators: those of one kernel, or those of one class.
 
     Attributes
     ----------
@@ -103,11 +103,11 @@ class Row:
     bound : str
         The limit that is nearest, in time.
     least : float
-        Seconds that it lets them take at least.
+        Seconds that they take at least under that limit.
     predicted : float
-        Seconds that the compiler predicted; 0 if the plan says nothing of them.
+        Seconds that the compiler predicted; 0 if the plan has no prediction.
     lacks : str
-        The compiler's account of what is not as it should be, in the first one.
+        The shortcomings that the compiler found in the first operator, in words.
     """
 
     label: str
@@ -136,13 +136,13 @@ class ProfileReport:
     ----------
     threads : int
     seconds, instrumented : float
-        The time of a run as it is, and of one whose operators are timed.
+        The time of a run without timers, and of one whose operators are timed.
     operators : tuple of Operator
         The operators in the order of their calls.
     limits : Limits
         The limits of the machine.
     pages : mapping
-        The value of `neocpu.plan.profiling.held_pages.held_pages`.
+        The value of `neocpu.plan.profiling.held_pages.resident_pages`.
     """
 
     threads: int
@@ -193,10 +193,10 @@ class ProfileReport:
         return row.seconds / self.total
 
     def least(self, operator: Operator) -> tuple[Bound, float]:
-        """Return the nearest limit of an operator and the seconds it lets it take at least.
+        """Return the nearest limit of an operator, and the least seconds that it allows.
 
-        Weights are read from memory unless the last-level cache holds all of the network's; feature
-        maps are where their producer left them, in that cache if they fit.
+        Weights are read from memory unless all weights of the network fit into the last-level
+        cache. Feature maps are where their producer left them: in that cache if they fit.
         """
         limits = self.limits
         cached = limits.cache_read or limits.dram
@@ -280,7 +280,7 @@ def measure_profile(
     plan : Plan
         The artifact's plan, or that of one of its signatures.
     limits : Limits
-        Their number of threads is the one used.
+        Limits of this machine. Their number of threads is used for the run.
     number : int
         The number of the plan's shapes in a set of shapes.
 
@@ -321,12 +321,12 @@ def measure_profile(
 
 
 def _predictions(plan: Plan) -> dict[str, float]:
-    """Return the seconds that a call of each kernel, or what lies between, is predicted to take."""
+    """Return the predicted seconds of a call of each kernel, and of the time between calls."""
     return {kernel.name: kernel.cost_us / 1e6 / kernel.calls for kernel in plan.kernels}
 
 
 def _lacks(plan: Plan) -> dict[str, str]:
-    """Return what each kernel lacks, and why, in words."""
+    """Return the shortcomings of each kernel and their reasons, in words."""
     return {
         kernel.name: "; ".join(
             f"{lack.kind} ({lack.detail}), about {lack.cost_us:.0f} µs"
@@ -339,14 +339,14 @@ def _lacks(plan: Plan) -> dict[str, str]:
 
 
 def _repeated(operator: Operator, times: int) -> Operator:
-    """Return an operator that a run computes so often."""
+    """Return an operator that a run computes several times."""
     return replace(operator, flops=operator.flops * times, times=times)
 
 
 def operators_of(
     plan: Plan, calls: Iterable[tuple[str, float, float, int, int]]
 ) -> tuple[Operator, ...]:
-    """Say of each call which operator of the plan it is.
+    """Return an operator for each call, named after the plan's operator that it computes.
 
     Parameters
     ----------
@@ -384,7 +384,7 @@ def operators_of(
 
 
 def _runtime(seconds: float) -> Operator:
-    """Return what lies between the calls: copies of inputs and outputs, and calling itself."""
+    """Return the time between calls: copies of inputs and outputs, and the calling itself."""
     return Operator(
         name=RUNTIME,
         kernel=RUNTIME,
@@ -399,7 +399,7 @@ def _runtime(seconds: float) -> Operator:
 
 
 def _sequence(op: PlannedOperator) -> DotSequence | None:
-    """Return what multiplies in an operator, if its sums are of integers, in vectors."""
+    """Return the multiplying instructions of an operator that sums integers in vectors."""
     if op.numerics is None or op.numerics.sum != "int32" or op.scheme is None:
         return None
     if op.scheme.template == MatrixScheme.template:
@@ -410,7 +410,7 @@ def _sequence(op: PlannedOperator) -> DotSequence | None:
 
 
 def _kind(op: PlannedOperator) -> str:
-    """Return the class of an operator that has a kernel: convolutions by their algorithm."""
+    """Return the class of an operator that has a kernel; that of convolutions is the algorithm."""
     if op.scheme is not None and op.kind != DENSE:
         return CONVOLUTION + op.scheme.algorithm
     return POOL if op.kind == "global_pool" else op.kind

@@ -21,7 +21,7 @@ from neocpu.runtime.header import ArtifactHeader
 MAX_BYTES: Final = 1 << 28
 
 _LEFT_OUT: Final = ("sequence",)
-"""Of an operator: of use to whoever measures the limits of instructions."""
+"""Fields of an operator that are not read: only measuring instructions' limits needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class SavedProfile:
 
 
 def read_profile(path: Path, artifact: str, header: ArtifactHeader) -> SavedProfile:
-    """Read the profile of an artifact, out of those that a file has.
+    """Read a file of profiles, and return the one that belongs to an artifact.
 
     Parameters
     ----------
     artifact : str
         The arguments with which ``neocpu bench profile`` measures it, for messages.
     header : ArtifactHeader
-        The header of the variant and the shapes that are asked for.
+        The header of the requested variant and shapes.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def read_profile(path: Path, artifact: str, header: ArtifactHeader) -> SavedProf
 
 
 def _difference(target: str, profile: ProfileReport, header: ArtifactHeader) -> str:
-    """Return how what was measured differs from an artifact; empty if it does not."""
+    """Return how the measured artifact differs from this one; empty if it does not."""
     if target != header.target:
         return f"that is for {plain(target)}, and {header.name} here for {header.target}"
     known, measured = describe_calls(header), profile.operators[:-1]
@@ -115,19 +115,19 @@ def _load(data: Mapping[str, Any]) -> OtherLoad:
 
 def _operator(data: Mapping[str, Any]) -> Operator:
     read: Mapping[str, Any] = {"str": str, "int": lambda n: int(_number(n)), "float": _number}
-    given = (each for each in fields(Operator) if each.name not in _LEFT_OUT)
-    return Operator(**{each.name: read[str(each.type)](data[each.name]) for each in given})
+    stored = (each for each in fields(Operator) if each.name not in _LEFT_OUT)
+    return Operator(**{each.name: read[str(each.type)](data[each.name]) for each in stored})
 
 
 def _pages(data: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
     return {
-        str(part): {str(kind): int(_number(count)) for kind, count in held.items()}
-        for part, held in data.items()
+        str(part): {str(kind): int(_number(count)) for kind, count in counts.items()}
+        for part, counts in data.items()
     }
 
 
 def _number(value: Any) -> float:
-    """Return a number that is finite and none below 0.
+    """Return a number that is finite and not negative.
 
     Raises
     ------

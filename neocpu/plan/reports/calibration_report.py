@@ -1,4 +1,4 @@
-"""Decisions of calibration data: layers in integers, their gain and their errors."""
+"""The decisions that calibration data led to: layers in integers, their gain and their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class IntegerLayer:
     result : str
         The tensor that it makes.
     saved_seconds : float
-        Seconds that it takes less than in float32, as far as costs are known.
+        Seconds that it saves against float32, as far as costs are known.
     noise : float
         Noise that it adds to the outputs, as a share of their power; 0 if it is not known.
     """
@@ -34,19 +34,19 @@ class CalibrationReport:
     Attributes
     ----------
     layers : tuple of IntegerLayer
-        None, where all stay in float32.
+        Layers in integers; none where all stay in float32.
     max_error, min_agreement : float or None
         The limits.
     error : float
-        Norm-wise distance of outputs from float32, on data that no range was taken from.
+        Norm-wise distance of outputs from float32, on data that gave no ranges.
     agreement : float or None
-        Share of rows whose largest score is the same; None of models without rows of scores.
+        Share of rows whose largest score is the same; None for models without rows of scores.
     samples : int
-        Number of samples that these were measured on.
+        Number of samples on which error and agreement were measured.
     integers_seconds, float32_seconds : float or None
-        Seconds of a run, where this host timed both.
+        Seconds of a run, if this host timed both.
     excess : str or None
-        Limit that the faster layers missed, where that left none.
+        Limit that the faster layers missed, if that left no layer in integers.
     """
 
     layers: tuple[IntegerLayer, ...]

@@ -1,4 +1,4 @@
-"""The decisions about a model, in the compiler's own types: later stages compute with them."""
+"""The decisions about a model, in the compiler's own types: later phases compute with them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Decisions:
     levels : mapping of str to float
         Seconds that the plans of lower levels of optimisation would take, as far as searched.
     bfloat16_saves : float
-        Seconds that bfloat16 would save, as estimated; 0 if it is allowed, or if nobody looked.
+        Estimated seconds that bfloat16 would save; 0 if it is allowed, or if it was not estimated.
     ops : tuple of OperatorReport
         Operators that the plan has choices for, and products of matrices.
     transforms : tuple of Transform
@@ -62,17 +62,17 @@ class Decisions:
     weights : WeightSizes
         Bytes of the weights.
     calibration : CalibrationReport or None
-        Decisions of calibration data, of a model that is compiled with such.
+        Decisions that calibration data led to; None if the model is compiled without such data.
     processing : tuple of str
-        Notes on what is done before and after the model.
+        Notes on the processing before and after the model.
     processing_options : mapping or None
-        JSON form of the `Processing` that asks for that.
+        JSON form of the `Processing` that asks for it.
     identities : tuple of str
         Identities of the model, and of the models that it was made of.
     rules : mapping of str to int
         Number of times that each rule for graphs was applied.
     disabled_rules : frozenset of str
-        Rules for graphs that were not to be applied.
+        Rules for graphs that the user disabled.
     """
 
     target: str
@@ -97,7 +97,7 @@ class Decisions:
 
     @property
     def estimated_seconds(self) -> float:
-        """Seconds of a run that the decisions know of: the search's cost, and dense layers."""
+        """Estimated seconds of a run: the search's cost and the dense layers."""
         return self.search.cost + math.fsum(op.seconds for op in self.ops if op.kind == DENSE)
 
     def known_calls(self) -> dict[str, KnownCalls]:
@@ -118,7 +118,7 @@ class Decisions:
 
 
 def _known(kind: str, times: list[NetworkTime]) -> KnownCalls:
-    # Convolutions' estimates are of computing alone.
+    # An estimate of a convolution covers computing only.
     computing = kind == CONVOLUTION and any(is_estimated(each.source) for each in times)
     return KnownCalls(kind, tuple(times), computing)
 
@@ -126,7 +126,7 @@ def _known(kind: str, times: list[NetworkTime]) -> KnownCalls:
 def operator_reports(
     plan: LayoutPlan, rewritten: RewrittenModule, costs: NetworkCosts
 ) -> tuple[OperatorReport, ...]:
-    """Return what a plan decided of each operator.
+    """Return the decisions of a plan about each operator.
 
     Parameters
     ----------

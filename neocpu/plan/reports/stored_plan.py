@@ -1,4 +1,4 @@
-"""The plan that an artifact stores, made of the compiler's decisions and of what came of them."""
+"""The plan that an artifact stores, made of the compiler's decisions and their outcome."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stored_plan(
     decided : Decisions
         The decisions about the model.
     kernels : sequence of KernelReport
-        All that a run calls, and what it does between.
+        All kernels that a run calls, and an entry for the time between them.
     values : tuple of ModelValue
         The model's tensors that are in the arena at some point of a run.
     activation_bytes : int
@@ -105,7 +105,7 @@ def with_verdict(
     unchecked: str | None,
     missed: Sequence[tuple[Admission, Verdict]],
 ) -> Plan:
-    """Return a plan with the comparison of its outputs.
+    """Return a plan with the result of comparing its outputs.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def with_verdict(
     verdict : Verdict or None
         Result of the comparison; None if there was none.
     unchecked : str or None
-        Reason why there was none.
+        Reason why the outputs were not compared.
     missed : sequence of pair of Admission and Verdict
         Plans that did not keep the promise, in the order in which they were tried.
     """
@@ -133,7 +133,7 @@ def with_verdict(
 
 
 def stored_calibration(report: CalibrationReport) -> Calibration:
-    """Return the decisions of calibration data as a plan has them."""
+    """Return the decisions that calibration data led to, in the form that a plan has."""
     return Calibration(
         layers=tuple(
             CalibratedLayer(
@@ -189,7 +189,7 @@ def _operators(
 ) -> tuple[PlannedOperator, ...]:
     layers = () if decided.calibration is None else decided.calibration.layers
     names = {layer.result: layer.name for layer in layers}
-    sharing = Counter(op.kernel for op in decided.ops)  # a loop's are called more often
+    sharing = Counter(op.kernel for op in decided.ops)  # kernels in loops are called more often
     seconds = {each.name: each.seconds / max(1, sharing[each.name]) for each in kernels}
     return tuple(
         planned_operator(
@@ -205,18 +205,18 @@ def _operators(
 def planned_operator(
     op: OperatorReport, *, seconds: float | None, total: float, layer: str | None = None
 ) -> PlannedOperator:
-    """Return an operator as a plan has it.
+    """Return an operator in the form that a plan has.
 
     Parameters
     ----------
     op : OperatorReport
         Decisions about the operator.
     seconds : float or None
-        Time of its kernel in a run; None if it has none of its own.
+        Time of its kernel in a run; None if it has no kernel of its own.
     total : float
         Seconds of the run.
     layer : str or None
-        Name of the model's node, where calibration data put it into integers.
+        Name of the model's node, if calibration data put it into integers.
     """
     proof = op.proof
     return PlannedOperator(

@@ -1,4 +1,4 @@
-"""Where an artifact parts from its model, on a page: how errors grow, and where they are."""
+"""The page of a comparison of an artifact with its model: growth and places of the errors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,16 @@ from neocpu.plan.result_pages.result_page import result_page
 Row: TypeAlias = Mapping[str, Any]
 
 COLUMNS = (
-    *(Column("number", "count"), Column("operator", "name"), Column("makes")),
-    *(Column("computes", "text", True), Column("in", "text", True)),
-    *(Column("error", "error"), Column("own error", "error"), Column("may err", "error")),
-    *(Column("of what it may", "times"), Column("verdict")),
+    Column("number", "count"),
+    Column("operator", "name"),
+    Column("makes"),
+    Column("computes", "text", True),
+    Column("in", "text", True),
+    Column("error", "error"),
+    Column("own error", "error"),
+    Column("may err", "error"),
+    Column("of what it may", "times"),
+    Column("verdict"),
 )
 
 
@@ -36,14 +42,14 @@ def divergence_page(report: Row) -> str:
     Parameters
     ----------
     report : mapping
-        What ``neocpu compare --json`` prints.
+        The JSON document of ``neocpu compare --json``.
     """
     title = f"{report['artifact']} compared with {report['other']}"
     return result_page(title, divergence_sections(report))
 
 
 def divergence_sections(report: Row) -> tuple[Section, ...]:
-    """Return what the page has: how errors grow, every operator, where the errors are."""
+    """Return the sections of the page: growth of errors, every operator, places of errors."""
     tensors, first = report["tensors"], report["first"]
     rows = tuple(_row(number, tensor) for number, tensor in enumerate(tensors))
     where = [] if first is None or first["where"] is None else list(_where(first))
@@ -52,8 +58,8 @@ def divergence_sections(report: Row) -> tuple[Section, ...]:
             "Growth",
             "How errors grow, operator by operator",
             (Tiles(_tiles(report)), _growth(tensors), _facts(report)),
-            "The line is the error of each tensor as it comes out of a run; dots are what its "
-            "operator does itself, of exact inputs; dashed is what that may be.",
+            "The line is the error of each tensor in a normal run. The dots are the error of its "
+            "operator alone, on exact inputs. The dashed line is the bound of that error.",
         ),
         Section(
             "Operators", "Every operator", (Table(columns=COLUMNS, rows=rows, sort=0, down=False),)
@@ -135,7 +141,7 @@ def _histogram(report: Row) -> Bars:
 
 
 def _where(first: Row) -> Iterator[Part]:
-    """Yield in which parts of the first wrong tensor its error is."""
+    """Yield charts of the places of the error in the first wrong tensor."""
     shape = "x".join(map(str, first["shape"]))
     for number, parts in enumerate(first["where"]["axes"]):
         if len(parts) > 1:

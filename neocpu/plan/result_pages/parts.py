@@ -1,4 +1,4 @@
-"""What pages of results are made of: figures are numbers, with a unit to write them in."""
+"""The parts of pages of results. Figures are numbers, with a unit to write them in."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from neocpu.foundation.units import json_number
 Unit: TypeAlias = Literal[
     "text", "name", "figure", "us", "gain", "bytes", "share", "count", "number", "times", "error"
 ]
-"""How a page writes a value: ``name`` is text that identifies a row, ``figure`` text that is a
-number already, ``us`` microseconds, ``gain`` such with a sign, ``times`` a ratio, ``error`` one
-that is written with its power of ten."""
+"""The way in which a page writes a value: ``name`` is text that identifies a row, ``figure`` text
+that is a number already, ``us`` microseconds, ``gain`` microseconds with a sign, ``times`` a ratio,
+and ``error`` a ratio that is written with its power of ten."""
 
 Cell: TypeAlias = str | int | float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure that says most, and what it is."""
+    """An important figure, and its meaning."""
 
     value: Cell
     unit: Unit
@@ -37,7 +37,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names, and what is to be said of each."""
+    """Names and their values."""
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -68,9 +68,9 @@ class Table:
         A cell for each column; None is empty.
     title : str
     sort : int or None
-        The column that they are sorted by at first; None leaves them as they come.
+        The column that rows are sorted by at first; None leaves them as they come.
     down : bool
-        Whether the largest comes first then.
+        Whether the largest comes first at first.
     notes : tuple of str
     """
 
@@ -84,7 +84,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Named quantities of one unit, as long as they are large."""
+    """A bar chart of named quantities of one unit."""
 
     title: str
     unit: Unit
@@ -98,12 +98,12 @@ class Line:
     Attributes
     ----------
     values : tuple of float or None
-        One at each place along the chart.
+        A value at each place along the chart.
     look : str
-        ``line``, ``step`` (a value holds until the next one), ``dots``, or ``limit`` (a thin line
-        of what should not be passed).
+        ``line``, ``step`` (a value is kept until the next one), ``dots``, or ``limit`` (a thin line
+        that values should not pass).
     low, high : tuple of float or None
-        Ends of the spread of each value; none of a series without.
+        Ends of the spread of each value; empty for a series without spreads.
     """
 
     label: str
@@ -122,13 +122,13 @@ class Chart:
     along : tuple of float
         Places on the horizontal axis, ascending.
     names : tuple of str
-        What is at each; none where the place says it.
+        Names of the places; empty where their numbers suffice.
     unit : str
-        Of the values.
+        Unit of the values.
     log_x, log_y : bool
         Whether an axis is logarithmic; values that are not positive are left out then.
     most : float or None
-        Where the vertical axis ends; None has all of it.
+        End of the vertical axis; None shows all values.
     """
 
     title: str
@@ -145,7 +145,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A table each of whose rows has a chart, which is shown when it is chosen."""
+    """A table with a chart for each row; the chart of the chosen row is shown."""
 
     table: Table
     charts: tuple[Chart, ...]
@@ -153,10 +153,14 @@ class Choice:
 
 Part: TypeAlias = Tiles | Facts | Table | Bars | Chart | Choice
 KINDS: Final[Mapping[type[Part], str]] = {
-    **{Tiles: "tiles", Facts: "facts", Table: "table"},
-    **{Bars: "bars", Chart: "chart", Choice: "choice"},
+    Tiles: "tiles",
+    Facts: "facts",
+    Table: "table",
+    Bars: "bars",
+    Chart: "chart",
+    Choice: "choice",
 }
-"""What the scripts call each."""
+"""Names of the parts in the scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +170,9 @@ class Section:
     Attributes
     ----------
     word : str
-        What leads to it, at the top of the page.
+        Text of its link at the top of the page.
     hint : str
-        How to read it, in a sentence or two; or how it was made, in paragraphs.
+        Explanation of a sentence or two, or an account of its making in paragraphs.
     """
 
     word: str
@@ -177,7 +181,7 @@ class Section:
     hint: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "word": self.word,
             "title": self.title,
@@ -187,7 +191,7 @@ class Section:
 
 
 def _plain(value: Any) -> Any:
-    """Return nested values with null for what JSON cannot spell."""
+    """Return nested values with null for infinities and NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -196,17 +200,17 @@ def _plain(value: Any) -> Any:
 
 
 def algorithm(template: str) -> str:
-    """Return how pages call a template: ``conv2d_direct`` is ``direct``."""
+    """Return the name of a template on pages: ``conv2d_direct`` is ``direct``."""
     return template.removeprefix("conv2d_").replace("_", " ")
 
 
 def chosen(charts: Sequence[Chart], what: str) -> tuple[Part, ...]:
-    """Return charts to choose among by their titles; one alone as it is.
+    """Return charts to choose among by their titles; a single chart needs no choice.
 
     Parameters
     ----------
     what : str
-        What each is of.
+        Heading of the column of titles.
     """
     if len(charts) < 2:
         return tuple(charts)
@@ -217,11 +221,11 @@ def chosen(charts: Sequence[Chart], what: str) -> tuple[Part, ...]:
 def table_of(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
 ) -> Table:
-    """Return a table of text: its first column names the rows, others hold figures or words."""
+    """Return a table of text: its first column names the rows, others have figures or words."""
 
     def unit(column: int) -> Unit:
         cells = [row[column] for row in rows]
-        # What begins as 1x3x224x224 does is a workload.
+        # Text that begins like 1x3x224x224 is a workload.
         figures = any(re.match(r"[-+~]?\d+(?!\d*x\d)", cell) for cell in cells)
         return "name" if not column else "figure" if figures or not any(cells) else "text"
 

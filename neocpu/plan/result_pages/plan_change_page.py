@@ -1,4 +1,4 @@
-"""Two artifacts of one model on a page."""
+"""The page of a comparison of two artifacts of one model."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ from neocpu.plan.result_pages.parts import (
 from neocpu.plan.result_pages.result_page import result_page
 
 COLUMNS = (
-    *(Column("operator", "name"), Column("before", "us"), Column("after", "us")),
-    *(Column("bought", "gain"), Column("what changed"), Column("why", "text", True)),
-    *(Column("computes", "text", True), Column("found by", "text", True)),
+    Column("operator", "name"),
+    Column("before", "us"),
+    Column("after", "us"),
+    Column("bought", "gain"),
+    Column("what changed"),
+    Column("why", "text", True),
+    Column("computes", "text", True),
+    Column("found by", "text", True),
 )
 
 _WHEN: Final = ("before", "after")
 
 SMALL: Final = 0.01
-"""Share of a run below which an algorithm's bar is one of the rest."""
+"""Share of a run below which an algorithm has no bar of its own and counts as the rest."""
 
 
 def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -> str:
@@ -39,7 +44,7 @@ def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -
     Parameters
     ----------
     facts : sequence of tuple of str
-        What differs in the whole: its name, and what it is in the first and in the second.
+        Facts about the whole plans that differ: a name, the value before and the value after.
     """
     title = f"{found.before.label} → {found.after.label}"
     return result_page(title, plan_change_sections(found, facts))
@@ -48,7 +53,7 @@ def plan_change_page(found: PlanChange, facts: Sequence[tuple[str, str, str]]) -
 def plan_change_sections(
     found: PlanChange, facts: Sequence[tuple[str, str, str]]
 ) -> tuple[Section, ...]:
-    """Return what the page has: what all bought, what changed why, every step, the whole plans."""
+    """Return the sections of the page: totals and reasons, every step, and the whole plans."""
     same = [change for change in found.changes if change.reason == "same"]
     steps = Table(columns=COLUMNS, rows=tuple(map(_row, (*changed(found), *same))))
     return (
@@ -102,7 +107,7 @@ def _totals(found: PlanChange) -> list[Part]:
 
 
 def _kinds(found: PlanChange) -> Bars:
-    """Return what each algorithm takes before and after, what takes most first."""
+    """Return the time of each algorithm before and after, the longest first."""
     taken: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for number, side in enumerate((found.before, found.after)):
         for step in side.steps:
@@ -122,7 +127,7 @@ def _kinds(found: PlanChange) -> Bars:
 
 
 def _numbers(found: PlanChange) -> Iterator[Tile]:
-    """Yield in which numbers convolutions compute, if that changed."""
+    """Yield the numbers that convolutions compute in, if these changed."""
     before, after = (
         ", ".join(f"{count} {name}" for name, count in side.convolutions_in.items()) or "none"
         for side in (found.before, found.after)

@@ -11,7 +11,7 @@ from neocpu.plan.result_pages.parts import Section
 
 ASSETS: Final = Path(__file__).with_name("assets")
 SCRIPTS: Final = ("figures", "tables", "charts", "results")
-"""Our own scripts, in the order in which they use each other."""
+"""Our own scripts, each after those that it uses."""
 
 
 def result_page(title: str, sections: Sequence[Section]) -> str:
@@ -20,7 +20,7 @@ def result_page(title: str, sections: Sequence[Section]) -> str:
     Parameters
     ----------
     title : str
-        Text, not HTML, as all else in it.
+        Title of the page, as text and not HTML; so are all texts of the sections.
     """
     shared = frame.ASSETS
     style = (shared / "vendor" / "uPlot.min.css", shared / "page.css", ASSETS / "results.css")

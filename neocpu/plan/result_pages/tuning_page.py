@@ -1,4 +1,4 @@
-"""A tuning run on a page: a curve for each layer, what was tried, and how noisy it was."""
+"""The page of a tuning run: a curve for each layer, all schemes tried, and their noise."""
 
 from __future__ import annotations
 
@@ -26,16 +26,23 @@ from neocpu.plan.result_pages.result_page import result_page
 Row: TypeAlias = Mapping[str, Any]
 
 STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
-"""Spreads of repeats, by which measurements are counted."""
+"""Upper ends of the classes that spreads of repeats are counted in."""
 
 WIDE: Final = 6.0
-"""Slowest over fastest scheme, above which a curve needs a logarithmic axis."""
+"""Ratio of the slowest to the fastest scheme above which a curve needs a logarithmic axis."""
 
 COLUMNS: Final = (
-    *(Column("layer", "name"), Column("times", "count"), Column("before", "us")),
-    *(Column("best", "us"), Column("gained in all", "gain"), Column("noise", "share")),
-    *(Column("tried", "count"), Column("failed", "count", True), Column("left", "count", True)),
-    *(Column("GFLOP/s", "count", True), Column("best scheme", "text", True)),
+    Column("layer", "name"),
+    Column("times", "count"),
+    Column("before", "us"),
+    Column("best", "us"),
+    Column("gained in all", "gain"),
+    Column("noise", "share"),
+    Column("tried", "count"),
+    Column("failed", "count", True),
+    Column("left", "count", True),
+    Column("GFLOP/s", "count", True),
+    Column("best scheme", "text", True),
 )
 
 
@@ -45,15 +52,15 @@ def tuning_page(title: str, report: Row, scheme_text: Callable[[Any], str]) -> s
     Parameters
     ----------
     report : mapping
-        What ``neocpu tune --json`` prints.
+        The JSON document of ``neocpu tune --json``.
     scheme_text : callable
-        Return the JSON form of a scheme as people read it.
+        Function that turns the JSON form of a scheme into text for people.
     """
     return result_page(title, tuning_sections(report, scheme_text))
 
 
 def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[Section, ...]:
-    """Return what the page has: what it bought, a curve per layer, what was tried."""
+    """Return the sections of the page: the gain, a curve per layer, all schemes tried."""
     layers = sorted(report["workloads"], key=_gained, reverse=True)
     measured = [layer for layer in layers if layer["trials"]]
     rows = tuple(_row(layer, scheme_text) for layer in measured)
@@ -65,11 +72,11 @@ def tuning_sections(report: Row, scheme_text: Callable[[Any], str]) -> tuple[Sec
             "Layers",
             "Every layer that was measured",
             (choice,) if measured else (),
-            "Choose a layer to see its curve: each dot is a scheme that was tried, at its fastest "
-            "repeat, with a thin line up to its slowest; the steps are the best so far, and dashed "
-            "is what a compilation would have chosen before."
+            "Choose a layer to see its curve. Each dot is a scheme that was tried, at its fastest "
+            "repeat, with a thin line up to its slowest. The steps are the best so far. The dashed "
+            "line is the scheme that a compilation would have chosen before."
             if measured
-            else "Nothing was measured: all layers stand by what was known before.",
+            else "Nothing was measured: all layers keep the schemes that were known before.",
         ),
         Section("Tried", "What was tried, and how noisy it was", tuple(_tried(measured))),
     )
@@ -89,7 +96,7 @@ def _totals(report: Row, measured: Sequence[Row]) -> list[Part]:
 
 
 def _network(measured: Sequence[Row]) -> Chart:
-    """Return what all layers take with what is chosen, as the run goes on."""
+    """Return the time of all layers with their best schemes so far, over the time of tuning."""
     best = {i: layer["before_us"] for i, layer in enumerate(measured) if layer["before_us"]}
     trials = sorted(
         (trial["seconds"], i, min(trial["repeats_us"], default=math.inf))

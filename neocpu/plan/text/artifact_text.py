@@ -1,4 +1,4 @@
-"""Parts of a plan that are printed of an artifact too, where there is no compiler."""
+"""Parts of a plan that are also printed without a compiler, from an artifact alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def signature_text(inputs: Mapping[str, Sequence[int]]) -> str:
-    """Return shapes by name as ``x[1,3,224,224] y[1,5]``, which tells signatures apart."""
+    """Return shapes by name as ``x[1,3,224,224] y[1,5]``, which identifies a signature."""
     return " ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in inputs.items())
 
 
 def packing_fields(prologue: Prologue | None) -> list[tuple[str, str]]:
-    """Return what is packed when a set of shapes is loaded."""
+    """Return a field on the weights that are packed when a set of shapes is loaded."""
     if prologue is None:
         return []
     took = "" if prologue.seconds is None else f"; that took {duration(prologue.seconds)}"

@@ -42,17 +42,17 @@ class CompiledPart:
     Attributes
     ----------
     name : str
-        Name of the part; empty of a model that is compiled for one CPU.
+        Name of the part; empty for a model that is compiled for one CPU.
     size : int
         Bytes of the part; 0 if it has no name.
     signatures : tuple of CompiledSignature
-        Each set of shapes that it is compiled for.
+        Shapes that it is compiled for, and their plans.
     obstacle : str or None
         Reason why this host cannot run it.
     phases : mapping of str to float
         Seconds of each phase of the compilation.
     tuning : TuningSummary or None
-        Summary of what was measured for it; None if nothing was to be.
+        Summary of the measurements for it; None if tuning was not requested.
     """
 
     name: str
@@ -64,7 +64,7 @@ class CompiledPart:
 
     @classmethod
     def of(cls, compiled: CompiledModule, name: str = "", size: int = 0) -> CompiledPart:
-        """Return what there is to report of a compiled model."""
+        """Return the report on a compiled model."""
         from neocpu.foundation.instruction_sets import code_obstacle, host_features
 
         header, tuned = compiled.header, compiled.tuned

@@ -1,4 +1,4 @@
-"""What ``neocpu compare`` prints for people."""
+"""The text that ``neocpu compare`` prints for people."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from neocpu.verification.divergence.report import ComparedTensor, Divergence
 from neocpu.verification.divergence.tensor_errors import Part, Where
 
 _NODES: Final = 3
-"""Of an operator, that a line of the table names."""
+"""Number of an operator's nodes that a line of the table names."""
 _FEW: Final = 30
-"""Tensors that are all listed."""
+"""Number of tensors up to which all are listed."""
 _WRONG: Final = 10
-"""Of many, how many wrong ones are."""
+"""Number of wrong tensors that are listed out of many."""
 
 
 def show_divergence(found: Divergence, *, every: bool) -> None:
-    """Print how errors grow, tensor by tensor, and where the first one that is wrong errs.
+    """Print how errors grow, tensor by tensor, and the places of errors in the first wrong tensor.
 
     Parameters
     ----------
     every : bool
-        Whether each tensor has a line; else, of many, those where there is something to see.
+        Whether each tensor has a line; otherwise, out of many, only the telling ones have.
     """
     broken = sum(not tensor.kept for tensor in found.tensors)
     last = found.tensors[-1]
     first = "none: every operator keeps its bound"
     if found.first is not None:
         first = f"'{found.first.name}' of {found.first.operator}, {broken} in all"
-    echo(f"{found.artifact} beside {found.other}")
+    echo(f"{found.artifact} compared with {found.other}")
     print_fields(
         [
             ("truth", found.source),
@@ -42,7 +42,7 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
         ]
     )
     echo()
-    shown = found.tensors if every else tuple(_telling(found.tensors))
+    shown = found.tensors if every else tuple(_notable(found.tensors))
     print_table(
         ("tensor", "operator", "in", "computes", "error", "own error", "may err", ""),
         [
@@ -75,8 +75,8 @@ def show_divergence(found: Divergence, *, every: bool) -> None:
         _show_where(found.first, found.first.where)
 
 
-def _telling(tensors: Sequence[ComparedTensor]) -> Iterator[ComparedTensor]:
-    """Yield those where the error has grown by a quarter since, the first wrong ones, the last."""
+def _notable(tensors: Sequence[ComparedTensor]) -> Iterator[ComparedTensor]:
+    """Yield tensors whose error has grown by a quarter, the first wrong ones, and the last one."""
     reached, wrong = 0.0, 0
     for number, tensor in enumerate(tensors, 1):
         wrong += not tensor.kept
@@ -94,7 +94,7 @@ def _nodes_text(tensor: ComparedTensor) -> str:
 
 
 def _show_where(tensor: ComparedTensor, where: Where) -> None:
-    """Print in which parts of a tensor its error is, and how many elements err by how much."""
+    """Print the parts of a tensor that have its error, and counts of elements by their errors."""
     shape = "x".join(map(str, tensor.shape)) or "scalar"
     echo(f"Where '{tensor.name}' ({shape}) errs")
     fields = [
@@ -108,9 +108,9 @@ def _show_where(tensor: ComparedTensor, where: Where) -> None:
 
 
 def _parts_text(parts: tuple[Part, ...]) -> str:
-    """Return which parts of an axis have more of the error than is theirs, the largest first."""
+    """Return the parts of an axis with more than their share of the error, the largest first."""
     extent = parts[-1].end
-    # Of what errs everywhere some parts err a little more than others.
+    # If the error is everywhere, some parts still have a little more of it than others.
     large = [part for part in parts if part.share > 2 * (part.end - part.first) / extent]
     if not large:
         return f"all of {extent}"

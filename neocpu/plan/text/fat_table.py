@@ -1,4 +1,4 @@
-"""What ``neocpu compile`` prints of several CPUs, and of a set of shapes."""
+"""The tables that ``neocpu compile`` prints for several CPUs, and for a set of shapes."""
 
 from __future__ import annotations
 

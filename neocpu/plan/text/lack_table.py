@@ -1,4 +1,4 @@
-"""Which kernels lack something, what that takes and why, as ``neocpu explain`` prints it."""
+"""The shortcomings of kernels, their cost and their reasons, as ``neocpu explain`` prints them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from neocpu.plan.plan import Plan
 
 SMALL: Final = 0.005
-"""Of a run, what a kernel loses that is counted and not listed."""
+"""Share of a run below which a shortcoming is only counted, and not listed."""
 UNKNOWN: Final = "no reason is known: please report this model"
 
 
 def show_lacks(plan: Plan) -> None:
-    """Print a line for each thing that a kernel lacks, if it takes enough; the rest is counted."""
+    """Print a line for each shortcoming of a kernel that costs enough, and count the others."""
     total = plan.predicted_us
     found = [(kernel.name, lack) for kernel in plan.kernels for lack in kernel.lacks]
     shown = [(name, lack) for name, lack in found if lack.cost_us >= SMALL * total]
@@ -42,5 +42,5 @@ def show_lacks(plan: Plan) -> None:
         rest = sum(lack.cost_us for _, lack in found if lack.cost_us < SMALL * total)
         echo(
             f"{plural(small, 'shortcoming')} of kernels below {SMALL:.1%} of the run each, "
-            f"{rest:.1f} µs together."
+            f"{rest:.1f} µs in total."
         )

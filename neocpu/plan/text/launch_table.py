@@ -1,4 +1,4 @@
-"""Which operators are launched together, as ``neocpu explain`` says it."""
+"""The operators that are launched jointly, as ``neocpu explain`` prints them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def show_launches(header: ArtifactHeader) -> None:
 
 
 def _names(header: ArtifactHeader) -> list[tuple[str, ...]]:
-    """Return the operators of each launch; kernels where the plan has none."""
+    """Return the operators of each launch; kernels where the plan has no operator."""
     from neocpu.runtime.described_calls import describe_calls
 
     calls = tuple(call.name for call in describe_calls(header))

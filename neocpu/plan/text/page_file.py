@@ -13,17 +13,17 @@ _OPTION = "--html"
 
 
 def check_page_file(destination: Path | None, others: Iterable[str | Path | None] = ()) -> None:
-    """Find out that a page cannot be written there before minutes are spent on what it shows.
+    """Check that a page can be written, before minutes are spent on its contents.
 
     Parameters
     ----------
     others : iterable of str, Path or None
-        What must not be written over: see `refuse_overwriting`.
+        Files that must not be overwritten: see `refuse_overwriting`.
 
     Raises
     ------
     UsageError, ArtifactError
-        If it would be, or cannot be written.
+        The page would overwrite one of them, or cannot be written.
     """
     check_destination(destination, _OPTION, others)
 
@@ -34,7 +34,7 @@ def write_page_file(terminal: Terminal, destination: Path, text: str) -> None:
     Raises
     ------
     UsageError, ArtifactError
-        If it cannot be written.
+        The page cannot be written.
     """
     data = text.encode()
     with replacing(destination, option=_OPTION) as file:

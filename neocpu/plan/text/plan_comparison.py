@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from neocpu.runtime.header import ArtifactHeader
 
 TURNS: Final = 3
-"""How often both are measured."""
+"""Number of times that both are measured."""
 
 
 def explain_change(
@@ -31,21 +31,21 @@ def explain_change(
     profile: bool,
     sort: bool,
 ) -> None:
-    """Print what the second of two artifacts does otherwise than the first, or write its page.
+    """Print how the second of two artifacts differs from the first, or write a page of it.
 
     Parameters
     ----------
     profile : bool
-        Whether to run both first, and compare what was measured.
+        Whether to run both first, and compare measured times.
     sort : bool
-        Whether what bought or cost most comes first.
+        Whether the steps that save or cost most come first.
 
     Raises
     ------
     ArtifactError
-        If one is damaged or foreign, has a plan that cannot be shown, or does not run.
+        One is damaged or foreign, has a plan that cannot be shown, or does not run.
     UsageError
-        If they are of different models, or the page cannot be written or is one of them.
+        They are of different models, or the page cannot be written or is one of them.
     """
     from neocpu.plan.changes.plan_change import compare_plans
     from neocpu.runtime.artifact import read_header
@@ -67,9 +67,9 @@ def explain_change(
 def _profiles(
     terminal: Terminal, artifacts: Sequence[Path], headers: Sequence[ArtifactHeader]
 ) -> list[Mapping[str, Any]]:
-    """Return what each operator takes, of several times the fastest, of both in turns.
+    """Return the fastest of several times of each operator, of both artifacts.
 
-    What disturbs one meets the other as well.
+    The artifacts take turns, so that a disturbance meets both.
     """
     from neocpu.bench.limits.roofline import measure_limits
 
@@ -146,7 +146,7 @@ def _row(change: Change) -> tuple[str, ...]:
 
 
 def _rest(found: PlanChange) -> list[tuple[str, ...]]:
-    """Return what is as it was in one row, and the total."""
+    """Return a row for all unchanged steps, and one for the total."""
     same = [change for change in found.changes if change.reason == "same"]
     us = f"{sum(change.after_us or 0.0 for change in same):.1f}"
     rows = [("the rest", f"{plural(len(same), 'step')} as before", us, us, "+0.0")] if same else []

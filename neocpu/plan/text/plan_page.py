@@ -28,30 +28,30 @@ def write_page(
     measured: Path | None = None,
     trace: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the page of an artifact, and say so; return what it shows besides the plan, as JSON.
+    """Write the page of an artifact, and say so; return the profile and the trace as JSON.
 
     Parameters
     ----------
     header : ArtifactHeader
-        Of the variant and the shapes that are asked for.
+        Header of the requested variant and shapes.
     others : sequence of pair of str
-        What to say of the set of shapes, if the file has one.
+        Fields about the set of shapes, if the file has one.
     variant : str or None
-        Which one that is.
+        Name of the requested variant.
     profile : bool
-        Whether to run it first, and show what each operator takes.
+        Whether to run it first, and show the time of each operator.
     measured : Path or None
-        A profile of it, to be shown instead.
+        A stored profile to show instead.
     trace : Path or None
-        A timeline of it, to be shown.
+        A timeline to show.
 
     Raises
     ------
     UsageError
-        If that cannot be written or is one of the other files, the profile would be of another part
-        of the artifact, or the one that is given or the timeline is of another one.
+        The page cannot be written or is one of the other files; the profile would be of another
+        part of the artifact; or the stored profile or the timeline is of another artifact.
     ArtifactError
-        If it does not run.
+        The artifact does not run.
     """
     from neocpu.plan.pages.hot_loops import hot_loops
     from neocpu.plan.pages.page import page_data, page_text
@@ -78,7 +78,7 @@ def write_page(
 
 
 def _shape_options(every: ArtifactHeader, header: ArtifactHeader) -> list[str]:
-    """Return the options that tell which of a set of shapes is meant; none of the first."""
+    """Return the options that select one of a set of shapes; none for the first one."""
     if header.inputs == every.inputs:
         return []
     shapes = ((spec.name, ",".join(map(str, spec.shape))) for spec in header.inputs)
@@ -88,7 +88,7 @@ def _shape_options(every: ArtifactHeader, header: ArtifactHeader) -> list[str]:
 def _saved_profile(
     terminal: Terminal, path: Path, artifact: str, header: ArtifactHeader
 ) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
-    """Return a profile as JSON, and as a fact where that was, which is said if it is elsewhere."""
+    """Return a profile as JSON, and a field on where it was measured; note another machine."""
     from neocpu.foundation.machine.machine_info import describe
     from neocpu.plan.profiling.saved_profile import read_profile
 
@@ -101,19 +101,19 @@ def _saved_profile(
 def measured_profile(
     terminal: Terminal, artifact: Path, header: ArtifactHeader, limits: Limits | None = None
 ) -> Mapping[str, Any]:
-    """Run an artifact, and return what each operator takes, as JSON.
+    """Run an artifact, and return the time of each operator as JSON.
 
     Parameters
     ----------
     limits : Limits or None
-        This machine's; measured if None.
+        Limits of this machine; measured if None.
 
     Raises
     ------
     UsageError
-        If that would be of another part of the file than the header.
+        This host would run another part of the file than that of the header.
     ArtifactError
-        If it does not run.
+        The artifact does not run.
     """
     from neocpu.bench.limits.roofline import measure_limits
     from neocpu.plan.profiling.operator_times import measure_profile
@@ -128,7 +128,7 @@ def measured_profile(
             f"--profile runs what this host loads of {artifact}, which is for {loaded.target}: "
             "leave --variant out"
         )
-    load(artifact, header.threads).close()  # refused at once where this host cannot run it
+    load(artifact, header.threads).close()  # fails at once if this host cannot run it
     with terminal.progress() as on_progress:
         limits = limits or measure_limits(header.threads, on_progress)
         found = measure_profile(

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def showing_plan_of(artifact: Path) -> Iterator[None]:
-    """Have all that a plan can raise said of its artifact: anybody may have written it.
+    """Turn all errors of showing a plan into errors of its artifact: anybody may have written it.
 
     Raises
     ------
     ArtifactError
-        In place of that.
+        The plan cannot be shown.
     """
     try:
         yield
@@ -60,14 +60,14 @@ def showing_plan_of(artifact: Path) -> Iterator[None]:
 def show_plan(
     header: ArtifactHeader, others: Sequence[tuple[str, str]], *, sort: bool, transforms: bool
 ) -> None:
-    """Print what was decided, and what each part of a run takes.
+    """Print the decisions, and the time of each part of a run.
 
     Parameters
     ----------
     others : sequence of pair of str
-        What to say of the set of shapes, if the file has one.
+        Fields about the set of shapes, if the file has one.
     sort : bool
-        Whether what takes longest comes first.
+        Whether the parts that take longest come first.
     transforms : bool
         Whether the layout transforms are listed too.
     """
@@ -83,7 +83,7 @@ def show_plan(
 
 
 def plan_fields(header: ArtifactHeader, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return what was decided of the whole, name by name."""
+    """Return the decisions about the whole model as names and values."""
     plan = header.plan
     search = plan.search
     dense = sum(op.kind == DENSE and op.numerics is not None for op in plan.ops)

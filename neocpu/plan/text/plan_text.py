@@ -21,7 +21,7 @@ def scheme_text(scheme: Mapping[str, object] | None) -> str:
 
 
 def goal_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return the number of threads and, where one call's time is not what counts, what does."""
+    """Return the number of threads and, if it is not the time of one call, the goal."""
     threads = ("threads", str(plan.threads))
     if plan.streams is None:
         return [threads]
@@ -29,16 +29,16 @@ def goal_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def call_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return what a call of a batch took, by which sets compose batches."""
+    """Return the measured time of a call of a batch, by which sets compose batches."""
     took = plan.call_seconds
     return [] if took is None else [("a call took", f"{duration(took)}, where it was compiled")]
 
 
 def cost_sources(plan: Plan) -> dict[str, int]:
-    """Return how many convolutions' costs come from where, what is known best first.
+    """Return the number of convolutions by the source of their cost, the best source first.
 
-    Such as ``measured``, ``measured and folded``, ``borrowed``, ``measured on znver4 with 2
-    threads`` and ``estimated``.
+    Sources are ``measured``, ``measured and folded``, ``borrowed``, ``measured on znver4 with 2
+    threads``, ``estimated`` and the like.
     """
     found = Counter(op.cost_source for op in plan.convolutions)
 
@@ -61,7 +61,7 @@ def accuracy_text(accuracy: Promise) -> str:
 
 
 def split_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return how many convolutions multiply float32 in parts, if any do."""
+    """Return the number of convolutions that multiply float32 in parts, if there are any."""
     schemes = (op.scheme for op in plan.convolutions)
     count = sum(scheme is not None and scheme.template == "conv2d_split" for scheme in schemes)
     if not count:
@@ -71,7 +71,7 @@ def split_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def proof_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return why convolutions by Winograd lose nothing of integers."""
+    """Return why convolutions of integers by Winograd are exact."""
     proofs = [op.proof for op in plan.ops if op.proof is not None]
     if not proofs:
         return []
@@ -88,7 +88,7 @@ def proof_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def rounding_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return what no kernel has taken in: rounding to integers, and why, and changes of types."""
+    """Return the rounding to integers and the changes of types that no other kernel has fused."""
     alone = Counter(
         op.workload.rpartition(", after ")[2] for op in plan.ops if op.kind == "quantise"
     )
@@ -108,7 +108,7 @@ def rounding_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def calibration_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return what integers saved and cost, of a model compiled with calibration data."""
+    """Return the savings and the errors of integers, for a model with calibration data."""
     found = plan.calibration
     if found is None:
         return []
@@ -137,17 +137,17 @@ def calibration_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _without_race(found: Calibration) -> str:
-    """Return why no layer is in integers, where nothing was timed."""
+    """Return why no layer is in integers, if nothing was timed."""
     return f"with them {found.excess}" if found.excess else "float32 is as fast"
 
 
 def processing_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return the notes on what is done before and after the model."""
+    """Return the notes on the processing before and after the model."""
     return [("processing", note) for note in plan.processing]
 
 
 def rule_fields(plan: Plan) -> list[tuple[str, str]]:
-    """Return how often rules were applied, and which were not to be."""
+    """Return how often rules were applied, and which were disabled."""
     counts = ", ".join(f"{name} {count}" for name, count in plan.rules.applied.items())
     return [
         *([("rules", counts)] if counts else []),
@@ -156,14 +156,14 @@ def rule_fields(plan: Plan) -> list[tuple[str, str]]:
 
 
 def loop_fields(repeats: Iterable[Repeat]) -> list[tuple[str, str]]:
-    """Return what there is to say of loops that the runtime repeats."""
+    """Return the limits of loops that the runtime repeats."""
     limits = [str(repeat.limit) for repeat in repeats if repeat.index is not None]
     counts = f"{', '.join(limits)} times at most; where data decide how often, µs are of one time"
     return [("loops", counts)] if limits else []
 
 
 def level_fields(search: PlanSearch) -> list[tuple[str, str]]:
-    """Return what the search's part would take if layouts were optimised less."""
+    """Return the search's cost of plans whose layouts are optimised less."""
     found = (f"{duration(cost / 1e6)} {name}" for name, cost in search.levels_us.items())
     return [("other levels", ", ".join(found))] if search.levels_us else []
 
@@ -183,7 +183,7 @@ def error_text(plan: Plan, *, integers: bool = True) -> str:
     plan : Plan
         Plan of an artifact.
     integers : bool
-        Whether to say that the truth is of the model in integers.
+        Whether to say that the reference is the model in integers.
     """
     from neocpu.runtime.header_text import kept_bound  # here: it loads numpy
 
@@ -208,13 +208,13 @@ def error_text(plan: Plan, *, integers: bool = True) -> str:
 
 
 def skippable_text(plan: Plan) -> str:
-    """Return what of the prediction is of calls that a run may do without; empty if nothing is."""
+    """Return the part of the prediction that a run may skip; empty if there is none."""
     skippable = plan.skippable_us / 1e6
     return f"; a run may skip up to {duration(skippable)}, depending on data" if skippable else ""
 
 
 def missed_text(plan: Plan) -> str:
-    """Return how the plans erred that did not keep the promise; empty if the first one did."""
+    """Return the errors of plans that broke the promise; empty if the first one kept it."""
     missed = ", ".join(
         f"{_error(each.verification.norm_error)} {each.admission} "
         f"(numpy in float32 {_error(each.verification.float32_error)})"

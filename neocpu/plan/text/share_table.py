@@ -1,4 +1,4 @@
-"""What each part of a run takes, as ``neocpu explain`` prints it."""
+"""The time of each part of a run, as ``neocpu explain`` prints it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from neocpu.plan.plan import Plan
 
 FUSED: Final = "fused"
-"""The share of what has no kernel of its own: that of the kernel it became a part of has it."""
+"""The share of an operator without a kernel: the kernel that it is fused into has its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A part of a run; its share is `FUSED` where another row has what it takes."""
+    """A part of a run; its share is `FUSED` if another row has its time."""
 
     name: str
     cells: tuple[str, ...]  # what it computes: workload, scheme, layouts
@@ -32,12 +32,12 @@ class _Row:
 
 
 def show_shares(plan: Plan, *, sort: bool) -> None:
-    """Print a line for each operator and each other kernel, the transforms in one, and the total.
+    """Print a line for each operator and other kernel, one for all transforms, and the total.
 
     Parameters
     ----------
     sort : bool
-        Whether what takes longest comes first; else they come as the model has them.
+        Whether the longest come first; otherwise they come in the order of the model.
     """
     rows = _rows(plan)
     if sort:
@@ -53,7 +53,7 @@ def show_shares(plan: Plan, *, sort: bool) -> None:
             )
         )
     mixed = {row.precision for row in rows} - {"", "fp32"}
-    # Of a model compiled with calibration data: what each layer saves, and does to the outputs.
+    # With calibration data, the time that each layer saves and the noise that it adds.
     calibration = plan.calibration
     layers = {} if calibration is None else {layer.name: layer for layer in calibration.layers}
     cost = ("saves µs", "noise") if layers else ()
@@ -114,7 +114,7 @@ def _rows(plan: Plan) -> list[_Row]:
 
 
 def _transforms(plan: Plan) -> _Row:
-    """Return all of them as one, whose source is that of most of their time."""
+    """Return all transforms as one row, with the source of most of their time."""
     found = [kernel for kernel in plan.kernels if kernel.kind == TRANSFORM]
     sources: dict[str, float] = defaultdict(float)
     for one in plan.transforms:
@@ -139,7 +139,7 @@ def _saved(layer: CalibratedLayer | None) -> tuple[str, str]:
 
 
 def show_transforms(plan: Plan) -> None:
-    """Print the layout transforms, equal ones in one line: a network repeats its blocks."""
+    """Print the layout transforms; equal ones share a line, because networks repeat blocks."""
     if not plan.transforms:
         echo("No layout transforms.")
         return

@@ -1,4 +1,4 @@
-"""What tuning bought, in five lines at most, and a hint at what it may have cost in weights."""
+"""The gain of tuning, in at most five lines, and hints at large weights and at bfloat16."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from neocpu.search.tuner import TaskReport, TuneReport
 
 NAMED: Final = 3
-"""Layers that gained most."""
+"""Number of layers that are named as having gained most."""
 LARGE: Final = 2.0
-"""Times the model's weights from which packed ones are worth a hint."""
+"""Ratio of packed weights to the model's from which a hint is given."""
 FASTER: Final = 1.2
-"""Times as fast from which on bfloat16 is worth a hint."""
+"""Speed-up by bfloat16 from which a hint is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
-    """The gain of a layer: its time as chosen before, and now, and how often it is run."""
+    """The gain of a layer: its time before and now, and how often a network runs it."""
 
     workload: str
     count: int
@@ -48,8 +48,8 @@ class TuningSummary:
     checked : int
         Number of winners that were compared with the reference.
     layers, layers_known, layers_compared : int
-        Number of layers, of those that records knew, and of those that were measured beside what
-        was chosen before.
+        Number of layers, of those that records knew, and of those that were compared with the
+        scheme chosen before.
     before_us, now_us : float
         Time of the compared layers as chosen before, and now.
     gain_left : float or None
@@ -99,7 +99,7 @@ def _now(task: TaskReport) -> float:
 
 
 def _gained(task: TaskReport) -> float:
-    """Return the seconds that a layer gained, wherever it is run."""
+    """Return the seconds that a layer gained, over all its runs."""
     return task.task.count * ((task.before or 0.0) - _now(task))
 
 
@@ -113,7 +113,7 @@ def _gain(task: TaskReport) -> LayerGain:
 
 
 def show_summary(tuning: TuningSummary, database: str) -> None:
-    """Print what was measured and what records knew; and what that changed, where it did."""
+    """Print the numbers of measured and known schemes, and the gain of the measurements."""
     left = tuning.gain_left
     gain = "not estimated" if left is None else f"about {left:.1%} of a network's time"
     fields = [("measured", _measured(tuning)), ("left to gain", gain)]
@@ -148,22 +148,22 @@ def _changed(tuning: TuningSummary) -> str:
 
 
 def weights_hint(plan: Plan) -> str | None:
-    """Return what to do about weights that Winograd's transforms made large; None if nothing."""
+    """Return advice on weights that Winograd's transforms made large; None if they are not."""
     given, packed = plan.weights.given_bytes, plan.weights.packed_bytes
     count = sum(op.scheme is not None and "winograd" in op.scheme.template for op in plan.ops)
     if plan.weights.limit_bytes is not None or not count or packed < LARGE * given:
         return None
     return (
-        f"weights are {packed / given:.1f} times the model's, for Winograd keeps them transformed "
-        f"({plural(count, 'convolution')}); --max-weights {_round_size(LARGE * given)} would take "
-        "the fastest plan of at most twice the model's"
+        f"weights are {packed / given:.1f} times the model's, because Winograd stores them "
+        f"transformed ({plural(count, 'convolution')}); --max-weights "
+        f"{_round_size(LARGE * given)} would take the fastest plan of at most twice the model's"
     )
 
 
 def bfloat16_hint(plan: Plan) -> str | None:
-    """Return what bfloat16 would bring a model in float32; None if little, or if it is refused.
+    """Return the gain that bfloat16 would bring; None if it is small or bfloat16 is refused.
 
-    It is refused beside another promise, and where nothing is run to see what outputs err.
+    It is refused if another promise was requested, or if outputs are not checked.
     """
     predicted, saves = plan.predicted_us, plan.bfloat16_saves_us
     factor = predicted / (predicted - saves) if saves < predicted else 1.0

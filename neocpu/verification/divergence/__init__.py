@@ -1,1 +1,1 @@
-"""Where what an artifact computes parts from its model, or from another artifact of it."""
+"""A search for the operator at which an artifact departs from its model, or another artifact."""

@@ -1,8 +1,9 @@
 """Comparing an artifact with its model, or with another artifact, tensor by tensor.
 
-It is run three times: as it is; with every tensor that was compared replaced, as soon as it is
-made, by what it should be, so that each operator reads exact inputs and its error is its own; and
-once more with these rounded otherwise, which tells what rounding alone makes of an operator.
+The artifact is run three times. The first run is a normal one. In the second run, each compared
+tensor is replaced by its expected value as soon as it is made, so that each operator reads exact
+inputs and its error is its own. In the third run, these values are rounded differently, which shows
+how sensitive each operator is to rounding alone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from neocpu.verification.divergence.reference_tensors import (
 from neocpu.verification.divergence.report import ComparedTensor, Divergence
 from neocpu.verification.divergence.tensor_errors import (
     DIRECT,
-    UNSETTLED,
+    SENSITIVITY,
     bound_of,
     norm_error,
     where_of,
@@ -46,23 +47,24 @@ Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
 NUDGE: Final = 2.0**-22
-"""Of a number, what another way to round it may add or take: two units in the last place."""
+"""Largest relative change of a number that stands for a different rounding: two units in the last
+place."""
 
 
 _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "Round")
-"""Operators that rounding decides for: what is halfway may come out a step away."""
+"""Operators that rounding decides for: a value halfway between two steps may go either way."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonInputs:
-    """What artifacts are run on.
+    """Inputs that artifacts are run on.
 
     Attributes
     ----------
     arrays : mapping of str to array, or None
-        By name; None for random ones.
+        Arrays by name; None for random ones.
     seed : int
-        Of these.
+        Seed of random arrays.
     """
 
     arrays: Arrays | None = None
@@ -88,26 +90,26 @@ def compare_with_model(
     force: bool = False,
     on_progress: ProgressCallback = silent,
 ) -> Divergence:
-    """Compare an artifact's tensors with what the model that it was compiled from says.
+    """Compare an artifact's tensors with those of the model that it was compiled from.
 
     Parameters
     ----------
     model : path or str
-        Or the name of a built-in network.
+        Path of the model, or the name of a built-in network.
     shapes : InputShapes
-        What ``compile`` was given, of inputs that are values; and which plan of a set of shapes.
+        Values that ``compile`` was given for inputs, and shapes that select a plan of a set.
     force : bool
-        Compare although the artifact was compiled from another model, whose tensors have the same
-        names.
+        Whether to compare although the artifact was compiled from another model, whose tensors have
+        the same names.
     on_progress : callable
-        Is told of a reference that takes long.
+        Function that is called before a reference that takes long.
 
     Raises
     ------
     UsageError
-        If the artifact is compiled from another model, or inputs do not fit.
+        The artifact is compiled from another model, or inputs do not fit.
     AccuracyError
-        If nothing can run the model.
+        Nothing can run the model.
     ArtifactError, TargetError, ModelError, UnsupportedError
     """
     with WatchedModel(artifact, threads, shapes.by_name) as watched:
@@ -139,14 +141,14 @@ def compare_artifacts(
     Parameters
     ----------
     shapes : InputShapes
-        Which plan of sets of shapes.
+        Shapes that select a plan of each set.
     force : bool
-        As in `compare_with_model`.
+        Whether to compare although they are compiled from different models.
 
     Raises
     ------
     UsageError
-        If they are compiled from different models, or inputs do not fit.
+        They are compiled from different models, or inputs do not fit.
     ArtifactError, TargetError
     """
     chosen = shapes.by_name
@@ -173,7 +175,7 @@ def compare_artifacts(
 
 
 def _identities(header: ArtifactHeader) -> tuple[str, ...]:
-    """Return what the model is known by; nothing of a plan by a stranger."""
+    """Return the identities of the model; none if this version cannot read the plan."""
     plan = header.known_plan
     return () if plan is None else plan.models
 
@@ -182,8 +184,8 @@ def _require_same_model(models: Collection[str], name: str, watched: WatchedMode
     if other := difference(models, _identities(watched.header)):
         raise UsageError(
             f"{watched.path} ({watched.header.name}) is not compiled from the model of {name}, "
-            f"which has {other}: name the one that it was compiled from, or compare them all the "
-            "same with --force"
+            f"which has {other}: name the one that it was compiled from, or compare them anyway "
+            "with --force"
         )
 
 
@@ -198,15 +200,15 @@ def _require_same_tensors(right: WatchedModel, watched: WatchedModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """What an artifact is compared with.
+    """The expected tensors that an artifact is compared with.
 
     Attributes
     ----------
     expected : mapping of str to array
     count : int
-        How many tensors it has.
+        Number of tensors that the source has.
     bounds : mapping of str to float
-        What these may err themselves.
+        Bounds on the errors of the expected tensors themselves.
     """
 
     name: str
@@ -217,7 +219,7 @@ class _Truth:
 
     @classmethod
     def of(cls, model: str, found: Truth, count: int) -> _Truth:
-        """Return what an oracle says of a model that has so many tensors."""
+        """Return the results of an oracle for a model with ``count`` tensors."""
         oracle = found.oracle
         if oracle.name == REFERENCE:
             return cls(model, oracle.name, found.outputs, count)
@@ -226,12 +228,12 @@ class _Truth:
 
 
 def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
-    """Return the tensors that both sides have, outputs too, wherever these are.
+    """Return the tensors that both sides have, all common outputs included.
 
     Raises
     ------
     UsageError
-        If there are none.
+        There are none.
     """
     header, counted = watched.header, _counted(watched.header)
     seen = [value for value in watched.values if value.name not in counted]
@@ -259,12 +261,12 @@ def _common(watched: WatchedModel, truth: _Truth) -> list[ModelValue]:
 
 
 def _counted(header: ArtifactHeader) -> frozenset[str]:
-    """Return the outputs of which not all rows matter, but those that a run counts."""
+    """Return the outputs whose number of valid rows is decided by the run."""
     return frozenset(spec.name for spec in header.outputs if spec.bounded)
 
 
 def _fits(shape: tuple[int, ...], value: ModelValue, counted: bool) -> bool:
-    """Whether a tensor has the model's shape, or more rows: as many as a run may select."""
+    """Whether a tensor has the model's shape, or more rows: the most that a run may select."""
     if len(shape) != len(value.shape):
         return False
     larger = [
@@ -302,7 +304,7 @@ def _diverging(
         watched.run(inputs, exact),
         watched.run(_nudged(inputs, rng), _nudged(exact, rng)),
     )
-    arrays = [rows_in_order(_all(run, counted, expected), expected, groups) for run in runs]
+    arrays = [rows_in_order(_recorded(run, counted, expected), expected, groups) for run in runs]
     tensors = tuple(_compared(watched, truth, common, arrays, nodes))
     if not tensors:
         raise _nothing_common(watched, truth)
@@ -328,14 +330,14 @@ def _compared(
     for value in common:
         name, expected = value.name, truth.expected[value.name]
         if any(name not in run for run in runs):
-            continue  # of a branch that was not taken
+            continue  # it belongs to a branch that was not taken
         free, own, nudged = (run[name] for run in runs)
         operator = operators.of(value)
         between = () if nodes is None else nodes.of(name)
         bound = bound_of(value, expected, operator.rounding)
         if not value.scale and any(node.startswith(_ROUNDING) for node in between):
             bound = max(bound, ROUNDING)
-        bound += truth.bounds.get(name, 0.0) + UNSETTLED * norm_error(nudged, own)
+        bound += truth.bounds.get(name, 0.0) + SENSITIVITY * norm_error(nudged, own)
         own_error = norm_error(own, expected)
         yield ComparedTensor(
             name=name,
@@ -354,8 +356,8 @@ def _compared(
         )
 
 
-def _all(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
-    """Return what is seen of a run: of tensors with rows to spare, those rows that count."""
+def _recorded(run: SeenRun, counted: Collection[str], expected: Arrays) -> dict[str, Array]:
+    """Return all tensors and outputs of a run, cut to the rows that are expected."""
     rows = {name: run.outputs[name] for name in counted}
     tensors = {name: run.tensors[name] for name in expected if name in run.tensors}
     seen = {name: _first_rows(array, expected[name]) for name, array in tensors.items()}
@@ -368,7 +370,7 @@ def _first_rows(array: Array, like: Array) -> Array:
 
 
 def _nudged(arrays: Arrays, rng: np.random.Generator) -> dict[str, Array]:
-    """Return arrays whose real numbers are rounded otherwise."""
+    """Return arrays whose real numbers are rounded differently."""
     return {
         name: (array * (1 + rng.uniform(-NUDGE, NUDGE, array.shape))).astype(array.dtype)
         if array.dtype.kind == "f"

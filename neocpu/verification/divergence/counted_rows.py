@@ -1,4 +1,4 @@
-"""Outputs of which only so many rows matter as a run selects, as after a NonMaxSuppression."""
+"""Outputs with as many valid rows as a run selects, such as those of a NonMaxSuppression."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 
 def rows_in_order(actual: Arrays, expected: Arrays, groups: Sequence[Sequence[str]]) -> Arrays:
-    """Return outputs of selected rows, in the order in which these are expected.
+    """Return outputs of selected rows, in the expected order of these rows.
 
-    Where scores are as close as rounding, rows change places, or one side alone has one: such are
-    taken to be right, as `neocpu.verification.reference.row_matching.pair_rows` allows.
+    Scores may be so close that rounding exchanges two rows, or that only one side selects a row.
+    Such rows count as right, as `neocpu.verification.reference.row_matching.pair_rows` allows.
 
     Parameters
     ----------
     actual, expected : mapping of str to array
-        By name, of the rows that count.
+        Valid rows, by the output's name.
     groups : sequence of sequence of str
         Outputs whose rows describe the same selection.
 
     Returns
     -------
     mapping of str to array
-        As they are where rows do not match.
+        The outputs; those whose rows do not match keep their order.
     """
     ordered = dict(actual)
     for group in filter(None, groups):

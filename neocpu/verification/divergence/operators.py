@@ -1,4 +1,4 @@
-"""Which operators of an artifact make its tensors, and which lie between tensors that are seen."""
+"""The operators of an artifact that make its tensors, and those between recorded tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WEIGHTED: Final = (CONVOLUTION, DENSE)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What makes a tensor, and what comes of weights and data that it rounds and the model not."""
+    """The maker of a tensor, and the error of rounding weights and data as the model does not."""
 
     name: str
     kernel: str
@@ -31,7 +31,7 @@ class Operator:
 
 
 class Operators:
-    """Which operator makes which tensor of an artifact."""
+    """The operators of an artifact, by the tensors that they make."""
 
     def __init__(self, watched: WatchedModel) -> None:
         plan = watched.header.plan
@@ -42,11 +42,11 @@ class Operators:
             self._rounding = DEFAULT_MAX_ERROR
         self._kernels = [kernel for kernel, _ in watched.header.calls]
         self._operators = list(operators_in_turn(plan.ops, self._kernels))
-        self._instead = watched.instead
+        self._alternatives = watched.alternatives
         self._reads = list(_reads(watched.header))
 
     def before(self, value: ModelValue, seen: Collection[int]) -> tuple[str, ...]:
-        """Return the operators between a tensor's and those calls whose results are seen too."""
+        """Return the operators between a tensor's own and the calls whose results are recorded."""
         found: list[int] = []
         waiting = list(self._reads[value.calls - 1]) if value.calls else []
         while waiting:
@@ -57,11 +57,13 @@ class Operators:
         return tuple(dict.fromkeys(map(self._name, found)))
 
     def of(self, value: ModelValue) -> Operator:
-        """Return what makes a tensor; an output that is an input or a constant is copied."""
+        """Return the maker of a tensor; an output that is an input or a constant is a copy."""
         if value.calls == 0:
             return Operator("copy", "", Precision.FP32, 0.0)
         last = value.calls - 1
-        call = next((one for one in self._instead[last] if self._operators[one] is not None), last)
+        call = next(
+            (one for one in self._alternatives[last] if self._operators[one] is not None), last
+        )
         operator = self._operators[call]
         precision = Precision.FP32 if operator is None else operator.precision
         is_weighted = operator is not None and operator.kind in _WEIGHTED
@@ -70,13 +72,13 @@ class Operators:
         return Operator(self._name(call), self._kernels[call], precision, rounding)
 
     def _name(self, call: int) -> str:
-        """Return the name of the operator that a call is of; the kernel's if the plan has none."""
+        """Return the name of a call's operator, or of its kernel if the plan has no operator."""
         operator = self._operators[call]
         return self._kernels[call] if operator is None else operator.name
 
 
 def made_after(header: ArtifactHeader, number: int) -> int:
-    """Return after how many calls an output, or the last part of one, is made; 0 of an input."""
+    """Return the number of calls after which an output is complete; 0 for an input."""
     place = place_of(header, owner(header, number))
     if place is None:
         return 0
@@ -88,7 +90,7 @@ def made_after(header: ArtifactHeader, number: int) -> int:
 
 
 def _reads(header: ArtifactHeader) -> Iterator[list[int]]:
-    """Yield of each call those that made what it reads: they were the last to write there."""
+    """Yield for each call the calls whose results it reads: the last writers of these bytes."""
     contents = Contents()
     for call, use in enumerate(uses_of(header, contents)):
         places = filter(None, (place_of(header, tensor) for tensor in use.reads))

@@ -1,4 +1,4 @@
-"""A model that an artifact was compiled from: what its tensors are on some inputs."""
+"""The tensors that a model makes of some inputs, for an artifact that was compiled from it."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from neocpu.verification.reference.verdict import REFERENCE
 Array: TypeAlias = npt.NDArray[Any]
 
 _STARTS: Final = (b"\x7fELF", MAGIC)
-"""What an artifact's file begins with."""
+"""First bytes of an artifact's file."""
 
 LONG: Final = 1.0
-"""Seconds from which people are told what takes them."""
+"""Seconds from which a computation is announced."""
 
 MOST_NODES: Final = 12
-"""Of those between two tensors that are named."""
+"""Number of nodes between two tensors that are named."""
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as artifacts do, and no model does."""
-    if not os.path.isfile(path):  # a pipe, of which nothing is to be taken, holds no artifact
+    """Whether a file begins like an artifact, as no model does."""
+    if not os.path.isfile(path):  # a pipe is no artifact, and reading would consume it
         return False
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)).startswith(_STARTS)
     except OSError:
-        return False  # who reads it as a model says why that fails
+        return False  # reading it as a model reports the error
 
 
 def load_like(
@@ -60,21 +60,21 @@ def load_like(
     Parameters
     ----------
     model : path or str
-        Or the name of a built-in network.
+        Path of the model, or the name of a built-in network.
     path : str
-        The artifact's, for messages.
+        Path of the artifact, for messages.
     shapes : InputShapes
-        What a caller says of inputs; those that are values are none of the artifact's.
+        Shapes and values of inputs that the caller gave. The artifact has no inputs with values.
 
     Raises
     ------
     UsageError
-        If the artifact is compiled from another model.
+        The artifact is compiled from another model.
     ModelError, UnsupportedError
-        As `neocpu.compile`.
+        Errors of `neocpu.compile` about the model.
     """
     processing = _processing_of(path, header)
-    # The size of pictures is the artifact's affair; how many they are, the model's as well.
+    # Only the artifact has the size of pictures. Their number is a matter of the model too.
     pictures = {spec.name: spec.shape for spec in header.inputs if spec.picture is not None}
     taken = {s.name: s.shape for s in header.inputs} | {**shapes.by_name}
     by_name = {name: shape for name, shape in taken.items() if name not in pictures}
@@ -101,12 +101,12 @@ def load_like(
 
 
 def _processing_of(path: str, header: ArtifactHeader) -> Processing:
-    """Return what an artifact does before and after its model.
+    """Return the processing before and after an artifact's model.
 
     Raises
     ------
     ArtifactError
-        If it says nothing that this version understands.
+        This version does not understand the artifact's description of it.
     """
     try:
         plan = header.plan
@@ -128,7 +128,7 @@ def _require_inputs(
     header: ArtifactHeader,
     shapes: InputShapes,
 ) -> None:
-    """Check that the model's inputs are the artifact's, of shapes that can be those."""
+    """Check that the model has the artifact's inputs, and that its shapes allow theirs."""
     own = {v.name: v for v in real_inputs(proto.graph) if v.name not in shapes.values}
     for name in {spec.name for spec in header.inputs}.symmetric_difference(own):
         whose = os.fspath(model) if name in own else path
@@ -153,9 +153,9 @@ def _other(path: str, header: ArtifactHeader, what: str, theirs: str = "") -> st
 
 
 def tensor_names(loaded: LoadedModel) -> frozenset[str]:
-    """Return the names of all that a model computes of its inputs' data: constants are none.
+    """Return the names of all tensors that a model computes from its inputs' data.
 
-    Nor are sizes that are known once shapes are, and what control flow has within.
+    Constants, sizes that follow from shapes and tensors within control flow do not count.
     """
     given, left = (
         {name for node in each.graph.node for name in node.output if name}
@@ -170,26 +170,26 @@ def expected_tensors(
     inputs: Mapping[str, Array],
     on_progress: ProgressCallback = silent,
 ) -> Truth:
-    """Return what tensors of a model are, by the most exact oracle that can run it.
+    """Return the values of a model's tensors, by the most exact oracle that can run it.
 
     Parameters
     ----------
     names : collection of str
-        Besides the model's outputs.
+        Names of tensors, in addition to the model's outputs.
     on_progress : callable
-        Is told of what takes long.
+        Function that is called before a computation that takes long.
 
     Raises
     ------
     AccuracyError
-        If nothing can run the model.
+        Nothing can run the model.
     """
     outputs = [spec.name for spec in loaded.outputs]
     seen = with_outputs(loaded.original, outputs, sorted(names))
     seconds = predicted_seconds(seen, image_count(seen, inputs), loaded.shapes)
     if seconds >= LONG:
-        told = f"{plural(len(names), 'tensor')} in {REFERENCE}, about {duration(seconds)}"
-        on_progress(Progress("compare", detail=told))
+        detail = f"{plural(len(names), 'tensor')} in {REFERENCE}, about {duration(seconds)}"
+        on_progress(Progress("compare", detail=detail))
     return find_truth(seen, inputs, "compare its artifact with another one, as of --opt nchw")
 
 
@@ -202,7 +202,7 @@ class NodesBetween:
     seen : collection of str
         The tensors.
     computed : collection of str
-        All tensors whose makers are worth naming: `tensor_names`.
+        Tensors whose makers are named: the result of `tensor_names`.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class NodesBetween:
         self._makers = {name: node for node in graph.node for name in node.output if name}
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Return what makes a tensor of those before it, the last node first."""
+        """Return the nodes that make a tensor from the compared ones before it, the last first."""
         found: list[str] = []
         met: set[str] = set()
         waiting = [name]

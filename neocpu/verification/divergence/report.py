@@ -1,4 +1,4 @@
-"""What a comparison found, tensor by tensor: what ``neocpu compare --json`` prints."""
+"""The report of a comparison, tensor by tensor, which ``neocpu compare --json`` prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neocpu.foundation.units import json_number, plural
 from neocpu.verification.divergence.tensor_errors import Where
 
 MOST_NAMED: Final = 4
-"""Of operators before a wrong one, that its line names."""
+"""Number of operators before a wrong one that its line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,27 +22,28 @@ class ComparedTensor:
     Attributes
     ----------
     name : str
-        As the model calls it.
+        Name of the tensor in the model.
     shape : tuple of int
     operator : str
-        The plan's that makes it, or the kernel where the plan has none.
+        The plan's operator that makes it, or the kernel if the plan has no operator.
     kernel : str
-        That writes it.
+        Kernel that writes it.
     precision : str
-        What the operator computes with.
+        Numbers that the operator computes with.
     nodes : tuple of str
-        The model's that lie between it and the tensors before it that were compared: what the
-        operator, and any fused with it, computes.
+        Nodes of the model between it and the compared tensors before it: the computation of the
+        operator and of others that are fused with it.
     error : float
-        Norm-wise, as it comes out of a run: it grows from operator to operator.
+        Norm-wise error in a normal run, which grows from operator to operator.
     own_error : float
-        The same where all tensors before it are exact: what this operator alone does.
+        Norm-wise error if all compared tensors before it are exact: that of this operator alone.
     bound : float
-        What that may be.
+        Bound of its own error.
     where : Where or None
-        Where its own error is; None if that is within its bound, or not as many rows count.
+        Places of its own error; None if that is within its bound, or if numbers of rows differ.
     before : tuple of str
-        Operators whose results it reads, or others of these, and that are not compared themselves.
+        Operators before it whose results it depends on, directly or through each other, and that
+        are not compared themselves.
     """
 
     name: str
@@ -63,8 +64,8 @@ class ComparedTensor:
         named = [*self.before[:MOST_NAMED], *([plural(more, "other")] if more > 0 else [])]
         others = f", or {' or '.join(named)} before it," if named else ""
         return (
-            f"operator {self.operator}{others} makes '{self.name}'{made} wrong: of exact inputs it "
-            f"errs by {self.own_error:.2g} of its norm, and may by {self.bound:.2g}"
+            f"operator {self.operator}{others} makes '{self.name}'{made} wrong: on exact inputs it "
+            f"errs by {self.own_error:.2g} of its norm, more than the bound of {self.bound:.2g}"
         )
 
     @property
@@ -78,7 +79,7 @@ class ComparedTensor:
         return self.own_error / self.bound if self.bound else math.inf * (self.own_error > 0)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form; null stands for infinity."""
+        """Return the JSON form; null stands for infinity."""
         return {
             "name": self.name,
             "shape": list(self.shape),
@@ -97,20 +98,20 @@ class ComparedTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """How an artifact's tensors differ from a model's, or from another artifact's.
+    """The differences of an artifact's tensors from a model's, or from another artifact's.
 
     Attributes
     ----------
     artifact, other : str
-        What was compared with what.
+        Names of the two sides.
     source : str
-        What the truth is from: ``numpy in float64``, or the other artifact.
+        Source of the expected tensors: ``numpy in float64``, or the other artifact.
     inputs : str
-        What it was run on.
+        Description of the inputs.
     tensors : tuple of ComparedTensor
-        In the order in which the artifact makes them.
+        Compared tensors, in the order in which the artifact makes them.
     model_tensors : int
-        How many the other side has.
+        Number of tensors that the other side has.
     """
 
     artifact: str
@@ -122,17 +123,17 @@ class Divergence:
 
     @cached_property
     def first(self) -> ComparedTensor | None:
-        """The first one that breaks its own bound."""
+        """The first tensor whose own error exceeds its bound."""
         return next((tensor for tensor in self.tensors if not tensor.kept), None)
 
     @cached_property
     def histogram(self) -> tuple[tuple[int, int], ...]:
-        """How many operators err by up to ten to a power of their bounds, and more than a tenth."""
+        """Number of operators by the power of ten that bounds their errors, relative to bounds."""
         counts = Counter(_decade(tensor.excess) for tensor in self.tensors)
         return tuple((power, counts[power]) for power in range(_LEAST, _MOST + 1))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "artifact": self.artifact,
             "other": self.other,
@@ -152,7 +153,7 @@ _LEAST, _MOST = -4, 5
 
 
 def _decade(excess: float) -> int:
-    """Return the power of ten that a multiple is at most, of those that a histogram has."""
+    """Return the least power of ten of the histogram that is not below a multiple."""
     if not excess > 10.0**_LEAST:
         return _LEAST
     return _MOST if math.isinf(excess) else min(_MOST, math.ceil(math.log10(excess)))

@@ -1,4 +1,4 @@
-"""How far a tensor is from what it should be, how far it may be, and where in it the error is."""
+"""The error of a tensor, the bound of that error, and its places in the tensor."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from neocpu.verification.reference.tolerance import UNDERFLOW
 Array: TypeAlias = npt.NDArray[Any]
 
 DIRECT: Final = accuracy.STRICT.bound
-"""What one operator may err in float32, norm-wise, on exact inputs: as much as a whole network of
-direct summations may. Measured, they err a hundredth to a third of it."""
+"""Largest norm-wise error of one operator in float32 on exact inputs: the bound of a whole network
+of direct summations. Measured errors are a hundredth to a third of it."""
 
 STEPS: Final = 0.1
-"""Of a step between two values that 8 bits stand for, what a tensor may err, root mean square: one
-in a hundred may be the next one, where rounding could not decide."""
+"""Largest error (root mean square) of a tensor in 8 bits, as a multiple of the step between two
+values: one element in a hundred may be a step off where its value is halfway."""
 
-UNSETTLED: Final = 4.0
-"""How many times as much as rounding its inputs otherwise makes of it an operator may err besides.
+SENSITIVITY: Final = 4.0
+"""Additional error of an operator, as a multiple of its change when its inputs are rounded
+differently.
 
-Rounding within it, of differences or exponentials, weighs as much as that of what it reads.
+Rounding within the operator, of differences or exponentials, weighs as much as that of its inputs.
 """
 
 DECISIONS: Final = 1e-3
-"""Share of whole numbers that may be others: places of a maximum, or which of two is larger."""
+"""Share of whole numbers that may differ: places of a maximum, or results of a comparison."""
 
 SHOWN: Final = 16
-"""Parts of an axis whose shares in an error are told apart."""
+"""Number of parts of an axis whose shares of an error are shown separately."""
 
 DECADES: Final = range(-8, 3)
-"""Powers of ten of a tensor's root mean square, by which the errors of elements are counted."""
+"""Powers of ten by which errors of elements are counted, relative to the root mean square."""
 
 
 def norm_error(actual: Array, expected: Array) -> float:
-    """Return ``‖actual - expected‖ / ‖expected‖``; infinite where one alone is finite.
+    """Return ``‖actual - expected‖ / ‖expected‖``, or the share of whole numbers that differ.
 
-    And where not as many rows count. Of whole numbers and booleans, the share of those that differ.
+    The error is infinite where only one side is finite, or if numbers of rows differ.
     """
     if actual.shape != expected.shape:
         return math.inf
@@ -70,9 +71,10 @@ def _norm(array: Array) -> float:
 
 
 def _difference(actual: Array, expected: Array) -> tuple[Array, Array]:
-    """Return the errors of elements, and what is right: zeros where both are the same infinity.
+    """Return the errors of elements, and the expected values with zero for those not finite.
 
-    The error is infinite where one side alone is finite, or both are other infinities.
+    The error is zero where both are the same infinity or NaN, and infinite where only one side is
+    finite or both are different infinities.
     """
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -83,14 +85,14 @@ def _difference(actual: Array, expected: Array) -> tuple[Array, Array]:
 
 
 def bound_of(value: ModelValue, expected: Array, rounding: float) -> float:
-    """Return what a tensor may err norm-wise, of exact inputs.
+    """Return the bound of a tensor's norm-wise error on exact inputs.
 
     Parameters
     ----------
     expected : array
-        What it should be.
+        Expected values of the tensor.
     rounding : float
-        What comes of weights and data that its operator rounds and the model does not.
+        Error of rounding weights and data as its operator does and the model does not.
     """
     if DTYPES[value.dtype].kind == "bool" or (DTYPES[value.dtype].is_integer and not value.scale):
         return DECISIONS
@@ -116,22 +118,22 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where in a tensor its error is.
+    """The places of an error in a tensor.
 
     Attributes
     ----------
     axes : tuple of tuple of Part
-        Of each axis, stretches of it in order: of short ones every index.
+        Stretches of each axis, in order; every index of short ones.
     elements : tuple of pair of int
-        How many elements err by up to ten to a power of the tensor's root mean square, and more
-        than by the power before; the last one has all that err more.
+        Powers of ten and numbers of elements whose errors are at most that power of the tensor's
+        root mean square, and more than the previous one. The last power also has all larger errors.
     """
 
     axes: tuple[tuple[Part, ...], ...]
     elements: tuple[tuple[int, int], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "axes": value_to_json(self.axes),
             "elements": [{"up_to": 10.0**power, "count": count} for power, count in self.elements],
@@ -139,7 +141,7 @@ class Where:
 
 
 def where_of(actual: Array, expected: Array) -> Where:
-    """Return where in a tensor its error is; what is not finite errs as much as all else."""
+    """Return the places of an error; elements that are not finite count as the largest error."""
     error, right = _difference(actual, expected)
     error = np.abs(error)
     finite = np.isfinite(error)

@@ -1,4 +1,4 @@
-"""Running an artifact such that the model's tensors in it are seen, and may be replaced."""
+"""A debugger of artifacts: it runs one, and records or replaces the model's tensors on the way."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ Array: TypeAlias = npt.NDArray[Any]
 NOTHING: Final[Mapping[str, Array]] = MappingProxyType({})
 NO_SHAPES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType({})
 
-_ASIDE: Final = 16
-"""Bytes by which outputs start beside where kernels could write them: the arena has them then."""
+_MISALIGNMENT: Final = 16
+"""Bytes of misalignment of the outputs, so that no kernel can write them directly: they are in the
+arena first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,10 @@ class SeenRun:
     Attributes
     ----------
     tensors : mapping of str to array
-        As the model has them, as they were made: what stands for real numbers in 8 bits as these.
+        Tensors as they were made, in the model's shapes and layouts. Integers that stand for real
+        numbers are real numbers here.
     outputs : mapping of str to array
+        Outputs by name.
     """
 
     tensors: Mapping[str, Array]
@@ -57,31 +60,36 @@ class SeenRun:
 
 
 class WatchedModel(Closing):
-    """A loaded artifact.
+    """A debugger of an artifact.
+
+    It makes the calls of a run in the library's place. After each call, it reads the tensors of
+    the model that are complete from the arena, and can put other values there for the calls that
+    follow.
 
     Parameters
     ----------
     path : path
     threads : int, optional
     shapes : mapping of str to tuple of int
-        Of some inputs: which plan of a set of shapes it is; without any, the first.
+        Shapes of some inputs, which select a plan of a set of shapes; without any, it is the first.
 
     Attributes
     ----------
     path : str
     header : ArtifactHeader
-        As it would be of that plan alone.
+        Header of the selected plan alone.
     values : tuple of ModelValue
-        The tensors of the model that are seen in every run, in order: none within a loop.
-    instead : list of tuple of int
-        Of each call, those of which a run makes one: itself, and the other branch's.
+        The tensors of the model that are recorded, in order; none within a loop.
+    alternatives : list of tuple of int
+        Alternatives to each call: the call itself and those of the other branch. A run makes one
+        of them.
 
     Raises
     ------
     ArtifactError
-        As `neocpu.load`, and if the file does not say where the model's tensors are.
+        The file cannot be loaded, or does not say where the model's tensors are.
     TargetError, UsageError
-        As `neocpu.load`.
+        `neocpu.load` refuses the artifact or the arguments.
     """
 
     def __init__(
@@ -111,13 +119,13 @@ class WatchedModel(Closing):
         self._calls = {
             size * start: call for call, start in enumerate(starts) if call < len(counts)
         }
-        self.instead: Final = _instead(self.header)
+        self.alternatives: Final = _alternatives(self.header)
         first = len(self.header.inputs) + len(self.header.weights)
         self._places: Final = dict(enumerate(self.header.activations, first))
         self._first: int | None = None
         self._made, self._next = set[int](), 0
         self._given, self._seen = NOTHING, dict[str, Array]()
-        self._finding: BaseException | None = None
+        self._error: BaseException | None = None
         self._workspaces = Workspaces()
         self._interception = Interception(
             Call(self._call), None, self._workspaces.allocate, self._workspaces.release
@@ -125,36 +133,36 @@ class WatchedModel(Closing):
         self._session.intercept(self._interception)
 
     def close(self) -> None:
-        """End its threads. May be repeated."""
+        """End its threads. Repeated calls do nothing."""
         self._pool.close()
 
     def run(self, inputs: Mapping[str, Array], given: Mapping[str, Array] = NOTHING) -> SeenRun:
-        """Run it once.
+        """Run the artifact once.
 
         Parameters
         ----------
         inputs : mapping of str to array
-            By name.
+            Inputs by name.
         given : mapping of str to array
-            What takes the place of tensors of these names, once they are seen: what comes after
-            reads them. Of a tensor that has more rows, that of the first ones.
+            Replacements of tensors by name. They are put in place once the tensors are recorded,
+            so that later calls read them. A replacement with fewer rows replaces the first ones.
 
         Raises
         ------
         UsageError
-            If inputs are not the model's.
+            The inputs are not the model's.
         """
         signature = self._session.signatures.all[self._number]
         _, arrays = check_named(SignatureSet([signature]), inputs)
         self._given, self._seen = given, {}
         self._made, self._next = set(), 0
-        places = [_aside(spec) for spec in self.header.outputs]
+        places = [_misaligned(spec) for spec in self.header.outputs]
         try:
             results = self._session.run(self._number, arrays, places)
         except BaseException:
-            if self._finding is None:
+            if self._error is None:
                 raise
-        error, self._finding = self._finding, None
+        error, self._error = self._error, None
         if error is not None:
             raise error
         outputs = {
@@ -164,31 +172,34 @@ class WatchedModel(Closing):
         return SeenRun(self._seen, outputs)
 
     def _call(self, _: Any, kernel: Any, arguments: Any) -> int:
-        """Make a call instead of the library, which takes no exceptions."""
+        """Make a call in the library's place, which takes no exceptions."""
         try:
             name = kernel.contents.name.decode()
             call = self._position(ctypes.addressof(arguments.contents), name)
-            self._look_until(call, call, arguments)  # what is made without calls that are left out
+            self._record_until(call, call, arguments)  # tensors whose last calls were left out
             if kernel.contents.call(arguments) != 0:
                 raise MemoryError(f"kernel {name} failed")
             self._made.add(call)
-            self._look_until(call + 1, call, arguments)
+            self._record_until(call + 1, call, arguments)
         except BaseException as error:
-            self._finding = error
+            self._error = error
             return -1
         return 0
 
-    def _look_until(self, end: int, call: int, arguments: Any) -> None:
-        """Look at what is there once so many calls were made, or left out; a loop begins again."""
+    def _record_until(self, end: int, call: int, arguments: Any) -> None:
+        """Record the tensors that are due after ``end`` calls, made or left out.
+
+        The position goes back when a loop begins again.
+        """
         for number in range(self._next, end):
             if due := self._due.get(number):
-                self._look(due, self._arena(call, arguments))
+                self._record(due, self._arena(call, arguments))
         self._next = end
 
     def _position(self, address: int, kernel: str) -> int:
-        """Return which of the program's calls has its arguments there: they lie one after another.
+        """Return the call whose arguments have this address: all arguments are consecutive.
 
-        The first that is made is the program's first, unless a run may leave that one out.
+        The first call that is made is the program's first, unless a run may leave that one out.
         """
         if self._first is None:
             optional = (each.end for each in self.header.repeats if each.first == 0)
@@ -198,15 +209,15 @@ class WatchedModel(Closing):
         return self._calls[address - self._first]
 
     def _arena(self, call: int, arguments: Any) -> int:
-        """Return where the arena begins, by a tensor of a call that lies in it."""
+        """Return the address of the arena, found by a tensor of a call that lies in it."""
         for argument, number in enumerate(self.header.calls[call][1]):
             if number in self._places:
                 address: int = arguments[argument].tensor.contents.data
                 return address - self._places[number].offset
         raise AssertionError("a call writes no tensor of the arena")
 
-    def _look(self, due: list[ModelValue], arena: int) -> None:
-        """Keep what lies in the arena, then put there what is given: some lie within others."""
+    def _record(self, due: list[ModelValue], arena: int) -> None:
+        """Record tensors, and then replace them; all are read first, as some overlap."""
         found = [(v, _decoded(v, _memory(v, arena).copy())) for v in due]
         for value, array in found:
             if value.calls - 1 in self._made:
@@ -215,13 +226,14 @@ class WatchedModel(Closing):
                 self._seen[value.name] = array[:rows]
         for value, array in found:
             if value.name in self._seen and (other := self._given.get(value.name)) is not None:
-                _memory(value, arena)[...] = _encoded(value, _over(array, other))
+                _memory(value, arena)[...] = _encoded(value, _with_first_rows(array, other))
 
     def _made_rows(self, value: ModelValue) -> int:
-        """Return how many rows are made of a tensor whose last call a run left out.
+        """Return the number of rows that were made of a tensor whose last call a run left out.
 
-        Of what data select parts are made one after another, as many as a run needs, each by one
-        branch or the other. A tensor of one part may be that of the branch that was left out.
+        Where data select rows, the parts of a tensor are made one after another, as many as a run
+        needs, each by one of two branches. A tensor of a single part may belong to the branch that
+        was left out.
         """
         header, start = self.header, value.offset
         rest = end = value.end
@@ -231,13 +243,13 @@ class WatchedModel(Closing):
                 if (part.offset, part.end) == (start, value.end):
                     return 0
                 rest = part.offset
-                end = end if self._made.intersection(self.instead[call]) else rest
+                end = end if self._made.intersection(self.alternatives[call]) else rest
         made = end - start if rest == start else 0
         return value.shape[0] * made // (value.end - start) if value.shape else 0
 
 
-def _instead(header: ArtifactHeader) -> list[tuple[int, ...]]:
-    """Return of each call those that write the same tensor under the same condition, or unless."""
+def _alternatives(header: ArtifactHeader) -> list[tuple[int, ...]]:
+    """Return for each call all that write the same tensor, under its condition or the opposite."""
     reasons = {
         call: frozenset((each.count, each.unless))
         for each in header.repeats
@@ -263,23 +275,23 @@ def _seen_values(path: str, header: ArtifactHeader) -> list[ModelValue]:
     return [v for v in values if v.calls and not any(v.calls - 1 in loop for loop in loops)]
 
 
-def _aside(spec: TensorSpec) -> Array:
-    """Return an array for an output that kernels do not write to."""
+def _misaligned(spec: TensorSpec) -> Array:
+    """Return an array for an output, misaligned so that kernels do not write to it."""
     kind = array_dtype(spec.dtype)
     size = int(np.prod(spec.shape, dtype=np.int64)) * kind.itemsize
-    memory = aligned_empty(size + _ASIDE, np.uint8)
-    return memory[_ASIDE:].view(kind).reshape(spec.shape)
+    memory = aligned_empty(size + _MISALIGNMENT, np.uint8)
+    return memory[_MISALIGNMENT:].view(kind).reshape(spec.shape)
 
 
 def _memory(value: ModelValue, arena: int) -> Array:
-    """Return the tensor as it is stored, where it lies."""
+    """Return the stored tensor in place, without a copy."""
     kind = np.dtype(np.uint16) if value.dtype == BFLOAT16 else np.dtype(value.dtype)
     memory: Any = (ctypes.c_char * (value.end - value.offset)).from_address(arena + value.offset)
     return np.ndarray(value.stored_shape, kind, memory)
 
 
-def _over(array: Array, first: Array) -> Array:
-    """Return an array whose first rows, or all, are others."""
+def _with_first_rows(array: Array, first: Array) -> Array:
+    """Return an array whose first rows, or all, are replaced."""
     if array.shape == first.shape:
         return first
     whole = array.copy()
@@ -288,7 +300,7 @@ def _over(array: Array, first: Array) -> Array:
 
 
 def _decoded(value: ModelValue, stored: Array) -> Array:
-    """Return a tensor as the model has it, of what is stored."""
+    """Return a stored tensor in the model's form."""
     if value.block > 1:
         stored = DataLayout(value.block).unpack(stored, value.shape[1])
     if value.order:
@@ -301,7 +313,7 @@ def _decoded(value: ModelValue, stored: Array) -> Array:
 
 
 def _encoded(value: ModelValue, array: Array) -> Array:
-    """Return what is stored of a tensor that is as the model has it."""
+    """Return the stored form of a tensor in the model's form."""
     if value.order:
         array = np.take(array, value.order, axis=1)
     if value.scale:
@@ -311,6 +323,6 @@ def _encoded(value: ModelValue, array: Array) -> Array:
     if value.dtype == BFLOAT16:
         array = round_to_bits(array)
     else:
-        with np.errstate(all="ignore"):  # what float32 cannot hold is infinite there
+        with np.errstate(all="ignore"):  # values beyond float32's range become infinite
             array = array.astype(value.dtype)
     return DataLayout(value.block).pack(array) if value.block > 1 else array

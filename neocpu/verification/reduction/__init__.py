@@ -1,1 +1,1 @@
-"""The reduction of a model that fails to the smallest part that still does."""
+"""The reduction of a failing model to the smallest part that still fails."""

@@ -1,4 +1,4 @@
-"""Checks that a model may fail: ours, or a command of the caller's."""
+"""Checks that a model may fail: built-in ones, or a command of the caller."""
 
 from __future__ import annotations
 
@@ -28,51 +28,52 @@ Find: TypeAlias = Callable[[Case, float], "str | None"]
 Write: TypeAlias = Callable[[Path, Arrays], None]
 
 MODEL, INPUTS = "{model}", "{inputs}"
-"""What stands in a command for the paths of a model and of an archive of its inputs."""
+"""Placeholders in a command for the paths of a model and of an archive of its inputs."""
 
 SLOWER: Final = 0.95
-"""Of ONNX Runtime's latency over ours: above it is noise."""
-ALIKE: Final = 0.75
-"""Share of a failure's words that the other one has too."""
+"""Ratio of ONNX Runtime's latency to ours above which a difference is noise."""
+SHARED_WORDS: Final = 0.75
+"""Least share of a failure's words that another failure of the same kind has too."""
 _NO_COMMAND: Final = (126, 127)
-"""What a shell exits with if there is no such program, or it cannot be run."""
+"""Exit codes of a shell if a program does not exist or cannot be run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Whether a model fails.
+    """A test of whether a model fails.
 
     Attributes
     ----------
     find : callable
-        Take a `Case` and the seconds that it may take; return in one line how it fails, or None.
+        Function that takes a `Case` and a limit in seconds. It returns the failure in one line, or
+        None.
     line : str
-        A command that shows it to people, with `MODEL` and `INPUTS` in it.
+        A command that shows the failure to people, with `MODEL` and `INPUTS` in it.
     """
 
     find: Find
     line: str
 
     def shown(self, model: Path, inputs: Path) -> str:
-        """Return the line for a model and its inputs."""
+        """Return the command for a model and its inputs."""
         return _filled(self.line, model, inputs)
 
 
 def parse_check(text: str, write: Write) -> Check:
-    """Return the check of a name, or that of a command, which fails unless it exits with 0.
+    """Return a built-in check by its name, or one that runs a command, which passes if it exits 0.
 
     Parameters
     ----------
     text : str
-        A key of `CHECKS`; or a command for the shell, to which the model's path is added if
-        `MODEL` is not in it.
+        A key of `CHECKS`, or a command for the shell. The model's path is appended to a command
+        without `MODEL`.
     write : callable
-        Write an archive of inputs.
+        Function that writes an archive of inputs.
 
     Raises
     ------
     UsageError
-        There is no text, or the shell cannot read it.
+        The text is empty, or the shell cannot read it.
     """
     if text in CHECKS:
         return CHECKS[text]
@@ -84,7 +85,7 @@ def parse_check(text: str, write: Write) -> Check:
 
 
 def _check_syntax(line: str) -> None:
-    """Have the shell read a command, and execute nothing: an error in it has an exit code too."""
+    """Check the syntax of a command without running it: an error would look like a failure."""
     filled = _filled(line, Path("model.onnx"), Path("inputs.npz"))
     command = ["/bin/sh", "-n", "-c", filled]
     read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -94,11 +95,11 @@ def _check_syntax(line: str) -> None:
         raise UsageError(f"--check {line}: the shell cannot read that command: {reason}")
 
 
-def alike(one: str, other: str) -> bool:
-    """Whether a failure is another one's kind, whatever names and numbers they tell."""
+def same_kind(one: str, other: str) -> bool:
+    """Whether two failures are of one kind; names and numbers in them do not matter."""
     (kind, *words), (other_kind, *other_words) = _words(one), _words(other)
     shared = sum(word in other_words for word in words)
-    return kind == other_kind and shared >= ALIKE * len(words)
+    return kind == other_kind and shared >= SHARED_WORDS * len(words)
 
 
 def _words(failure: str) -> Sequence[str]:
@@ -131,12 +132,12 @@ def _ending(code: int | None, seconds: float) -> str | None:
 
 
 def _run(command: Sequence[str], seconds: float) -> tuple[int | None, bytes]:
-    """Run a command and whatever it starts; return its exit code, None if it was killed for time.
+    """Run a command and its children; return the exit code (None on a time-out) and the output.
 
     Raises
     ------
     NeoCPUError
-        There is no process to be had.
+        The process cannot be started.
     """
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     try:
@@ -150,7 +151,7 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int | None, bytes]:
 
 
 def _in_child(work: Callable[[Case], None], case: Case, seconds: float) -> str | None:
-    """Return what a function raises, or how its process ends; None if neither does."""
+    """Run a function in a child process; return its exception or the process's end, if it fails."""
     with TemporaryFolder("reduce") as folder:
         limits = Limits(round(2 * seconds), seconds)
         jobs = ForkedJobs(lambda _: work(case), 1, 1, limits, Path(folder))
@@ -196,9 +197,9 @@ def _race(case: Case, seconds: float) -> str | None:
 
 
 def _refusal(printed: bytes) -> str | None:
-    """Return why ``neocpu bench`` did not measure, of its JSON document; None if it says no reason.
+    """Return the reason in a JSON document why ``neocpu bench`` did not measure; None without one.
 
-    Where our outputs are not what the others' are, it ends with an exit code and has measured.
+    If outputs differ, the command fails, but has measured.
     """
     document = json.loads(printed or b"{}")
     reasons = [failure["reason"] for failure in document.get("failures", ())]
@@ -215,4 +216,4 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "slower": Check(_race, f"neocpu bench {MODEL} --vs onnxruntime"),
 }
-"""Ours: no artifact comes of it; outputs are not the reference's; ONNX Runtime is faster."""
+"""Built-in checks: compilation fails; outputs differ from the reference; ONNX Runtime is faster."""

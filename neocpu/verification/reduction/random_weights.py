@@ -1,4 +1,4 @@
-"""A model's weights replaced by random ones, for a model that may not be shown to others."""
+"""Replacing weights by random ones, for models that must not be shown to others."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from neocpu.frontend.onnx_graph.subgraphs import graphs_of, model_nodes
 Array: TypeAlias = np.ndarray[Any, Any]
 
 FEW: Final = 16
-"""Elements of a tensor that is taken to say how an operator works, and stays."""
+"""Number of elements up to which a tensor is kept, because it may be a parameter of an operator."""
 
 _WHOLE: Final = ("int2", "int4", "int8", "uint2", "uint4", "uint8")
-"""Integers that are weights; wider ones are indices, shapes and sums' offsets."""
+"""Integer types of weights; wider ones are for indices, shapes and offsets of sums."""
 
 
 def randomise_weights(model: onnx.ModelProto, seed: int = 0) -> None:
     """Replace weights by random ones of the same shapes, in place.
 
-    Initializers are, and what nodes have as attributes. Floats are drawn around the mean of those
-    that were there, as far from it, and integers of up to 8 bits evenly; both within the range that
-    was there, for a variance has a root. Few elements, and integers of more bits, stay: operators
-    are told by these what to do.
+    Initializers and attributes of nodes are replaced. Floats are drawn from a normal distribution
+    with the mean and deviation of the old values, and integers of up to 8 bits evenly. Both stay
+    within the range of the old values, so that variances stay positive. Tensors of few elements and
+    wider integers stay, because they may be parameters of operators.
     """
     rng = np.random.default_rng(seed)
     for tensor in _tensors(model):
@@ -41,7 +41,7 @@ def randomise_weights(model: onnx.ModelProto, seed: int = 0) -> None:
 
 
 def lift_constants(model: onnx.ModelProto) -> None:
-    """Turn nodes that are constant tensors into initializers, in place: they compute nothing."""
+    """Turn nodes that are constant tensors into initializers, in place."""
     for graph in _graphs(model.graph):
         kept = []
         for node in graph.node:
@@ -59,12 +59,12 @@ def lift_constants(model: onnx.ModelProto) -> None:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield all tensors of constants: initializers, and what nodes have as attributes."""
+    """Yield all constant tensors: initializers, and attributes of nodes."""
     for graph in _graphs(model.graph):
         yield from graph.initializer
     for node in model_nodes(model):
         for attribute in node.attribute:
-            if attribute.ref_attr_name:  # what a function is given
+            if attribute.ref_attr_name:  # a parameter of a function, without a value
                 continue
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t

@@ -1,4 +1,4 @@
-"""A model that fails, made smaller as long as it fails in the same way."""
+"""Making a failing model smaller as long as it fails in the same way."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from neocpu.foundation.errors import UsageError
 from neocpu.foundation.progress import Progress, ProgressCallback, silent
 from neocpu.foundation.units import plural
-from neocpu.verification.reduction.checks import Check, alike
+from neocpu.verification.reduction.checks import Check, same_kind
 from neocpu.verification.reduction.shrink import Part, shrink
 from neocpu.verification.reduction.whole_graph import Case, WholeGraph
 
 FIRST_SECONDS = 1800.0
-"""What the whole model's check may take."""
-PATIENCE = 3.0
-"""Times as long as that a part's may take, and `SLACK` seconds more: it may hang."""
+"""Time limit of the check of the whole model."""
+PART_FACTOR = 3.0
+"""Time limit of the check of a part, as a multiple of the whole model's time; it may hang."""
 SLACK = 20.0
+"""Seconds that are added to that limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,10 @@ class Reduction:
     failure : str
         The failure of the part.
     checks : int
-        Parts that were checked, the whole model included.
+        Number of parts that were checked, the whole model included.
     seconds : float
     is_smallest : bool
-        Whether time was left to find that no node can be left out.
+        Whether the search finished: no single node can be left out.
     """
 
     case: Case
@@ -60,17 +61,16 @@ def reduce_model(
     on_smaller: Callable[[Case], None] = lambda case: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Reduction:
-    """Return a small part of a model that fails as all of it does.
+    """Return a small part of a model that fails in the same way as the whole.
 
     Parameters
     ----------
     name : str
         The name of the part's graph.
     budget : float
-        Seconds, after which the smallest part so far is returned. A check that is under way is
-        waited for.
+        Seconds after which the smallest part so far is returned. A running check is finished first.
     on_smaller : callable
-        Is told of every part that fails, smaller ones after larger ones.
+        Function that is called with every part that fails, smaller ones after larger ones.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def reduce_model(
         raise UsageError("the model is not valid ONNX, and cannot be cut: see `neocpu compile`")
     on_progress(Progress("reduce", detail=f"the whole model, {plural(nodes, 'node')}"))
     first = check.find(case, FIRST_SECONDS)
-    patience = PATIENCE * (clock() - start) + SLACK
+    limit = PART_FACTOR * (clock() - start) + SLACK
     if first is None:
         raise UsageError("the model passes the check, so there is nothing to reduce")
     failures = {tuple(range(nodes)): first}
@@ -98,8 +98,8 @@ def reduce_model(
         done = len(failures) + len(passed)
         on_progress(Progress("reduce", done, detail=plural(len(part), "node")))
         smaller = whole.part(part, name)
-        failure = None if smaller is None else check.find(smaller, patience)
-        if failure is None or not alike(failure, first):
+        failure = None if smaller is None else check.find(smaller, limit)
+        if failure is None or not same_kind(failure, first):
             passed.add(part)
             return False
         failures[part] = failure

@@ -1,6 +1,6 @@
-"""Delta debugging: from a sequence that fails to a small part of it that fails too.
+"""Delta debugging: shrink a sequence that fails to a small part that fails too.
 
-It knows nothing of models. The order that comes of it is that of the sequence.
+It knows nothing of models. Parts keep the order of the sequence.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Fails: TypeAlias = Callable[[Part], bool]
 def shrink(whole: Sequence[int], fails: Fails) -> Iterator[Part]:
     """Yield smaller and smaller parts of a sequence that fails; each of them fails.
 
-    First halves, each of which costs half of what the one before did, as long as one fails; then
-    the ends, by bisection; then whatever lies between, in pieces that get smaller. Of the last part
-    no element can be left out, unless two or more at once.
+    The search takes halves as long as one fails, because each costs half as much as the previous
+    one. Then it cuts both ends by bisection, and then pieces in between, which get smaller. No
+    single element can be left out of the last part, but perhaps several at once.
 
     Parameters
     ----------
     whole : sequence of int
-        Is taken to fail.
+        Sequence that fails; this is not checked.
     fails : callable
-        Whether a part of it does. It may raise, which ends the search.
+        Function that returns whether a part fails. It may raise, which ends the search.
     """
     kept = tuple(whole)
     while (half := _failing_half(kept, fails)) is not None:
@@ -39,7 +39,7 @@ def shrink(whole: Sequence[int], fails: Fails) -> Iterator[Part]:
 
 
 def _failing_half(kept: Part, fails: Fails) -> Part | None:
-    """Return the first, last or middle half if it fails."""
+    """Return the first, last or middle half if it fails; None if none does."""
     size = (len(kept) + 1) // 2
     if size == len(kept):
         return None
@@ -49,7 +49,7 @@ def _failing_half(kept: Part, fails: Fails) -> Part | None:
 
 
 def _without_end(kept: Part, fails: Fails) -> Part:
-    """Return a shortest beginning that fails, as if a longer one always did too."""
+    """Return a shortest beginning that fails, assuming that all longer ones fail too."""
     passing, failing = 0, len(kept)
     while failing - passing > 1:
         middle = (passing + failing) // 2
@@ -61,7 +61,7 @@ def _without_end(kept: Part, fails: Fails) -> Part:
 
 
 def _without_start(kept: Part, fails: Fails) -> Part:
-    """Return a shortest end that fails, as if a longer one always did too."""
+    """Return a shortest end that fails, assuming that all longer ones fail too."""
     failing, passing = 0, len(kept)
     while passing - failing > 1:
         middle = (passing + failing) // 2
@@ -73,7 +73,7 @@ def _without_start(kept: Part, fails: Fails) -> Part:
 
 
 def _without_pieces(kept: Part, fails: Fails) -> Iterator[Part]:
-    """Leave out pieces of half the length, of a quarter, and so on, until none can be."""
+    """Leave out pieces of half the length, of a quarter, and so on, until none can be left out."""
     size = len(kept) // 2
     while size:
         at, before = 0, kept
@@ -84,5 +84,5 @@ def _without_pieces(kept: Part, fails: Fails) -> Iterator[Part]:
                 yield kept
             else:
                 at += size
-        # What could not be left out before may be once others are.
+        # An element that was necessary may no longer be, once others are left out.
         size = size // 2 if size > 1 or kept == before else 1

@@ -1,4 +1,4 @@
-"""A model as it is to be reduced: as given, with static inputs, and with its weights or without."""
+"""The model that a reduction starts from: inputs are static, weights its own or random ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def static_model(
     *,
     weights: bool = True,
 ) -> onnx.ModelProto:
-    """Read a model, or build a network; fix its inputs' shapes. Nothing is simplified.
+    """Read a model or build a network, and fix its inputs' shapes, without simplifying it.
 
     Parameters
     ----------
     shapes
         Shapes, as `neocpu.compile` takes them.
     weights : bool
-        Whether it keeps its own, and not random ones.
+        Whether it keeps its own weights; otherwise it gets random ones.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A model and all that is known of its tensors, and parts of it as models of their own."""
+"""A model with the types and values of its tensors, and parts of it as models of their own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
 _UNTIDY: Final = ("doc_string", "metadata_props")
-"""Of a node or a function: where exporters write lines of somebody's source code."""
+"""Fields of nodes and functions in which exporters write lines of the user's source code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class WholeGraph:
-    """A model of static inputs, cut anywhere by `part`.
+    """A model with static inputs, which `part` can cut anywhere.
 
     Attributes
     ----------
@@ -60,12 +60,12 @@ class WholeGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, inputs: Arrays) -> WholeGraph:
-        """Learn what there is to know of a model's tensors; run it, if anything can.
+        """Infer the types of a model's tensors, and run it for their values, if anything can.
 
         Parameters
         ----------
         inputs : mapping of str to array
-            All of them.
+            All inputs of the model.
         """
         types = {value.name: value for value in inferred_types(model)}
         values = {**_run(model, inputs), **inputs}
@@ -75,23 +75,23 @@ class WholeGraph:
         return cls(model, types, values)
 
     def part(self, kept: Sequence[int], name: str) -> Case | None:
-        """Return some of the nodes as a model: what they read of others is an input of it.
+        """Return some of the nodes as a model: tensors that they read from others are its inputs.
 
-        What decides a shape is a constant instead, of the value that it had in the run. Outputs are
-        what none of the nodes reads, and those of the whole.
+        A tensor that decides a shape is a constant instead, with its value in the run. Outputs are
+        the tensors that none of the nodes reads, and the outputs of the whole model.
 
         Parameters
         ----------
         kept : sequence of int
-            Positions of nodes, rising.
+            Positions of nodes, ascending.
         name : str
             The name of the graph.
 
         Returns
         -------
         Case or None
-            None if that is no model: if it has no output or is not valid, or the type of an input
-            is unknown.
+            None if these nodes make no model: it has no output, is not valid, or the type of an
+            input is unknown.
         """
         graph = self.model.graph
         nodes = [_tidy(graph.node[position]) for position in kept]
@@ -139,7 +139,7 @@ class WholeGraph:
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Return what a node reads, and what its branches or bodies read of the graph around them."""
+    """Return the tensors that a node reads, also those that its branches or bodies read outside."""
     return free_names([node], (), ())
 
 
@@ -164,10 +164,10 @@ def _clear(messages: Iterable[onnx.NodeProto | onnx.FunctionProto]) -> None:
 
 
 def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:
-    """Return the tensors whose type and shape onnx can tell."""
+    """Return the tensors whose type and shape onnx can infer."""
     try:
         light = infer_shapes(model, data_prop=True)
-    except Exception:  # it raises what its C++ does
+    except Exception:  # its C++ code has exceptions of its own
         light = model
     known = known_shapes(light.graph)
     values = (*light.graph.value_info, *light.graph.output, *light.graph.input)
@@ -175,7 +175,7 @@ def inferred_types(model: onnx.ModelProto) -> Iterable[onnx.ValueInfoProto]:
 
 
 def _run(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
-    """Return what every tensor of a graph is in a run; nothing if nothing can run it."""
+    """Return the values of all tensors of a graph in a run; empty if nothing can run it."""
     made = (name for node in model.graph.node for name in node.output if name)
     seen = with_outputs(model, [value.name for value in model.graph.output], made)
     for run in (run_reference, lambda *given: run_onnxruntime(*given, optimised=False)):

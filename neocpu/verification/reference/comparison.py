@@ -1,4 +1,4 @@
-"""How far outputs are from the reference's."""
+"""The comparison of outputs with those of the reference."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from neocpu.verification.reference.tolerance import UNDERFLOW, may_overflow, tol
 Array: TypeAlias = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How far actual outputs are from the expected ones.
+    """The errors of actual outputs against the expected ones.
 
     Attributes
     ----------
@@ -33,13 +33,13 @@ class Comparison:
     worst_output : str
         Name of the output with the largest norm-wise error, or of one that misses the tolerance.
     ok : bool
-        Whether every element of every output is within the tolerance, but for `unmatched_rows`.
+        Whether every element of every output is within the tolerance, except in `unmatched_rows`.
     moved_rows, unmatched_rows : int
-        Selected rows that came in another place, and those that only one side has. The errors are
-        of the rows that both have.
+        Number of selected rows in another place, and of rows that only one side has. Errors are
+        those of the rows that both have.
     why : str
-        What about the worst output no difference of numbers says, such as ``has shape 2x3, not
-        2x4``; empty where numbers do.
+        Reason why the worst output is wrong that numbers do not express, such as ``has shape 2x3,
+        not 2x4``; empty if numbers do.
     """
 
     max_abs_error: float
@@ -61,32 +61,32 @@ def compare(
 ) -> Comparison:
     """Compare outputs by name.
 
-    Elements must be within `tolerance.tolerances`; NaN must meet NaN and an infinity the same
-    infinity. Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` are none,
-    nor is one of a unit in the last place of float16 or bfloat16: between two of these, how float32
-    was rounded may decide.
+    Elements must be within `tolerance.tolerances`; NaN must meet NaN, and an infinity the same
+    infinity. Integers and booleans must be equal. Differences below `tolerance.UNDERFLOW` do not
+    count. Nor does one unit in the last place of float16 or bfloat16, because the rounding of
+    float32 may decide between two such neighbours.
 
-    Outputs of rows that a NonMaxSuppression selected are compared the same way first. If that
-    fails, because scores or overlaps are as close to each other or to a threshold as rounding, the
-    rows are matched as sets; at most `row_matching.UNMATCHED_ROWS` of them may lack a partner.
+    Outputs of rows that a NonMaxSuppression selected are first compared in the same way. That fails
+    if rounding decides between two scores, or between a score or an overlap and a threshold. The
+    rows are then matched as sets, and at most `row_matching.UNMATCHED_ROWS` may lack a partner.
 
     Parameters
     ----------
     actual, expected : mapping of str to array
         ``actual`` has at least the names of ``expected``.
     rounded : sequence of mapping of str to array
-        The same outputs, computed in float32: elements may err more where these do, be what one of
-        these is, infinite or NaN where one of these is infinite or a part of the sum may be, and
-        anything where one is NaN.
-        Selected rows are compared without; where one of these selects others, any may be selected,
-        and the error is infinite.
+        The same outputs, computed in float32. Elements may err more where these runs err. They may
+        have the value that one of the runs has there. They may be infinite or NaN where a run is
+        infinite or a part of the sum may be, and anything where a run is NaN.
+        Selected rows are compared without these runs. If a run selects other rows, any rows are
+        accepted, and the error is infinite.
     row_groups : sequence of sequence of str
         Outputs whose rows describe the same selection, by name.
 
     Returns
     -------
     Comparison
-        Over all outputs.
+        The errors over all outputs.
     """
     selected = {name for group in row_groups for name in group}
     results = {
@@ -107,7 +107,9 @@ def compare(
             explained = any(not _selects(run, theirs) for run in rounded)
             results.update(dict.fromkeys(group, replace(_MISMATCH, ok=explained)))
     if not results:
-        return Comparison(0.0, 0.0, 0.0, "", ok=True)
+        return Comparison(
+            max_abs_error=0.0, max_rel_error=0.0, norm_error=0.0, worst_output="", ok=True
+        )
     worst = max(results, key=lambda name: (not results[name].ok, results[name].norm))
     return Comparison(
         max_abs_error=max(result.absolute for result in results.values()),
@@ -123,7 +125,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Errors:
-    """One output's errors, as `Comparison` describes them, and whether all is within bounds."""
+    """The errors of one output, as in `Comparison`, and whether they are within bounds."""
 
     absolute: float
     relative: float
@@ -139,7 +141,7 @@ _MISMATCH = _Errors(math.inf, math.inf, math.inf, ok=False)
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """The errors of the rows that both sides have, by output, and what became of the others."""
+    """The errors of the rows that both sides have, by output, and the numbers of other rows."""
 
     errors: dict[str, _Errors]
     moved: int
@@ -159,7 +161,7 @@ def _match(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> _Match
 
 
 def _selects(run: Mapping[str, Array], expected: Mapping[str, Array]) -> bool:
-    """Whether a run has the expected rows, in whatever order."""
+    """Whether a run has the expected rows, in any order."""
     equal = all(_errors(run[name], value, []).ok for name, value in expected.items())
     return equal or _match({name: run[name] for name in expected}, expected) is not None
 
@@ -176,11 +178,11 @@ def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors
         expected = expected.astype(np.float32)
     runs = [run for run in rounded if run.shape == expected.shape]
     if not np.issubdtype(expected.dtype, np.floating):
-        # Equal even where float64 could not tell.
+        # Compared as integers: float64 cannot distinguish all of them.
         right = np.logical_or.reduce([actual == value for value in (expected, *runs)])
         return _EXACT if right.all() else _distance(actual, expected, ~right, ok=False)
     right = within(actual, expected, tolerances(expected, runs))
-    # Which infinities meet and make NaN depends on the order of sums: nothing is known of these.
+    # The order of sums decides which infinities meet and make NaN, so these elements are unknown.
     undecided = np.zeros_like(right)
     for run in runs:
         undecided |= np.isnan(run) | ~(np.isfinite(run) | np.isfinite(actual))
@@ -199,14 +201,14 @@ def _errors(actual: Array, expected: Array, rounded: Sequence[Array]) -> _Errors
 
 
 def _to_one_unit(actual: Array, expected: Array) -> Array:
-    """Return numbers of 16 bits as float32: those within a unit in the last place as expected."""
+    """Return 16-bit numbers as float32; those within one unit in the last place become expected."""
     wide, goal = actual.astype(np.float32), expected.astype(np.float32)
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(wide - goal) <= np.spacing(np.abs(expected)), goal, wide)
 
 
 def _distance(actual: Array, expected: Array, counted: Array, *, ok: bool) -> _Errors:
-    """Return the errors of the elements that count, which are finite on both sides."""
+    """Return the errors of the counted elements, which are finite on both sides."""
     a, e = actual[counted].astype(np.float64), expected[counted].astype(np.float64)
     error, e = np.abs(a - e), np.abs(e)
     largest, scale = (float(each.max(initial=0.0)) for each in (error, e))

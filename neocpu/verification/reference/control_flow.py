@@ -1,4 +1,4 @@
-"""If, Loop and Scan as the standard defines them, over bodies that somebody else runs."""
+"""The operators If, Loop and Scan of the standard; the caller runs their bodies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RunBody: TypeAlias = Callable[[ReferenceEvaluator, Sequence[Any]], list[Any]]
 
 
 class Optional(OpRun):  # type: ignore[misc]
-    """Is its element, or None: onnx's own, a list, is not what OptionalGetElement takes."""
+    """The element itself, or None; onnx's own makes a list, which OptionalGetElement refuses."""
 
     op_domain = ""
 
@@ -23,12 +23,12 @@ class Optional(OpRun):  # type: ignore[misc]
 
 
 class Scan(OpRun):  # type: ignore[misc]
-    """Holds the attributes of a Scan: onnx's own refuses axes and directions when it is made."""
+    """The attributes of a Scan: the constructor of onnx's own refuses axes and directions."""
 
     op_domain = ""
 
     def need_context(self) -> bool:
-        """Return True: its body may read what is around it."""
+        """Return True: its body may read values of the outer graph."""
         return True
 
     def _run(self, *inputs: Any, **attributes: Any) -> Any:
@@ -36,7 +36,7 @@ class Scan(OpRun):  # type: ignore[misc]
 
 
 class SplitToSequence(OpRun):  # type: ignore[misc]
-    """Drops the axis of elements of size 1 as PyTorch and ONNX Runtime do, not as the standard."""
+    """Drop the axis of elements of size 1 as PyTorch and ONNX Runtime do, unlike the standard."""
 
     op_domain = ""
 
@@ -57,7 +57,7 @@ def _loop(node: OpRun, inputs: Sequence[Any], run: RunBody) -> list[Any]:
     limit, condition, *states = (*inputs, None)[: max(len(inputs), 2)]
     goes_on = condition is None or condition.item()
     rows: list[list[Any]] = [[] for _ in node.body.output_names[1 + len(states) :]]
-    # PyTorch declares a vector of one element at times, and ONNX Runtime then hands one over.
+    # PyTorch sometimes declares a vector of one element, and ONNX Runtime then passes one.
     counter = (1,) * len(node.body.input_types[0].tensor_type.shape.dim)
     step = 0
     while goes_on and (limit is None or step < limit.item()):
@@ -72,7 +72,7 @@ def _loop(node: OpRun, inputs: Sequence[Any], run: RunBody) -> list[Any]:
 def _scan(node: OpRun, inputs: Sequence[Any], run: RunBody) -> list[Any]:
     if node.run_params["opsets"][""] >= 9:
         return _scan_one(node, inputs, run)
-    images = zip(*inputs[1:], strict=True)  # without lengths, which ours refuses
+    images = zip(*inputs[1:], strict=True)  # without lengths, which the importer refuses
     results = [_scan_one(node, image, run) for image in images]
     return [np.stack(parts) for parts in zip(*results, strict=True)]
 
@@ -110,4 +110,4 @@ def _slices(array: Any, axis: int, backward: int) -> Iterator[Any]:
 
 CONTROL_FLOW: Final = {"If": _if, "Loop": _loop, "Scan": _scan}
 CONTROL_FLOW_OPERATORS: Final = (Optional, Scan, SplitToSequence)
-"""What replaces operators of onnx's evaluator."""
+"""Replacements of operators of onnx's evaluator."""

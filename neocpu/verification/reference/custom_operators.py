@@ -1,4 +1,4 @@
-"""Custom operators in the reference: what their packages say they compute, in numpy."""
+"""Custom operators in the reference, computed in numpy by the packages that define them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def custom_operators_of(model: onnx.ModelProto) -> list[type[OpRun]]:
-    """Return what runs the custom operators that a model uses in onnx's evaluator."""
+    """Return classes for onnx's evaluator that run the custom operators of a model."""
     names = {(node.domain, node.op_type) for node in model_nodes(model)}
     found = (find_operator(*each) for each in sorted(names))
     return [_evaluated(operator) for operator in found if operator is not None]

@@ -1,4 +1,4 @@
-"""Run onnx's reference evaluator on a large model: nothing is held longer than it is needed."""
+"""Run onnx's reference evaluator on a large model; results are freed after their last use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from neocpu.verification.reference.control_flow import CONTROL_FLOW, CONTROL_FLO
 from neocpu.verification.reference.tolerance import finite, scales
 
 _WHOLE: Final = 2.0**20
-"""Above, float32 has hardly any but whole numbers."""
+"""Magnitude above which nearly all numbers of float32 are whole."""
 
 _SUMS: Final = frozenset(
     """
@@ -33,8 +33,8 @@ _SUMS: Final = frozenset(
     ReduceMean ReduceSum
     """.split()
 )
-"""Operators whose result near zero errs as much as its neighbours: long sums, and what is left
-after a mean was subtracted."""
+"""Operators whose results near zero err as much as their neighbours: long sums, and differences
+from a mean."""
 
 _MOVES: Final = frozenset(
     """
@@ -42,7 +42,7 @@ _MOVES: Final = frozenset(
     Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze Where
     """.split()
 )
-"""Operators that make no numbers of their own, but for zeros: what they read was looked at."""
+"""Operators that make no new numbers except zeros, so that their results need no conversion."""
 
 _LEAST_NORMAL: Final = (1 << 24) - 1
 """Bits of the smallest normal number of float32, doubled, less 1."""
@@ -51,14 +51,14 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Noise:
-    """Moves float32 at random: another way to round.
+    """Random changes of float32 results, which stand for a different rounding.
 
     Parameters
     ----------
     seed : int
     ulps : float
-        At most by so many units in the last place of a number that is just below a power of two.
-        The number is the result, or what results around a sum of products are, if that is more.
+        Largest change, in units in the last place of a number just below a power of two. The number
+        is the result, or for sums of products the scale of the results around it if that is larger.
     """
 
     def __init__(self, seed: int, ulps: float) -> None:
@@ -66,7 +66,7 @@ class Noise:
         self._largest = ulps * float(np.finfo(np.float32).epsneg)
 
     def moved(self, value: Any, op_type: str) -> Any:
-        """Return a node's result, moved; whole numbers count something, and stay."""
+        """Return a changed result of a node. Whole numbers stay, because they may be counts."""
         value = _flushed(value)
         if not isinstance(value, np.ndarray) or value.dtype != np.float32:
             return value
@@ -75,7 +75,7 @@ class Noise:
         if op_type in _SUMS:
             size = np.maximum(size, scales(size))
         drawn = self._random.uniform(-self._largest, self._largest, value.shape)
-        # In float64, where a number so near to another is not rounded itself.
+        # Float64 can represent the change, which float32 would round away.
         return np.where(whole, value, (value + drawn * size).astype(np.float32))
 
 
@@ -89,15 +89,16 @@ def evaluate(
 ) -> dict[str, Array]:
     """Run ``model``; ``operators`` replace the evaluator's own of the same names.
 
-    onnx's own loop keeps every intermediate result, and a second copy of all weights.
+    It replaces onnx's own loop, which keeps all intermediate results and a second copy of all
+    weights.
 
     Parameters
     ----------
     double : bool
-        Compute in float64 whatever the model computes in float32. Otherwise denormal results are
-        zeros, as in compiled code.
+        Whether to compute in float64 whatever the model computes in float32. Otherwise denormal
+        results are zeros, as in compiled code.
     noise : Noise, optional
-        Of what nodes compute in float32.
+        Random changes of the results that nodes compute in float32.
 
     Returns
     -------
@@ -106,7 +107,7 @@ def evaluate(
     """
     light = strip_weights(model)
     flat = light.model
-    if flat.functions:  # whose nodes would be onnx's own
+    if flat.functions:  # the evaluator would run their nodes by onnx's own operators
         flat = onnx.inliner.inline_local_functions(flat, convert_version=True)
     evaluator = ReferenceEvaluator(flat, new_ops=[*operators, *CONTROL_FLOW_OPERATORS])
     names: list[str] = evaluator.output_names
@@ -116,13 +117,13 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The values of a graph, and of the one around it."""
+    """The values of a graph, and the scope of the graph around it."""
 
     values: dict[str, Any]
     outer: _Scope | None
 
     def find(self, name: str) -> _Scope | None:
-        """Return the innermost scope that has a value."""
+        """Return the innermost scope that has a value of this name."""
         scope: _Scope | None = self
         while scope is not None and name not in scope.values:
             scope = scope.outer
@@ -131,7 +132,7 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """How nodes are run: with which weights, and what becomes of their results."""
+    """A run of a model: its weights, the conversion of results, and noise."""
 
     weights: Mapping[str, onnx.TensorProto]
     keep: Callable[[Any], Any]
@@ -143,7 +144,7 @@ class _Run:
         """Run a graph, or one within ``outer``; return its outputs."""
         names: list[str] = evaluator.output_names
         nodes = _needed(evaluator.rt_nodes_, names)
-        apart = _apart(nodes, names)
+        index_columns = _index_columns(nodes, names)
         last_reader = {
             name: index for index, node in enumerate(nodes) for name in reads(node.onnx_node)
         }
@@ -152,16 +153,16 @@ class _Run:
             {"": None} | {name: self.keep(array) for name, array in given.items()}, outer
         )
         for index, node in enumerate(nodes):
-            results = self._node(node, scope, apart=node.output[0] in apart)
+            results = self._node(node, scope, as_columns=node.output[0] in index_columns)
             scope.values.update(zip(node.output, results, strict=False))
             for name in {*reads(node.onnx_node), *node.output} - {"", *names}:
                 if last_reader.get(name, index) <= index:
                     scope.values.pop(name, None)
         return [self._value(name, scope) for name in names]
 
-    def _node(self, node: Any, scope: _Scope, *, apart: bool) -> list[Any]:
+    def _node(self, node: Any, scope: _Scope, *, as_columns: bool) -> list[Any]:
         inputs = [self._value(name, scope) for name in node.input]
-        if apart:
+        if as_columns:
             return [Columns.of(inputs)]
         control = CONTROL_FLOW.get(node.onnx_node.op_type) if node.need_context() else None
         if control is not None:
@@ -187,7 +188,7 @@ class _Run:
 
 
 def _needed(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
-    """Return the nodes that outputs depend on: others may fail, and nobody would know."""
+    """Return the nodes that outputs depend on; others may fail, which must not matter."""
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.output):
@@ -196,8 +197,8 @@ def _needed(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
     return kept[::-1]
 
 
-def _apart(nodes: Sequence[Any], outputs: Sequence[str]) -> set[str]:
-    """Return the columns of indices that are put side by side for one scatter to read."""
+def _index_columns(nodes: Sequence[Any], outputs: Sequence[str]) -> set[str]:
+    """Return the concatenations of index columns that only one scatter reads."""
     readers = Counter(name for node in nodes for name in reads(node.onnx_node))
     indices = {node.input[1] for node in nodes if node.op_type == "ScatterND"}
     return {
@@ -209,14 +210,14 @@ def _apart(nodes: Sequence[Any], outputs: Sequence[str]) -> set[str]:
 
 
 def _moves(node: Any) -> bool:
-    """Whether a node makes no numbers of its own."""
+    """Whether a node makes no new numbers."""
     if node.op_type in ("ScatterElements", "ScatterND"):
         return getattr(node, "reduction", None) in (None, "none", b"none")
     return node.op_type in _MOVES and node.onnx_node.domain == ""
 
 
 def _widened(value: Any) -> Any:
-    """Return float32 as float64: also what a node makes of its own accord, as Constant and Cast."""
+    """Return float32 as float64, also the results of nodes that make float32, such as Cast."""
     if isinstance(value, list):  # a sequence
         return [_widened(element) for element in value]
     is_single = isinstance(value, np.ndarray | np.generic) and value.dtype == np.float32
@@ -224,7 +225,7 @@ def _widened(value: Any) -> Any:
 
 
 def _flushed(value: Any) -> Any:
-    """Return float32 without denormal numbers, which compiled code takes for zero."""
+    """Return float32 with zero in place of denormal numbers, as in compiled code."""
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
     if not _has_denormal(value):
@@ -234,13 +235,13 @@ def _flushed(value: Any) -> Any:
 
 
 def _has_denormal(value: Array) -> bool:
-    """Whether a number of float32 has no exponent, but a mantissa; looked at in pieces."""
+    """Whether any number of float32 is denormal: its exponent is zero, but its mantissa is not."""
     bits = np.ravel(value, order="K").view(np.uint32)
     found: list[slice] = []
 
     def look(part: slice) -> None:
         doubled = bits[part] << 1  # without the sign
-        doubled -= 1  # of zero, the largest there is
+        doubled -= 1  # zero becomes the largest number
         if not found and doubled.min() < _LEAST_NORMAL:
             found.append(part)
 

@@ -23,16 +23,16 @@ _FED: Final = frozenset(
     BOOL DOUBLE FLOAT FLOAT16 INT16 INT32 INT64 INT8 UINT16 UINT32 UINT64 UINT8
     """.split()
 )
-"""Types of elements that numpy has, too."""
+"""Element types that numpy has, too."""
 
 
 def version() -> str:
-    """Return the version that is installed.
+    """Return the installed version.
 
     Raises
     ------
     ImportError
-        If none is.
+        ONNX Runtime is not installed.
     """
     return str(import_onnxruntime().__version__)
 
@@ -40,17 +40,18 @@ def version() -> str:
 def run_onnxruntime(
     model: onnx.ModelProto, inputs: Mapping[str, Array], *, optimised: bool
 ) -> dict[str, Array]:
-    """Run ``model``, its nodes as they are or fused and reordered: other ways to round.
+    """Run ``model`` with or without optimisations, which fuse and reorder nodes and so round
+    differently.
 
     Raises
     ------
     Exception
-        Of ONNX Runtime's own, if it cannot.
+        ONNX Runtime cannot run the model; the exception is its own.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # failures are told in our own words
-    options.intra_op_num_threads = usable_cpus()  # whatever a control group allows
+    options.log_severity_level = 4  # we report failures ourselves
+    options.intra_op_num_threads = usable_cpus()  # it does not know the limits of control groups
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = (
         levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
@@ -63,9 +64,10 @@ def run_onnxruntime(
 
     names = [value.name for value in model.graph.output]
     session, weights = None, dict[str, Array]()
-    if not optimised and (apart := _weights_apart(model)):  # whose constants nobody folds
-        with suppress(Exception):  # a kernel that must know its weights when it is made
-            session, weights = session_of(apart.model), _arrays(apart.weights)
+    # Without optimisations, no constants are folded, so that weights can be inputs.
+    if not optimised and (separate := _separate_weights(model)):
+        with suppress(Exception):  # some kernels need their weights when they are created
+            session, weights = session_of(separate.model), _arrays(separate.weights)
     if session is None:
         session = session_of(whole(model))
     return run_each_image(
@@ -75,10 +77,10 @@ def run_onnxruntime(
     )
 
 
-def _weights_apart(model: onnx.ModelProto) -> Skeleton | None:
-    """Return a model whose weights are fed beside the inputs; None if some cannot be.
+def _separate_weights(model: onnx.ModelProto) -> Skeleton | None:
+    """Return a model whose weights are passed like inputs; None if some cannot be.
 
-    Written into a model's bytes and read again they would be copied several times.
+    This saves several copies, which serialising and reading them would make.
     """
     skeleton = strip_weights(model)
     fed = all(tensor.data_type in _FED for tensor in skeleton.weights.values())

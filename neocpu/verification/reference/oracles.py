@@ -1,4 +1,4 @@
-"""What a model's outputs should be, from the best source that can run it, and which one that was.
+"""The expected outputs of a model, from the best source (oracle) that can run it.
 
 Numpy in float64 comes first, then numpy in float32, then ONNX Runtime where it is installed.
 """
@@ -31,17 +31,17 @@ SINGLE: Final = "numpy in float32"
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """What computed the outputs that a module is compared with.
+    """The source of the outputs that a module is compared with.
 
     Attributes
     ----------
     name : str
-        Such as ``ONNX Runtime 1.22.0``.
+        Name, such as ``ONNX Runtime 1.22.0``.
     reason : str
-        Why it is no better one; empty of the best.
+        Reason why it is not a better one; empty for the best.
     single : callable
-        Take a `Noise` or None; run the model in float32, otherwise rounded than the truth is. None
-        where there is no such way to round.
+        Function that takes a `Noise` or None. It runs the model in float32, rounded differently
+        than the truth, or returns None if it cannot round so.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Oracle:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The outputs, and where they are from."""
+    """The expected outputs, and their source."""
 
     outputs: Outputs
     oracle: Oracle
@@ -69,32 +69,36 @@ def find_truth(
     inputs: Mapping[str, Array],
     instead: str = "pass --no-verify to compile it unchecked",
 ) -> Truth:
-    """Run a model with the best oracle that can; what to do instead is said where none can.
+    """Run a model with the best oracle that can.
+
+    Parameters
+    ----------
+    instead : str
+        Advice for the message of the error.
 
     Raises
     ------
     AccuracyError
-        If none can.
+        No oracle can run the model.
     """
     reasons: list[str] = []
-    candidates = [*_in_numpy(model, inputs), *_elsewhere(model, inputs)]
+    candidates = [*_in_numpy(model, inputs), *_in_onnxruntime(model, inputs)]
     for each in candidates:
         try:
             outputs = each.truth()
         except Exception as error:  # an evaluator raises whatever numpy does
             reasons.append(f"{each.name}: {first_line(error)}")
         else:
-            return Truth(outputs, Oracle(each.name, _joined(reasons), each.single))
-    more = (
-        "" if len(candidates) > 2 or _is_ours(model) else "install onnxruntime to compare with, or "
-    )
+            return Truth(outputs, Oracle(each.name, _reasons_text(reasons), each.single))
+    lacks_onnxruntime = len(candidates) == 2 and not _has_custom_operators(model)
+    more = "install onnxruntime to compare with, or " if lacks_onnxruntime else ""
     raise AccuracyError(
-        f"nothing can tell what this model computes ({_joined(reasons)}), so nothing was checked "
-        f"or written: {more}{instead}"
+        f"nothing can tell what this model computes ({_reasons_text(reasons)}), so nothing was "
+        f"checked or written: {more}{instead}"
     )
 
 
-def find_truth_soon(
+def find_quick_truth(
     model: onnx.ModelProto,
     inputs: Mapping[str, Array],
     patience: float,
@@ -105,26 +109,26 @@ def find_truth_soon(
     Parameters
     ----------
     patience : float
-        Seconds that the best oracle may take. numpy in float32 takes half as long.
+        Seconds that the best oracle may take. Numpy in float32 takes half as long.
     shapes : mapping of str to tuple of int
-        Of the model's tensors, as far as they are known.
+        Known shapes of the model's tensors.
     """
     seconds = predicted_seconds(model, image_count(model, inputs), shapes)
     if seconds <= patience:
         return None
     reason = f"{REFERENCE} would take about {duration(seconds)}"
     _, single = _in_numpy(model, inputs)
-    others = [*_elsewhere(model, inputs)] if seconds / 2 > patience else []
+    others = [*_in_onnxruntime(model, inputs)] if seconds / 2 > patience else []
     for each in (*others, single):
         try:
             return Truth(each.truth(), Oracle(each.name, reason, each.single))
-        except Exception:  # whatever it raises: the best oracle is still to be asked
+        except Exception:  # of any kind: the best oracle is tried later
             continue
     return None
 
 
-def _joined(reasons: Sequence[str]) -> str:
-    """Return the reasons, in short where numpy fails in one way at every precision."""
+def _reasons_text(reasons: Sequence[str]) -> str:
+    """Return the reasons, shortened if numpy fails in the same way at both precisions."""
     double, single = (f"{name}: " for name in (REFERENCE, SINGLE))
     if len(reasons) > 1 and reasons[0].replace(double, single) == reasons[1]:
         reasons = [reasons[0].replace(double, "numpy: "), *reasons[2:]]
@@ -141,12 +145,12 @@ def _in_numpy(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_
     yield _Candidate(SINGLE, run, single)
 
 
-def _elsewhere(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_Candidate]:
+def _in_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[_Candidate]:
     try:
         name = f"ONNX Runtime {onnxruntime_oracle.version()}"
     except ImportError:
         return
-    if _is_ours(model):
+    if _has_custom_operators(model):
         return
     other = partial(onnxruntime_oracle.run_onnxruntime, model, inputs)
     yield _Candidate(
@@ -156,6 +160,6 @@ def _elsewhere(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Iterator[
     )
 
 
-def _is_ours(model: onnx.ModelProto) -> bool:
-    """Whether a model has operators that only packages for neocpu know."""
+def _has_custom_operators(model: onnx.ModelProto) -> bool:
+    """Whether a model has custom operators, which only packages for neocpu know."""
     return bool(custom_operators_of(model))

@@ -1,4 +1,4 @@
-"""How long the reference takes for a model, before it is run."""
+"""The predicted time of the reference for a model."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from neocpu.frontend.onnx_graph.weight_store import array_of
 from neocpu.frontend.shapes.extents import known_shapes
 
 _ELEMENT_SECONDS: Final = 6e-9
-"""Of an operator that computes each element by itself."""
+"""Seconds for each element of an elementwise operator."""
 
 _VIEWS: Final = frozenset(
     "Constant Expand Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()
 )
-"""Operators that numpy makes no elements for."""
+"""Operators that numpy computes without making elements."""
 
 _FEW: Final = 10**9
-"""Products that take no time worth measuring the machine for."""
+"""Number of products below which the speed of the machine need not be measured."""
 
 _NODE_SECONDS: Final = 2.5e-5
-"""Of a node in the body of a loop, however little it computes."""
+"""Least seconds of a node in the body of a loop."""
 
 
 def predicted_seconds(
@@ -40,16 +40,16 @@ def predicted_seconds(
     images: int = 1,
     known: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> float:
-    """Return about how long the reference takes in float64; in float32 it takes half of it.
+    """Return the approximate seconds of the reference in float64; float32 takes half as long.
 
-    What no shape is known of does not count, nor how often a loop runs whose end data decide.
+    Tensors of unknown shape do not count. A loop whose end data decide counts as one iteration.
 
     Parameters
     ----------
     images : int
-        How many times the model is run.
+        Number of times that the model is run.
     known : mapping of str to tuple of int
-        Shapes of tensors, where inference does not tell.
+        Shapes of tensors that inference may not find.
     """
     try:
         graph = _inferred(model, known)
@@ -66,7 +66,7 @@ def predicted_seconds(
 
 
 def _inferred(model: onnx.ModelProto, known: Mapping[str, tuple[int, ...]]) -> onnx.GraphProto:
-    """Return the graph with every shape that can be told, also of what reads computed shapes."""
+    """Return the graph with all shapes that inference finds, also by propagating shapes as data."""
     graph = infer_shapes(model).graph
     known = {**known, **known_shapes(graph)}
     if all(name in known for node in graph.node for name in node.output if name):
@@ -79,7 +79,7 @@ def _inferred(model: onnx.ModelProto, known: Mapping[str, tuple[int, ...]]) -> o
 def _runs(
     graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]], around: Mapping[str, int]
 ) -> int:
-    """Return how often nodes of bodies are run in all, by the counts that constants say."""
+    """Return the number of runs of all nodes in bodies, by the trip counts that are constants."""
     integers = {**around, **_integers(graph)}
     total = 0
     for node in graph.node:
@@ -94,7 +94,7 @@ def _runs(
 
 
 def _integers(graph: onnx.GraphProto) -> dict[str, int]:
-    """Return the constants of one integer."""
+    """Return the values of constants that are a single integer."""
     of_one = {
         name: tensor
         for name, tensor in constant_tensors(graph).items()
@@ -104,7 +104,7 @@ def _integers(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
-    """Whether a Loop goes on for as long as it may."""
+    """Whether a Loop always runs to its trip count: its condition does not change."""
     makers = {name: node for node in body.node for name in node.output}
     name = body.output[0].name
     while name in makers and makers[name].op_type == "Identity":
@@ -113,7 +113,7 @@ def _goes_on(body: onnx.GraphProto) -> bool:
 
 
 def _extent(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return how long a Scan's last input is; 1 if that is not known."""
+    """Return the number of iterations of a Scan, by its last input; 1 if that is not known."""
     given = {each.name: each.ints for each in node.attribute}
     axis = [0, *given.get("scan_input_axes", ())][-1]
     shape = shapes.get(node.input[-1], ())
@@ -121,7 +121,7 @@ def _extent(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def _products(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return how many products a node adds up."""
+    """Return the number of products that a node adds up."""
     if len(node.input) < 2 or not node.output:
         return 0
     first, second, result = (
@@ -140,7 +140,7 @@ def _products(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> in
 
 @cache
 def _product_seconds() -> float:
-    """Return what a product takes on this machine, in a convolution of middling size."""
+    """Return the measured seconds of a product on this machine, in a convolution of medium size."""
     channels, extent = 64, 56
     data = np.ones((channels, extent + 2, extent + 2))
     weights = np.ones((channels, channels, 3, 3))

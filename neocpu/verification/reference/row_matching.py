@@ -1,8 +1,9 @@
-"""Compare outputs whose rows are what a NonMaxSuppression selected, in whatever order.
+"""Match the rows of outputs that a NonMaxSuppression selected, in any order.
 
-Two correct implementations round differently. Where two scores are closer than that, their rows
-change places; where a score or an overlap is that close to its threshold, a row appears or not, and
-with it what it suppresses. So rows are matched, each with one that is equal within the tolerance.
+Two correct implementations round differently. If two scores are closer than rounding, their rows
+may change places. If a score or an overlap is that close to its threshold, a row may appear or
+disappear, and with it the rows that it suppresses. So each row is matched with one that is equal
+within the tolerance.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from neocpu.verification.reference.tolerance import within
 
 Array: TypeAlias = npt.NDArray[Any]
 
-#: Share of the rows that may be without a partner on the other side.
+#: Largest share of the rows that may lack a partner on the other side.
 UNMATCHED_ROWS = 0.01
 
-#: Elements from which a row is more than a score and what it stands for.
+#: Number of elements from which a row is more than a score and its index.
 WIDE_ROW = 3
 
-#: Rows that one is compared with at a time: its partner is nearly always among the first ones left.
+#: Number of rows that one is compared with at a time: its partner is usually among the first.
 PIECE = 512
 
 
@@ -38,20 +39,20 @@ def match_rows(
 ) -> tuple[Array, Array]:
     """Pair the rows of several outputs that describe the same detections.
 
-    Rows in the same place are compared first. Once a larger share of the rows than ``unmatched``
-    lacks a partner, the search is given up: each has been compared with all that are left.
+    Rows in the same place are compared first. The search for partners is expensive, and ends once a
+    larger share of the rows than ``unmatched`` lacks one.
 
     Parameters
     ----------
     actual, expected : mapping of str to array
-        By output name; the first axes of one side's arrays have one length, trailing shapes agree.
+        Arrays by output name. First axes are equally long on each side; trailing shapes agree.
     tolerance : mapping of str to array
-        How far from those of ``expected`` elements may be; integers must be equal.
+        Largest differences from the elements of ``expected``; integers must be equal.
 
     Returns
     -------
     array, array
-        Rows of ``actual`` and the rows of ``expected`` they were paired with.
+        Rows of ``actual``, and the rows of ``expected`` that they are paired with.
     """
     right = partial(_right, actual, expected, tolerance)
     exact = [name for name, array in expected.items() if array.dtype.kind != "f"]
@@ -76,10 +77,10 @@ def match_rows(
 def pair_rows(
     actual: Mapping[str, Array], expected: Mapping[str, Array], tolerance: Mapping[str, Array]
 ) -> tuple[Array, Array] | None:
-    """Pair rows as `match_rows`; None if rows differ in shape, or if that does not explain all.
+    """Pair rows like `match_rows`; None if rows differ in shape, or if the pairs are no match.
 
-    Too many may have no partner, or one may lack it for a single element: it is not another
-    detection, but the same one with a wrong number.
+    They are no match if too many rows lack a partner, or if a single element keeps a row from
+    having one: it is then the same detection with a wrong number, and not another detection.
     """
     if any(actual[name].shape[1:] != value.shape[1:] for name, value in expected.items()):
         return None
@@ -110,7 +111,7 @@ def _one_wrong(
 
 
 def row_count(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> int:
-    """Return how many rows the longer side has."""
+    """Return the number of rows of the longer side."""
     return max(len(next(iter(side.values()))) for side in (actual, expected))
 
 
@@ -131,7 +132,7 @@ def _right(
     rows: Array,
     others: Array,
 ) -> Array:
-    """Whether rows have what others have, to which they are broadcast: (others, elements)."""
+    """Whether elements of rows equal those of others, broadcast: of shape (others, elements)."""
     right = []
     for name, array in expected.items():
         mine, theirs = actual[name][rows], array[others]
@@ -146,7 +147,7 @@ def _pieces(rows: Sequence[int]) -> list[Array]:
 
 
 def _take(pieces: list[Array], right: Callable[[Array], Array]) -> int | None:
-    """Take the first row that is right as a whole out of the pieces, and return it."""
+    """Remove the first row that matches as a whole from the pieces, and return it."""
     for number, piece in enumerate(pieces):
         found = np.flatnonzero(right(piece).all(axis=1))
         if found.size:

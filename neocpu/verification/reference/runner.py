@@ -31,24 +31,24 @@ def run_reference(
     Parameters
     ----------
     model : onnx.ModelProto
-        Opset 7 or later, its external data loaded.
+        Model of opset 7 or later, with its external data loaded.
     inputs : mapping of str to array
         Every graph input that has no initializer, by name, in the model's dtypes and shapes. Some
-        may hold N images where the model takes one; it is run for each of them then.
+        may have N images where the model takes one; it is then run for each of them.
     double : bool
-        Compute in float64 whatever the model computes in float32: what rounding is measured
-        against.
+        Whether to compute in float64 whatever the model computes in float32, as a truth that
+        rounding is measured against.
     noise : Noise, optional
-        In float32: round otherwise.
+        Random changes in float32 that stand for a different rounding.
 
     Returns
     -------
     dict of str to array
-        The graph outputs by name, in graph order; those of N images one after the other.
+        The graph outputs by name, in graph order; those of N images are concatenated.
     """
     operators: list[type[OpRun]] = [*OPERATORS, *custom_operators_of(model)]
     run = partial(evaluate, model, operators=operators, double=double, noise=noise)
-    with np.errstate(all="ignore"):  # what becomes infinite or NaN is what the model makes
+    with np.errstate(all="ignore"):  # infinities and NaN are results of the model
         return run_each_image(model, inputs, run)
 
 
@@ -57,12 +57,12 @@ def run_each_image(
     inputs: Mapping[str, Array],
     run: Callable[[Mapping[str, Array]], dict[str, Array]],
 ) -> dict[str, Array]:
-    """Run a model of one image for each of those that inputs hold.
+    """Run a model of one image for each image of the inputs.
 
     Parameters
     ----------
     run : callable
-        Take inputs of the model's shapes; return its outputs by name.
+        Function that takes inputs of the model's shapes, and returns its outputs by name.
     """
     several = _images(model, inputs)
     if not several:
@@ -75,11 +75,11 @@ def run_each_image(
 
 
 def image_count(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> int:
-    """Return how many times `run_each_image` runs a model."""
+    """Return the number of times that `run_each_image` runs a model."""
     return min(map(len, _images(model, inputs).values()), default=1)
 
 
 def _images(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return those inputs that hold several images where the model takes one."""
+    """Return the inputs that have several images where the model takes one."""
     of_one = [v.name for v in real_inputs(model.graph) if (static_dims(v) or ())[:1] == (1,)]
     return {name: inputs[name] for name in of_one if len(inputs[name]) > 1}

@@ -1,9 +1,9 @@
-"""How far an element of a right answer may be from the reference: docs/accuracy.md derives it.
+"""The bound on the error of an element of a right answer, which docs/accuracy.md derives.
 
-An element is a sum of products, and errs by rounding in proportion to the sum of their magnitudes,
-of which the elements beside it tell and it alone does not: one near zero is a difference of large
-numbers. So each is measured against a scale: the root mean square of the tensor or of a slice
-through it, whichever is smallest.
+An element is a sum of products. Its rounding error is proportional to the sum of their magnitudes.
+The element itself does not show that sum, as one near zero is a difference of large numbers, but
+its neighbours do. So each error is measured against a scale: the root mean square of the tensor or
+of a slice through the element, whichever is smallest.
 """
 
 from __future__ import annotations
@@ -17,46 +17,47 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 
 RELATIVE: Final = 1e-3
-"""What an element may err, as a multiple of its magnitude plus its scale.
+"""Largest error of an element, as a multiple of its magnitude plus its scale.
 
-Ten times the norm-wise error that ``--accuracy default`` promises, for some elements err more than
-their root mean square; and so little that one off by 1 % of either is found.
+It is ten times the norm-wise error that ``--accuracy default`` promises, because some elements err
+more than their root mean square. It still finds elements that are off by 1 % of either.
 """
 
 SPREAD: Final = 20.0
-"""What an element may err besides where float32 itself errs, as a multiple of its errors there.
+"""Additional error of an element where float32 itself errs, as a multiple of float32's errors.
 
 The largest of a million normal errors is five times their root mean square, and two right ways to
-compute a network differ by up to `verdict.FLOAT32_FACTOR`, which is four.
+compute a network differ by a factor of up to `verdict.FLOAT32_FACTOR`, which is four.
 """
 
 FEWEST: Final = 16
-"""Elements from which a slice's root mean square stands for its sums.
+"""Number of elements from which a slice's root mean square represents its sums.
 
-Of 16 normal numbers it is below a tenth of their standard deviation once in 1e12.
+The root mean square of 16 normal numbers is below a tenth of their standard deviation once in 1e12.
 """
 
 PARTIAL: Final = 4.0
-"""How far parts of a sum go beyond it, as a multiple of the scale.
+"""Largest excess of a partial sum over the sum, as a multiple of the scale.
 
-They are a walk at random whose end the scale tells: one in a thousand goes four times as far.
+Partial sums are a random walk, and the scale is the typical distance of its end: one walk in a
+thousand goes four times as far.
 """
 
 UNDERFLOW: Final = 2.0**14 * float(np.finfo(np.float32).tiny)
-"""Differences that are none: compiled code takes numbers below float32's smallest normal one for
-zero, and a sum may lose as many as it has products.
+"""Differences that do not count: compiled code takes numbers below float32's smallest normal number
+for zero, and a sum may lose one for each of its products.
 """
 
 
 def tolerances(expected: Array, rounded: Sequence[Array] = ()) -> Array:
-    """Return how far from ``expected`` each element may be; 0 where that is not finite.
+    """Return the largest error of each element; 0 where ``expected`` is not finite.
 
     Parameters
     ----------
     expected : array
-        Floating point.
+        Expected floating-point values.
     rounded : sequence of array
-        The same, computed in float32: where that errs, more may be.
+        The same values, computed in float32: larger errors are allowed where these err.
     """
     values = finite(expected.astype(np.float64))
     bound = RELATIVE * (np.abs(values) + scales(values)) + UNDERFLOW
@@ -66,7 +67,7 @@ def tolerances(expected: Array, rounded: Sequence[Array] = ()) -> Array:
 
 
 def _errors_around(run: Array, expected: Array) -> Array:
-    """Return what a run errs in each element, or in those around it if that is more."""
+    """Return the error of a run in each element, or in those around it if that is larger."""
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(finite(run.astype(np.float64) - expected))
     largest: Array = np.maximum(error, scales(error, np.maximum))
@@ -74,12 +75,12 @@ def _errors_around(run: Array, expected: Array) -> Array:
 
 
 def may_overflow(expected: Array) -> Array:
-    """Return where float32 may lose a sum to infinity, in one order of its products if in no other.
+    """Return the elements whose sums may overflow float32 in some order of their products.
 
     Parameters
     ----------
     expected : array
-        What the sums are without overflow.
+        Values of the sums without overflow.
     """
     values = finite(expected.astype(np.float64))
     reach = np.abs(values) + PARTIAL * scales(values)
@@ -87,7 +88,7 @@ def may_overflow(expected: Array) -> Array:
 
 
 def within(actual: Array, expected: Array, tolerance: Array) -> Array:
-    """Return which elements differ by no more; NaN meets NaN, an infinity the same infinity."""
+    """Return which elements are within the tolerance; NaN and infinities must equal their like."""
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(actual.astype(np.float64) - expected) <= tolerance
     right: Array = near | (actual == expected) | (np.isnan(actual) & np.isnan(expected))
@@ -97,14 +98,14 @@ def within(actual: Array, expected: Array, tolerance: Array) -> Array:
 def scales(values: Array, choose: np.ufunc = np.minimum) -> Array:
     """Return the root mean square around each element, in a shape that broadcasts.
 
-    Of the whole tensor, or of a slice (all elements that share one of its indices) of `FEWEST`
-    elements or more, whichever ``choose`` takes. A slice tells channels of pixels from channels of
-    scores, and keeps an outlier to those that share all its slices.
+    It is that of the whole tensor or of a slice of at least `FEWEST` elements, whichever ``choose``
+    takes. A slice has all elements that share one index. Slices separate channels of pixels from
+    channels of scores, and an outlier affects only the elements that share all its slices.
     """
     largest = float(np.abs(values).max(initial=0.0))
     if largest == 0:
         return np.zeros((1,) * values.ndim)
-    squares = np.square(values / largest)  # which cannot overflow
+    squares = np.square(values / largest)  # at most 1, so that they cannot overflow
     means = squares.mean(keepdims=True)
     for axis, extent in enumerate(values.shape):
         if extent > 1 and values.size // extent >= FEWEST:

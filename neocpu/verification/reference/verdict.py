@@ -1,4 +1,4 @@
-"""How a run of a module compares with what the model says."""
+"""The verdict on a run of a module, compared with the model."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from neocpu.schedules.vocabulary.accuracy import Accuracy
 from neocpu.verification.reference.comparison import Comparison
 
 REFERENCE: Final = "numpy in float64"
-"""What the truth is from, wherever that can run a model."""
+"""Source of the truth wherever it can run a model."""
 
 FLOAT32_FACTOR: Final = 4.0
-"""How many times as much as numpy in float32 an artifact may err where no plan keeps the promise.
+"""Largest error of an artifact, as a multiple of that of numpy in float32, if no plan keeps the
+promise.
 
-Both sum the same products, numpy blocked and ours in parts or one by one; `vocabulary.accuracy`
-says that makes a factor of one to five of a single long sum, and over a network they measure alike.
+Both sum the same products, numpy in blocks and ours in parts or one by one. `vocabulary.accuracy`
+says that this makes a factor of one to five in a single long sum. Over a network, the two measure
+about the same.
 """
 
 ROUNDING: Final = 1e-2
-"""Norm-wise error above which it is not rounding's, but a wrong kernel's."""
+"""Norm-wise error above which the cause is not rounding, but a wrong kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a run compares with the truth.
+    """The result of comparing a run with the truth.
 
     Attributes
     ----------
     found : Comparison
     kept : bool
-        Whether it is as exact as was promised.
+        Whether the run is as exact as promised.
     float32_error : float or None
-        What numpy errs in float32, norm-wise; None where nobody had to know.
+        Norm-wise error of numpy in float32; None if it was not needed.
     oracle : str
-        What the truth is from.
+        Source of the truth.
     reason : str
-        Why it is not from the reference; empty if it is.
+        Reason why the source is not the reference; empty if it is.
     """
 
     found: Comparison
@@ -51,12 +53,12 @@ class Verdict:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the outputs are right, as exact as was promised or not."""
+        """Whether the outputs are right: as exact as promised, or as exact as float32."""
         return self.kept or self.as_exact_as_float32
 
     @property
     def as_exact_as_float32(self) -> bool:
-        """Whether numpy in float32 is no better, but for the order of its sums."""
+        """Whether the outputs are as exact as numpy in float32, except for the order of sums."""
         error = self.float32_error
         return error is not None and (
             self.found.ok and self.found.norm_error <= FLOAT32_FACTOR * error

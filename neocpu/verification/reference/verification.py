@@ -1,8 +1,8 @@
-"""Whether a compiled module computes what the model says, as exactly as was promised.
+"""Checking that a compiled module computes the model as exactly as promised.
 
-The truth is the reference in float64, so that its own rounding is no part of the error found. That
-takes two to three times as long as in float32. Where the reference cannot run a model, it is that
-of another oracle (`neocpu.verification.reference.oracles`), and the verdict says of which.
+The truth is the reference in float64, so that its own rounding is no part of the measured error.
+That takes two to three times as long as in float32. If the reference cannot run a model, the truth
+is from another oracle (`neocpu.verification.reference.oracles`), which the verdict names.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from neocpu.frontend.onnx_graph.subgraphs import model_nodes
 from neocpu.schedules.vocabulary.accuracy import DEFAULT, Accuracy
 from neocpu.verification.reference.comparison import Comparison, compare
 from neocpu.verification.reference.evaluator import Noise
-from neocpu.verification.reference.oracles import Truth, find_truth, find_truth_soon
+from neocpu.verification.reference.oracles import Truth, find_quick_truth, find_truth
 from neocpu.verification.reference.verdict import REFERENCE, Verdict
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
 FLOAT32_RUNS: Final = 3
-"""Runs of numpy that tell what float32 errs, all but the first with half a unit's noise.
+"""Runs of numpy that show the error of float32, all but the first with half a unit of noise.
 
-An error may come from a single logit: of one such draw the next is four times as large in 16 of 100
-cases, of the largest of three in one.
+An error may come from a single logit. A new draw of it is four times as large as one other draw in
+16 of 100 cases, but four times as large as the largest of three in one.
 """
 
 DOUBTFUL_RUNS: Final = 13
 """More runs, with `ROUGH` noise, before an artifact is called wrong.
 
-Its error may come from a decision, such as on which side of zero a value is that rounding cannot
-tell from it. Where every fifth way to round decides otherwise, one of 13 does in 95 of 100 cases.
+Its error may come from a decision that depends on rounding, such as the sign of a value near zero.
+If every fifth rounding decides differently, at least one of 13 does in 95 of 100 cases.
 """
 
 LEAST_RUNS: Final = 4
-"""Of those, however long they take."""
+"""Least number of those runs, however long they take."""
 
 ROUGH: Final = 8.0
-"""Units in the last place that a sum of a few hundred products errs, added up one by one."""
+"""Error of a sum of a few hundred products, added one by one, in units in the last place."""
 
 DECISION: Final = 100.0
-"""How many times as much as others a run errs that took another decision.
+"""Error of a run that made another decision, as a multiple of the error of others.
 
 `ROUGH` noise alone makes a factor of 16.
 """
@@ -65,22 +65,22 @@ class _Run:
 
 
 class Verifier:
-    """Compares runs of one model on the same inputs with what the model says.
+    """A judge of runs of one model on the same inputs.
 
-    What the reference computes is kept, so that another run of another artifact costs nothing.
+    It keeps the outputs of the reference, so that judging another artifact costs nothing.
 
     Parameters
     ----------
     model : onnx.ModelProto
     inputs : mapping of str to array
     accuracy : Accuracy
-        What is promised.
+        Promise that the outputs are judged by.
     row_groups : sequence of sequence of str
         Outputs whose rows describe the same selection, by name.
     shapes : mapping of str to tuple of int
-        Of the model's tensors, as far as they are known: what it takes the reference depends on it.
+        Known shapes of the model's tensors, by which the time of the reference is predicted.
     clock : callable
-        Seconds, from whenever on.
+        Function that returns seconds since any fixed time.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Verifier:
         self._accuracy = accuracy
         self._row_groups = row_groups
         self._shapes = shapes
-        words = ("Quantize", "QLinear", "QGemm")  # these two where a loop or branch is beside them
+        words = ("Quantize", "QLinear", "QGemm")  # the last two remain in models with control flow
         quantised = any(word in node.op_type for node in model_nodes(model) for word in words)
         self._rounds = quantised or accuracy.coarseness > 1
         self._clock = clock
@@ -105,26 +105,26 @@ class Verifier:
         self._quick: Truth | None = None
 
     def judge(self, actual: Arrays, patience: float = math.inf) -> Verdict:
-        """Compare what a module made of the inputs with the truth.
+        """Compare the outputs of a module with the truth.
 
-        Element by element, within the tolerances of `compare`, which finds wrong answers; and
-        norm-wise within the promised bound. Where float32 itself errs, elements may. Where its
-        range makes the difference and not its rounding (an intermediate value that overflows), the
-        reference in float32 is the truth.
+        Each element must be within the tolerances of `compare`, which finds wrong answers, and each
+        output norm-wise within the promised bound. Elements may err more where float32 itself errs.
+        If the range of float32 makes the difference and not its rounding (an intermediate value
+        overflows), the reference in float32 is the truth.
 
         Parameters
         ----------
         patience : float
-            Seconds. If the truth takes longer, outputs are first compared with a quicker oracle,
-            which may accept them, within the bound, but not refuse them.
+            Seconds that the truth may take. If it takes longer, outputs are first compared with a
+            quicker oracle. It may accept outputs within the bound, but refuse none.
 
         Raises
         ------
         AccuracyError
-            If nothing can run the model.
+            Nothing can run the model.
         """
         self._patience = patience
-        quick = self._soon()
+        quick = self._quick_truth()
         if quick is not None:
             found = compare(actual, quick.outputs, row_groups=self._row_groups)
             if self._keeps(found):
@@ -135,10 +135,10 @@ class Verifier:
 
     def _judge(self, actual: Arrays) -> Verdict:
         found = compare(actual, self._truth.outputs, row_groups=self._row_groups)
-        if self._keeps(found) or not self._calm:
+        if self._keeps(found) or not self._float32_runs:
             return Verdict(found, kept=self._keeps(found))
-        verdict = self._beside(actual, self._calm)
-        return verdict if verdict.is_accepted else self._beside(actual, self._all)
+        verdict = self._judged_with(actual, self._float32_runs)
+        return verdict if verdict.is_accepted else self._judged_with(actual, self._all_runs)
 
     def reason(self, verdict: Verdict) -> str:
         """Return why an artifact is refused."""
@@ -154,10 +154,10 @@ class Verifier:
                 f"{found.max_abs_error:.3g}, {found.max_rel_error:.3g} of its largest value; {end}"
             )
         single = verdict.float32_error
-        beside = "" if single is None else f" (numpy in float32 by {single:.2g})"
+        numpy_error = "" if single is None else f" (numpy in float32 by {single:.2g})"
         return (
             f"output '{found.worst_output}' errs by {found.norm_error:.2g} of its norm, more than "
-            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy}{beside}; {end}"
+            f"the {self._accuracy.bound:g} of --accuracy {self._accuracy}{numpy_error}; {end}"
         )
 
     def _named(self, verdict: Verdict) -> str:
@@ -166,8 +166,8 @@ class Verifier:
     def _keeps(self, found: Comparison) -> bool:
         return found.ok and found.norm_error <= self._accuracy.bound
 
-    def _beside(self, actual: Arrays, runs: Sequence[_Run]) -> Verdict:
-        """Compare with the truth, and with what runs in float32 make of it."""
+    def _judged_with(self, actual: Arrays, runs: Sequence[_Run]) -> Verdict:
+        """Compare with the truth, allowing for the errors of runs in float32."""
         truth, outputs = self._truth.outputs, [run.outputs for run in runs]
         found = compare(actual, truth, rounded=outputs, row_groups=self._row_groups)
         if not self._keeps(found) and any(
@@ -176,19 +176,19 @@ class Verifier:
             other = compare(actual, outputs[0], rounded=outputs, row_groups=self._row_groups)
             found = other if self._keeps(other) else found
         verdict = Verdict(found, self._keeps(found), max(run.error for run in runs))
-        # No order of sums keeps a promise that a value between two steps, or between two numbers
-        # of bfloat16, breaks.
+        # A value halfway between two integers or two numbers of bfloat16 may break the promise in
+        # any order of sums.
         return replace(verdict, kept=verdict.kept or (self._rounds and verdict.is_accepted))
 
-    def _soon(self) -> Truth | None:
-        """Return what a quicker oracle says, if the truth is not known and takes too long.
+    def _quick_truth(self) -> Truth | None:
+        """Return the outputs of a quicker oracle, if the truth is not known and takes too long.
 
-        What float32 rounds is too much for a stricter bound than the usual one.
+        The rounding of float32 is too large for bounds that are stricter than the default.
         """
         if "_truth" in vars(self) or self._accuracy.bound < DEFAULT.bound:
             return None
         if self._quick is None:
-            self._quick = find_truth_soon(self._model, self.inputs, self._patience, self._shapes)
+            self._quick = find_quick_truth(self._model, self.inputs, self._patience, self._shapes)
         return self._quick
 
     @cached_property
@@ -196,21 +196,22 @@ class Verifier:
         return find_truth(self._model, self.inputs)
 
     @cached_property
-    def _calm(self) -> list[_Run]:
-        """The model in float32, as numpy rounds and as little otherwise as can be.
+    def _float32_runs(self) -> list[_Run]:
+        """Runs of the model in float32: as numpy rounds, and with the least noise.
 
-        Or as coarsely as is promised. Empty if nothing else than the truth's own oracle can run it.
+        If coarser numbers are promised, the noise is as coarse. Empty if the oracle of the truth
+        has no runs in float32.
         """
         half = 0.5 * self._accuracy.coarseness
         noisy = (self._run(Noise(seed, half)) for seed in range(1, FLOAT32_RUNS))
         return [run for run in (self._run(), *noisy) if run is not None]
 
     @cached_property
-    def _all(self) -> list[_Run]:
-        """Those runs, and the ones that took other decisions."""
-        least = DECISION * max(run.error for run in self._calm)
+    def _all_runs(self) -> list[_Run]:
+        """Those runs, and noisier ones that made other decisions."""
+        least = DECISION * max(run.error for run in self._float32_runs)
         largest = max(ROUGH, 0.5 * self._accuracy.coarseness)
-        runs, start = list(self._calm), self._clock()
+        runs, start = list(self._float32_runs), self._clock()
         for number in range(DOUBTFUL_RUNS):
             if number >= LEAST_RUNS and self._clock() - start > self._patience:
                 break
@@ -220,7 +221,7 @@ class Verifier:
         return runs
 
     def _run(self, noise: Noise | None = None) -> _Run | None:
-        """Run the model in float32; None if that, or rounding otherwise, keeps it from running."""
+        """Run the model in float32; None if it cannot run so, or not with this noise."""
         try:
             outputs = self._truth.oracle.single(noise)
         except Exception:  # an evaluator raises whatever numpy does

@@ -354,6 +354,6 @@ def test_progress_is_shown_when_it_takes_long(
 ) -> None:
     path = write("long.jsonl", *[record()] * 1500)
     assert "read" not in cli("db", "stats", path).err
-    monkeypatch.setattr(db, "PATIENCE", -1.0)
+    monkeypatch.setattr(db, "PROGRESS_AFTER", -1.0)
     assert "neocpu: read 1000/1501 long.jsonl" in cli("db", "stats", path).err
     assert cli("db", "stats", path, "-q").err == ""

@@ -125,7 +125,7 @@ def test_long_verification_says_how_far_it_is(
     cli: Cli, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "verify" not in cli("inspect", artifact, "--verify").err
-    monkeypatch.setattr(inspect_module, "PATIENCE", -1)
+    monkeypatch.setattr(inspect_module, "PROGRESS_AFTER", -1)
     assert "neocpu: verify" in cli("inspect", artifact, "--verify").err
 
 

@@ -243,7 +243,7 @@ class TestWeightsHint:
     def test_where_winograd_tripled_them(self) -> None:
         text = weights_hint(self.PLAN)
         assert text is not None
-        assert text.startswith("weights are 3.0 times the model's, for Winograd keeps")
+        assert text.startswith("weights are 3.0 times the model's, because Winograd stores")
         assert "(1 convolution); --max-weights 40.0MB would" in text
         assert parse_size("40.0MB") == 40_000_000
 

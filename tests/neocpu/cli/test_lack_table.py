@@ -25,13 +25,13 @@ def test_what_takes_enough_is_listed_and_the_rest_counted(capsys):
     assert first.endswith("so it is")
     assert "4.0%" in second
     assert second.endswith("no reason is known: please report this model")
-    assert rest == "2 shortcomings of kernels below 0.5% of the run each, 4.0 µs together."
+    assert rest == "2 shortcomings of kernels below 0.5% of the run each, 4.0 µs in total."
 
 
 def test_small_ones_alone_are_one_line(capsys):
     show_lacks(plan(lack(2.0)))
     assert capsys.readouterr().out == (
-        "\n1 shortcoming of kernels below 0.5% of the run each, 2.0 µs together.\n"
+        "\n1 shortcoming of kernels below 0.5% of the run each, 2.0 µs in total.\n"
     )
 
 

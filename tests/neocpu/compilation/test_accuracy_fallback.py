@@ -38,7 +38,10 @@ from neocpu.verification.reference.verification import Verifier
 
 
 def verdict(norm: float, *, ok: bool = True, kept: bool = False, single: float = 1e-6) -> Verdict:
-    return Verdict(Comparison(norm, norm, norm, "y", ok), kept, single)
+    found = Comparison(
+        max_abs_error=norm, max_rel_error=norm, norm_error=norm, worst_output="y", ok=ok
+    )
+    return Verdict(found, kept, single)
 
 
 @pytest.mark.parametrize(

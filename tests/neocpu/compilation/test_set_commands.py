@@ -96,7 +96,7 @@ def test_so_it_is_by_itself_and_shown_later(run: Any, sized: Network):
 def test_pages_of_the_arena_are_those_that_the_largest_plan_needs(sized: Network, monkeypatch):
     sizes: list[int] = []
     monkeypatch.setattr(call_times, "gc", SimpleNamespace(collect=int, disable=int))
-    monkeypatch.setattr(call_times, "held_pages", lambda path, size: sizes.append(size))
+    monkeypatch.setattr(call_times, "resident_pages", lambda path, size: sizes.append(size))
     call_times.measure(str(sized.path), 1, 2)
     plans = [each.arena_bytes for each in read_header(sized.path).each]
     assert sizes == [max(plans)] != plans[:1]

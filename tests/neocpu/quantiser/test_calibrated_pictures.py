@@ -7,7 +7,7 @@ from onnx.helper import make_node as node
 import neocpu
 from neocpu import QuantiseOptions
 from neocpu.frontend.processing.processing import Processing
-from neocpu.quantiser.compile_calibrated import _seeing
+from neocpu.quantiser.compile_calibrated import _with_artifact_pictures
 from neocpu.quantiser.pictures import Preprocessing
 
 RNG = np.random.default_rng(0)
@@ -41,8 +41,10 @@ def test_what_is_calibrated_is_the_model_and_what_runs_takes_pictures():
 
 def test_pictures_for_calibration_are_prepared_as_the_artifact_prepares_them():
     how = QuantiseOptions(pictures=Preprocessing(fit="crop"))
-    assert _seeing(how, Processing.parse()) is how
+    assert _with_artifact_pictures(how, Processing.parse()) is how
     given = {"input": "x=34x38", "mean": (0.1, 0.2, 0.3), "std": 2.0, "bgr": True}
-    seen = _seeing(how, Processing.parse(**given, resize="17x19:letterbox")).pictures
+    seen = _with_artifact_pictures(
+        how, Processing.parse(**given, resize="17x19:letterbox")
+    ).pictures
     assert seen == Preprocessing("letterbox", (0.1, 0.2, 0.3), (2.0,), bgr=True)
-    assert _seeing(how, Processing.parse(**given)).pictures.fit == "crop"
+    assert _with_artifact_pictures(how, Processing.parse(**given)).pictures.fit == "crop"

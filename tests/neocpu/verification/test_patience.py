@@ -92,7 +92,7 @@ def test_doubts_take_no_longer_either(monkeypatch, patience, expected):
         return run_reference(model, inputs, **how)
 
     monkeypatch.setattr(oracles, "run_reference", counted)
-    monkeypatch.setattr(verification, "find_truth_soon", lambda *_: None)
+    monkeypatch.setattr(verification, "find_quick_truth", lambda *_: None)
     ticks = iter(range(1000))
     verifier = Verifier(MODEL, FEEDS, DEFAULT, clock=lambda: float(next(ticks)))
     assert not verifier.judge({"y": RIGHT["y"] + 1}, patience).is_accepted

@@ -215,4 +215,4 @@ def test_a_wrong_result_is_called_out(linear, wrong_onnx, capsys):
 
 def test_a_stream_has_a_thread(linear, capsys):
     assert bench(linear.path, "--threads", 1, "--streams", "1,2") == UsageError.exit_code
-    assert "--streams 2: a stream has a thread at least" in capsys.readouterr().err
+    assert "--streams 2: each stream needs a thread" in capsys.readouterr().err

@@ -196,8 +196,8 @@ def test_a_model_of_other_weights_has_to_be_forced(
         assert (code, out) == (2, "")
         assert err == (
             f"neocpu: error: {folder / 'net.so'} (net) is not compiled from the model of {other}, "
-            f"which has {what}: name the one that it was compiled from, or compare them all the "
-            "same with --force\n"
+            f"which has {what}: name the one that it was compiled from, or compare them anyway "
+            "with --force\n"
         )
         code, out, _ = compared(capfd, folder, other, "net.so", "--force")
         assert code == 6

@@ -12,7 +12,7 @@ from neocpu import CustomOperator, register_operator
 from neocpu.cli.array_files.arrays import write_archive
 from neocpu.foundation.errors import UsageError
 from neocpu.verification.reduction import checks
-from neocpu.verification.reduction.checks import CHECKS, alike, parse_check
+from neocpu.verification.reduction.checks import CHECKS, parse_check, same_kind
 from neocpu.verification.reduction.reduce_model import reduce_model
 from neocpu.verification.reduction.whole_graph import Case, WholeGraph
 
@@ -44,7 +44,7 @@ def case_of(*operators, domain=""):
     ],
 )
 def test_failures_that_are_alike(one, other, same):
-    assert alike(one, other) == same
+    assert same_kind(one, other) == same
 
 
 @pytest.mark.parametrize(
