@@ -35,7 +35,7 @@ from neocpu.graph.simplify import simplify
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import Rows, prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
-from neocpu.lowering.values.held_values import HeldValue, placed
+from neocpu.lowering.values.held_values import StoredValue, placed
 from neocpu.plan.outcome import WeightSizes
 from neocpu.plan.plan import Plan
 from neocpu.plan.reports.calibration_report import CalibrationReport
@@ -48,7 +48,7 @@ from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.planning.together.plan_together import most_of_convolutions, plan_together
+from neocpu.planning.together.plan_together import most_of_convolutions, plan_jointly
 from neocpu.planning.weight_origin import WeightOrigin
 from neocpu.planning.weights import weights_of
 from neocpu.runtime.header import ArtifactHeader
@@ -156,7 +156,7 @@ class Planned:
         Packed, until the artifact has them: then it is empty.
     decided : Decisions
         The decisions about it.
-    values : tuple of HeldValue
+    values : tuple of StoredValue
         The model's tensors that are left.
     origins : tuple of WeightOrigin or None
         Of a set's weights, what they were packed of; of others nothing.
@@ -169,14 +169,14 @@ class Planned:
     mod: tvm.IRModule
     weights: list[NDArray[np.generic]]
     decided: Decisions
-    values: tuple[HeldValue, ...]
+    values: tuple[StoredValue, ...]
     origins: tuple[WeightOrigin | None, ...]
     rows: Rows
 
     @property
     def names(self) -> frozenset[str]:
         """Those of the variables that hold the model's tensors."""
-        return frozenset(value.held for value in self.values)
+        return frozenset(value.variable for value in self.values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,7 +298,7 @@ class Builder:
         admissions : sequence of Admission
             What plans are made with, in turn.
         agreed : LayoutPlan, optional
-            What `plan_together` chose with the first of them: it is taken.
+            What `plan_jointly` chose with the first of them: it is taken.
         compares : bool
             Whether the report is to tell what less optimisation of layouts would cost.
         """
@@ -379,7 +379,7 @@ class Builder:
                 return costs, plan
         return None
 
-    def plan_together(
+    def plan_jointly(
         self, models: Sequence[Simplified], admission: Admission
     ) -> Sequence[LayoutPlan | None]:
         """Choose plans for several shapes of a model, for few packings of their weights.
@@ -394,7 +394,7 @@ class Builder:
             costs = self._costs(admission)
             most = most_of_convolutions(networks, costs, options.max_weights)
             digests = [each.source.digests for each in models]
-            return plan_together(
+            return plan_jointly(
                 networks, costs, digests, options.limits, most, options.packs_at_load
             )
 

@@ -26,11 +26,11 @@ from neocpu.ir.expressions import is_op
 from neocpu.ir.uses import bindings
 from neocpu.lowering.hoist_loops import hoist_loops
 from neocpu.lowering.lift_constants import lift_constants
-from neocpu.lowering.memory.launching import launch_together
+from neocpu.lowering.memory.launching import launch_jointly
 from neocpu.lowering.memory.plan_memory import Steps, plan_memory
 from neocpu.lowering.merge_fused_reshapes import join_reshapes
 from neocpu.lowering.values.fused_names import with_names
-from neocpu.lowering.values.held_values import HeldPlace
+from neocpu.lowering.values.held_values import StoredPlace
 from neocpu.lowering.view_results import view_results
 from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
@@ -160,7 +160,7 @@ class Planned:
         Of each tensor between two kernels, its place in the arena.
     arena_bytes : int
         Size of the arena.
-    places : mapping of str to HeldPlace
+    places : mapping of str to StoredPlace
         Where what variables hold is, of those to keep that are left.
     """
 
@@ -168,7 +168,7 @@ class Planned:
     constants: tuple[NDArray[Any], ...]
     activations: tuple[Placement, ...]
     arena_bytes: int
-    places: Mapping[str, HeldPlace]
+    places: Mapping[str, StoredPlace]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,12 +276,12 @@ def finish_build(building: Building, threads: int = 1) -> Built:
         for kernel, code in zip(building.planned.program.kernels, codes.values(), strict=True)
     )
     work = {name: code.work for name, code in codes.items()}
-    planned = on_deep_stack(_launch_together, building, kernels, work, threads)
+    planned = on_deep_stack(_launch_jointly, building, kernels, work, threads)
     lacks = {name: code.lacks for name, code in codes.items()}
     return Built(kernels, work, lacks, planned, building.target)
 
 
-def _launch_together(
+def _launch_jointly(
     building: Building,
     kernels: Sequence[CompiledKernel],
     work: Mapping[str, KernelWork],
@@ -298,7 +298,7 @@ def _launch_together(
         return piece_of(work[name], loops[name], building.target, threads)
 
     given = unplaced.mod, unplaced.written, piece
-    found = launch_together(*given, machine, threads, before.arena_bytes)
+    found = launch_jointly(*given, machine, threads, before.arena_bytes)
     if found is None:
         return before
     with building.target.to_tvm():

@@ -175,7 +175,7 @@ def _begin_each(
             check_set([each.loaded for each in models])
         tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
         admissions = own.accuracy.admissions[:1]
-        agreed = builders[0].plan_together(models, *admissions)
+        agreed = builders[0].plan_jointly(models, *admissions)
         for signature, (builder, each) in enumerate(zip(builders, models, strict=True)):
             planned = builder.plan(each, admissions, agreed=agreed[signature])
             assert planned is not None  # no plan was tried before

@@ -25,7 +25,7 @@ from neocpu.ir.model_names import renamed_by
 from neocpu.ir.stored_weights import StoredWeights, stored_weights
 from neocpu.ir.uses import bindings
 from neocpu.lowering.recipes import RECIPE, recipe_of
-from neocpu.lowering.values.held_values import HeldValue, of_the_model, plain_value
+from neocpu.lowering.values.held_values import StoredValue, of_the_model, plain_value
 from neocpu.lowering.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
@@ -73,7 +73,7 @@ class RewrittenModule:
     transforms : tuple of Transform
     kernels : mapping of str to str
         The kernel of each of the plan's operators that has one; equal ones share it.
-    values : tuple of HeldValue
+    values : tuple of StoredValue
         The model's tensors that are left.
     renamed : mapping of str to str
         The model's names of tensors whose variables in the plan's network have other names, by
@@ -85,7 +85,7 @@ class RewrittenModule:
     unpacked: tuple[Unpacked | None, ...]
     transforms: tuple[Transform, ...]
     kernels: Mapping[str, str]
-    values: tuple[HeldValue, ...]
+    values: tuple[StoredValue, ...]
     renamed: Mapping[str, str]
 
     def origins(self, digests: ArrayDigests) -> tuple[WeightOrigin | None, ...]:
@@ -149,7 +149,7 @@ class _Rewriter:
         absorbed |= {var for tokens in network.tokens.values() for var in tokens.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
-        values: list[HeldValue | None] = []
+        values: list[StoredValue | None] = []
         with self._bb.function("main"):
             with self._bb.dataflow():
                 for binding in bindings(self._func):
@@ -166,7 +166,7 @@ class _Rewriter:
                         self._tuples[binding.var] = binding.value
                     elif binding.var not in absorbed:
                         self._plain[binding.var] = self._emit_plain(binding.value)
-                    values.append(self._held(binding.var, *ops.get(binding.var, ())))
+                    values.append(self._stored_value(binding.var, *ops.get(binding.var, ())))
                 result = self._bb.emit_output(self._substitute(self._func.body.body))
             self._bb.emit_func_output(result, [*params, *self._weights.params])
         mod = self._bb.finalize()
@@ -324,17 +324,22 @@ class _Rewriter:
             plain = Format(NCHW, op.dtype)
             self._maps[op.result] = {plain: self._feature_map(op.result, plain)}
 
-    def _held(
+    def _stored_value(
         self, var: Var, op: LayoutOp | None = None, choice: Choice | None = None
-    ) -> HeldValue | None:
-        """Return what holds ``var`` now, first of all; None if nothing does."""
+    ) -> StoredValue | None:
+        """Return ``var`` with the first variable that holds it now; None if none does."""
         if var not in self._maps:
-            held = self._plain.get(var)
-            return plain_value(var, self._unshaped.get(held, held))
-        form, held = next(iter(self._maps[var].items()))
-        grid = self._plan.network.grids.get(var) if form.dtype == STORED else None
-        factor = 1.0 if op is None or choice is None else op.error_factor(choice)
-        return HeldValue(str(var.name), str(held.name), self._shapes[var], form, grid, factor)
+            holder = self._plain.get(var)
+            return plain_value(var, self._unshaped.get(holder, holder))
+        form, holder = next(iter(self._maps[var].items()))
+        return StoredValue(
+            name=str(var.name),
+            variable=str(holder.name),
+            shape=self._shapes[var],
+            form=form,
+            grid=self._plan.network.grids.get(var) if form.dtype == STORED else None,
+            error_factor=1.0 if op is None or choice is None else op.error_factor(choice),
+        )
 
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the global variable of a kernel, built once for equal keys."""

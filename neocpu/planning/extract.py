@@ -237,16 +237,16 @@ class _Extractor:
         reads += [Read(var, (*workload.input_shape[:2], 1, 1), numerics.data) for var in gates]
         reads += [Read(v, workload.output_shape, numerics.output, True) for v in residuals]
         return ConvOp(
-            self.name("conv2d"),
-            chain[-1],
-            workload.output_shape,
-            numerics.output,
-            tuple(reads),
-            frozenset((*before.chain, *chain[:-1])),
-            workload,
-            weights,
-            core.operands,
-            before.operands,
+            name=self.name("conv2d"),
+            result=chain[-1],
+            shape=workload.output_shape,
+            dtype=numerics.output,
+            reads=tuple(reads),
+            absorbed=frozenset((*before.chain, *chain[:-1])),
+            workload=workload,
+            weights=weights,
+            operands=core.operands,
+            before=before.operands,
             # A sum in float64 cannot overflow, and needs no array of flags.
             finite_weights=math.isfinite(weights.sum(dtype=np.float64)),
             forms=core.forms,
@@ -255,16 +255,16 @@ class _Extractor:
     def _dense(self, core: _Core) -> DenseOp:
         chain, data = core.epilogue.chain, core.call.args[0]
         return DenseOp(
-            self.name("dense"),
-            chain[-1],
-            data,
-            frozenset(chain[:-1]),
-            core.workload,
-            core.weights,
-            core.operands,
-            core.forms,
-            frozenset() if chain[-1] in self._results else self.readers(chain[-1]),
-            self._stored_rows(data) if core.forms else None,
+            name=self.name("dense"),
+            result=chain[-1],
+            data=data,
+            absorbed=frozenset(chain[:-1]),
+            workload=core.workload,
+            weights=core.weights,
+            operands=core.operands,
+            forms=core.forms,
+            readers=frozenset() if chain[-1] in self._results else self.readers(chain[-1]),
+            rows=self._stored_rows(data) if core.forms else None,
         )
 
     def _stored_rows(self, data: Var) -> StoredRows:

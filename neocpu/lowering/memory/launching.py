@@ -67,7 +67,7 @@ class Launched:
     launches: tuple[Steps, ...]
 
 
-def launch_together(
+def launch_jointly(
     mod: tvm.IRModule,
     written: Mapping[str, int],
     piece: PieceOf,
@@ -150,7 +150,7 @@ class _Calls:
     Parameters
     ----------
     mod, written, piece
-        The arguments of `launch_together`.
+        The arguments of `launch_jointly`.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ from neocpu.lowering.memory.arena import Span, place
 from neocpu.lowering.memory.guards import Guard
 from neocpu.lowering.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
 from neocpu.lowering.memory.tensor_uses import Loop, Uses, read_uses, rebound, replace_vars
-from neocpu.lowering.values.held_values import HeldPlace
+from neocpu.lowering.values.held_values import StoredPlace
 from neocpu.runtime.header_parts import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.format import Format
@@ -75,7 +75,7 @@ class PlannedModule:
         Loops, each within another one or after it.
     launches : tuple of Launch
         Calls whose loops are shared out together, in turn.
-    places : mapping of str to HeldPlace
+    places : mapping of str to StoredPlace
         The places of the variables in ``names``.
     """
 
@@ -85,7 +85,7 @@ class PlannedModule:
     guards: tuple[tuple[Guard, ...], ...]
     loops: tuple[LoopCalls, ...]
     launches: tuple[Launch, ...]
-    places: Mapping[str, HeldPlace]
+    places: Mapping[str, StoredPlace]
 
 
 def plan_memory(
@@ -227,16 +227,16 @@ class _Emitter:
         func = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
         return self._module(func.with_attr("num_input", 0), kept)
 
-    def places(self, names: Collection[str]) -> dict[str, HeldPlace]:
+    def places(self, names: Collection[str]) -> dict[str, StoredPlace]:
         """Return the places of variables, after `run`; of several of one name, the last one."""
-        found: dict[str, HeldPlace] = {}
+        found: dict[str, StoredPlace] = {}
         for binding in bindings(self._mod["main"]) if names else ():
             root = self._uses.root(self._uses.resolve(binding.var))
             shape = None if root is None else static_shape(root)
             if str(binding.var.name) in names and root in self._guards.makers and shape is not None:
                 place = Placement(self._start(root), dtype_of(root), shape)
                 calls = self._made[self._guards.makers[root]]
-                found[str(binding.var.name)] = HeldPlace(calls, place)
+                found[str(binding.var.name)] = StoredPlace(calls, place)
         return found
 
     def calls_of(self, steps: Steps) -> Launch:

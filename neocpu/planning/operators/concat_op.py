@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConcatOp(LayoutOp):
     """A concatenation of channels."""
 
@@ -38,13 +38,13 @@ class ConcatOp(LayoutOp):
         dtype = dtype_of(value)
         reads = tuple(Read(v, s, dtype) for v, s in zip(fields, shapes, strict=True) if s)
         return cls(
-            function.name("concat"),
-            var,
-            shape,
-            dtype,
-            reads,
-            frozenset(),
-            function.grid(var) is not None,
+            name=function.name("concat"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=reads,
+            absorbed=frozenset(),
+            is_on_grid=function.grid(var) is not None,
         )
 
     @property

@@ -62,7 +62,7 @@ def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     return workload if workload.output_shape == out else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConvOp(LayoutOp):
     """A convolution with its epilogue: the only operator with schemes to choose from.
 

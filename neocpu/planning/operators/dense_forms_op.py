@@ -114,7 +114,7 @@ def _in_forms(op: DenseOp, forms: Sequence[ConvForm], target: CpuTarget) -> Form
     return FormedDenseOp(**given | {"forms": found}).writing("float32")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FormedDenseOp(DenseOp):
     """A matrix product by one of `forms`, of which `workload` and the weights, OIHW, are."""
 

@@ -77,7 +77,7 @@ class StoredRows:
     grid: Grid
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DenseOp:
     """A matrix product with constant weights, and its epilogue.
 

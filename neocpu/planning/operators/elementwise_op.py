@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ElementwiseOp(LayoutOp):
     """An elementwise call. ``call`` is the Relax call itself."""
 
@@ -51,8 +51,15 @@ class ElementwiseOp(LayoutOp):
         if not reads:
             return None
         kind = str(op_name(value)).rpartition(".")[2]
-        name, dtype = function.name(kind), dtype_of(value)
-        return cls(name, var, shape, dtype, tuple(reads), frozenset(), value)
+        return cls(
+            name=function.name(kind),
+            result=var,
+            shape=shape,
+            dtype=dtype_of(value),
+            reads=tuple(reads),
+            absorbed=frozenset(),
+            call=value,
+        )
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
         """Return the class that is all theirs."""

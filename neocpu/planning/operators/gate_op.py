@@ -30,7 +30,7 @@ from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GateOp(WorkloadOp):
     """Means of channels, and two layers of them.
 
@@ -123,13 +123,13 @@ def _gate(function: Function, pool: GlobalPoolOp, inner: ConvOp, outer: ConvOp) 
     )
     absorbed: set[Any] = {pool.result, inner.result}
     return GateOp(
-        function.name("gate"),
-        outer.result,
-        outer.shape,
-        outer.dtype,
-        pool.reads,
-        frozenset(absorbed.union(pool.absorbed, inner.absorbed, outer.absorbed)),
-        workload,
-        (inner.weights, outer.weights),
-        (inner.operands, outer.operands),
+        name=function.name("gate"),
+        result=outer.result,
+        shape=outer.shape,
+        dtype=outer.dtype,
+        reads=pool.reads,
+        absorbed=frozenset(absorbed.union(pool.absorbed, inner.absorbed, outer.absorbed)),
+        workload=workload,
+        weights=(inner.weights, outer.weights),
+        operands=(inner.operands, outer.operands),
     )

@@ -53,7 +53,7 @@ def _whole_blocks(parts: Iterable[Var], definitions: Mapping[Var, Expr]) -> bool
     return aligned and not all(is_slice for is_slice, *_ in runs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GatherOp(LayoutOp):
     """A concatenation of slices of channels, or one slice.
 
@@ -117,10 +117,16 @@ class GatherOp(LayoutOp):
                 return None
             reads.append(Read(source, source_shape, dtype_of(source)))
             slices.append(run or (0, source_shape[1]))
-        absorbed = frozenset(part for part in parts if part in sliced)
-        name, dtype = function.name("gather"), dtype_of(value)
-        on_grid = function.grid(var) is not None
-        return cls(name, var, shape, dtype, tuple(reads), absorbed, tuple(slices), on_grid)
+        return cls(
+            name=function.name("gather"),
+            result=var,
+            shape=shape,
+            dtype=dtype_of(value),
+            reads=tuple(reads),
+            absorbed=frozenset(part for part in parts if part in sliced),
+            slices=tuple(slices),
+            is_on_grid=function.grid(var) is not None,
+        )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:

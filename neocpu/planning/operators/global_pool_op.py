@@ -28,7 +28,7 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GlobalPoolOp(LayoutOp):
     """A mean or a sum over all pixels.
 
@@ -54,7 +54,7 @@ class GlobalPoolOp(LayoutOp):
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GlobalPoolOp | None:
         """Find means and sums over height and width, and adaptive pooling to one pixel."""
-        kind, name, dtype = _kind(value), "global_pool", dtype_of(value)
+        kind, dtype = _kind(value), dtype_of(value)
         if kind is None:
             return None
         data, inner = value.args[0], frozenset[Var]()
@@ -65,9 +65,16 @@ class GlobalPoolOp(LayoutOp):
         source = feature_map_shape(data)
         if source is None or shape != (*source[:2], 1, 1) or var in function.claimed_by(cls):
             return None
-        grid = function.grid(data) if kind == "avg" else None
-        reads = (Read(data, source, dtype),)
-        return cls(function.name(name), var, shape, dtype, reads, inner, kind, grid)
+        return cls(
+            name=function.name("global_pool"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(data, source, dtype),),
+            absorbed=inner,
+            kind=kind,
+            grid=function.grid(data) if kind == "avg" else None,
+        )
 
     def describe(self, choice: Choice) -> str:
         """Return what it makes of which map."""

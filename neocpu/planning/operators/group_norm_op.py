@@ -25,7 +25,7 @@ from neocpu.schedules.vocabulary.workload import EpilogueOp
 _NAME: Final = "relax.nn.group_norm"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GroupNormOp(WorkloadOp):
     """A group normalisation, and the steps after it that read nothing else.
 
@@ -64,10 +64,18 @@ class GroupNormOp(WorkloadOp):
         assert gamma is not None
         assert beta is not None
         groups, epsilon = int(first.attrs.num_groups), float(first.attrs.epsilon)
-        workload = GroupNormWorkload(shape, groups, epsilon, steps)
-        reads = (Read(first.args[0], shape, dtype_of(value)),)
-        inner, name = frozenset(chain[:-1]), function.name("group_norm")
-        return cls(name, var, shape, dtype_of(value), reads, inner, workload, gamma, beta)
+        dtype = dtype_of(value)
+        return cls(
+            name=function.name("group_norm"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(first.args[0], shape, dtype),),
+            absorbed=frozenset(chain[:-1]),
+            workload=GroupNormWorkload(shape, groups, epsilon, steps),
+            gamma=gamma,
+            beta=beta,
+        )
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
         """Return the kernel's analytic seconds: statistics may be made in a pass of their own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -145,7 +145,7 @@ class Emitter(Protocol):
         """Emit any binding."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutOp:
     """An operator that runs in several layouts.
 
@@ -178,7 +178,7 @@ class LayoutOp:
     dtype: str
     reads: tuple[Read, ...]
     absorbed: frozenset[Var]
-    in_halves: bool = field(default=False, kw_only=True)
+    in_halves: bool = False
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:

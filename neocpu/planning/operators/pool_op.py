@@ -19,7 +19,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PoolOp(WorkloadOp):
     """A pooling with a window."""
 
@@ -52,10 +52,16 @@ class PoolOp(WorkloadOp):
         )
         if workload.output_shape != shape:
             return None
-        reads = (Read(value.args[0], source, workload.dtype),)
-        name = function.name("pool")
-        grid = function.grid(value.args[0])
-        return cls(name, var, shape, workload.dtype, reads, frozenset(), workload, grid)
+        return cls(
+            name=function.name("pool"),
+            result=var,
+            shape=shape,
+            dtype=workload.dtype,
+            reads=(Read(value.args[0], source, workload.dtype),),
+            absorbed=frozenset(),
+            workload=workload,
+            grid=function.grid(value.args[0]),
+        )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:

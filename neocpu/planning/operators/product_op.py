@@ -19,7 +19,7 @@ from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ProductOp:
     """Attention, or a product of two activations.
 

@@ -145,7 +145,13 @@ def _product(
     if output.stride(rank + 1) != 1 and output.stride(rank) == 1:
         workload, sources = workload.transposed(), sources[::-1]
     absorbed = read_within(function, {*factors.through, var, *after} - {result}, {result})
-    return ProductOp(function.name("product"), result, absorbed, workload, tuple(sources))
+    return ProductOp(
+        name=function.name("product"),
+        result=result,
+        absorbed=absorbed,
+        workload=workload,
+        sources=tuple(sources),
+    )
 
 
 def _attention(
@@ -198,7 +204,13 @@ def _attention(
     through = {*scores.through, *(inner for one in operands for inner in one.through), var, *behind}
     absorbed = read_within(function, through - {result}, {result})
     sources = (*(one.source for one in operands), *(make_const(mix.constants) for mix in mixes))
-    return ProductOp(function.name("attention"), result, absorbed, workload, sources)
+    return ProductOp(
+        name=function.name("attention"),
+        result=result,
+        absorbed=absorbed,
+        workload=workload,
+        sources=sources,
+    )
 
 
 def _may_talk(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], keys: int) -> bool:

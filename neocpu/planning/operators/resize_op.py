@@ -24,7 +24,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ResizeOp(WorkloadOp):
     """A resizing of height and width."""
 
@@ -47,9 +47,16 @@ class ResizeOp(WorkloadOp):
         size, cubic = (shape[2], shape[3]), float(attrs.cubic_alpha)
         workload = ResizeWorkload(source, size, method, coordinates, cubic)
         dtype = dtype_of(value)
-        reads = (Read(value.args[0], source, dtype),)
-        name, on_grid = function.name("resize"), function.grid(var) is not None
-        return cls(name, var, shape, dtype, reads, frozenset(), workload, on_grid)
+        return cls(
+            name=function.name("resize"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(value.args[0], source, dtype),),
+            absorbed=frozenset(),
+            workload=workload,
+            is_on_grid=function.grid(var) is not None,
+        )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ShuffleOp(WorkloadOp):
     """A shuffle of pixels."""
 
@@ -37,9 +37,15 @@ class ShuffleOp(WorkloadOp):
         found = _whole(function, var)
         if found is None or var in function.claimed_by(cls):
             return None
-        reads = (Read(found.source, found.workload.shape, "float32"),)
-        name, absorbed = function.name("shuffle"), frozenset(found.through)
-        return cls(name, var, shape, "float32", reads, absorbed, found.workload)
+        return cls(
+            name=function.name("shuffle"),
+            result=var,
+            shape=shape,
+            dtype="float32",
+            reads=(Read(found.source, found.workload.shape, "float32"),),
+            absorbed=frozenset(found.through),
+            workload=found.workload,
+        )
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
         """Return the kernel's analytic seconds."""

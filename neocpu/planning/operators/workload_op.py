@@ -16,7 +16,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WorkloadOp(LayoutOp):
     """An operator with one kernel for each format.
 

@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class QuantiseOp(LayoutOp):
     """A quantisation and its inverse: what is made is stored either way.
 
@@ -47,16 +47,15 @@ class QuantiseOp(LayoutOp):
             return None
         if not isinstance(inner.args[0], Var):
             return None
-        reads = (Read(inner.args[0], shape, "float32"),)
         return cls(
-            function.name("quantise"),
-            var,
-            shape,
-            "float32",
-            reads,
-            frozenset({stored}),
-            grid,
-            _maker(function, inner.args[0]),
+            name=function.name("quantise"),
+            result=var,
+            shape=shape,
+            dtype="float32",
+            reads=(Read(inner.args[0], shape, "float32"),),
+            absorbed=frozenset({stored}),
+            grid=grid,
+            after=_maker(function, inner.args[0]),
         )
 
     def describe(self, choice: Choice) -> str:

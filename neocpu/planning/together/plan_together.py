@@ -86,7 +86,7 @@ class _Ways:
         return SharingGraph(self.graph, ways, weight)
 
 
-def plan_together(
+def plan_jointly(
     networks: Sequence[Network],
     costs: CostModel,
     digests: Sequence[ArrayDigests],

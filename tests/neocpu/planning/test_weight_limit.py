@@ -159,9 +159,18 @@ def test_weights_as_the_model_gives_them():
 def layer(number, workload, forms):
     """Return a convolution whose packed weights are to take 1000 bytes."""
     weights = np.zeros(workload.kernel_shape, np.float32)
-    result = relax.Var(f"x{number}")
-    found = (f"conv2d_{number}", result, workload.output_shape, "float32", (), frozenset())
-    return ConvOp(*found, workload=workload, weights=weights, operands=(), forms=forms)
+    return ConvOp(
+        name=f"conv2d_{number}",
+        result=relax.Var(f"x{number}"),
+        shape=workload.output_shape,
+        dtype="float32",
+        reads=(),
+        absorbed=frozenset(),
+        workload=workload,
+        weights=weights,
+        operands=(),
+        forms=forms,
+    )
 
 
 @pytest.mark.parametrize("in_integers", [3, 2, 0])

@@ -25,7 +25,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ChannelGateOp(WorkloadOp):
     """Means of channels, and a convolution along the channels.
 
@@ -94,15 +94,15 @@ def _gate(function: Function, conv: ConvOp, pools: dict[Var, GlobalPoolOp]) -> C
     workload = ChannelWindowWorkload(mean.reads[0].shape, w.kernel[1], w.padding[1], w.epilogue)
     absorbed = {mean.result, row, conv.result, *mean.absorbed, *conv.absorbed}
     return ChannelGateOp(
-        function.name("gate"),
-        last,
-        mean.shape,
-        mean.dtype,
-        mean.reads,
-        frozenset(absorbed),
-        workload,
-        conv.weights.reshape(-1),
-        conv.operands,
+        name=function.name("gate"),
+        result=last,
+        shape=mean.shape,
+        dtype=mean.dtype,
+        reads=mean.reads,
+        absorbed=frozenset(absorbed),
+        workload=workload,
+        taps=conv.weights.reshape(-1),
+        operands=conv.operands,
     )
 
 
