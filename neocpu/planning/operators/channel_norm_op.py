@@ -38,7 +38,7 @@ class ChannelNormOp(WorkloadOp):
     def match(
         cls, function: Function, var: Var, value: Expr, shape: Shape4
     ) -> ChannelNormOp | None:
-        """Find normalisations along the channels alone, by constants."""
+        """Find normalisations along the channels alone, with constant scales and biases."""
         if not is_op(value, "relax.nn.layer_norm") or not isinstance(value.args[0], Var):
             return None
         gamma, beta = (constant_value(arg) for arg in value.args[1:3])

@@ -22,7 +22,13 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ElementwiseOp(LayoutOp):
-    """An elementwise call. ``call`` is the Relax call itself."""
+    """An elementwise call.
+
+    Attributes
+    ----------
+    call : Call
+        The Relax call itself.
+    """
 
     stays_in_registers: ClassVar[bool] = True
 
@@ -62,7 +68,7 @@ class ElementwiseOp(LayoutOp):
         )
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class that is all theirs."""
+        """Return the class of elementwise operators."""
         return MemoryClass.ELEMENTWISE
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
@@ -75,7 +81,7 @@ class ElementwiseOp(LayoutOp):
         )
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the call itself, on constants packed alike: fusion and lowering come later."""
+        """Emit the call itself on constants in the same layout; fusion and lowering come later."""
         layout = choice.out_format.layout
         feature_maps = iter(reads)
         args: list[Expr] = []

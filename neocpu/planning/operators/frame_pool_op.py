@@ -18,7 +18,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FramePoolOp(WorkloadOp):
-    """A pooling along the depth."""
+    """A pooling of volumes along their depth."""
 
     workload: FramePoolWorkload
 

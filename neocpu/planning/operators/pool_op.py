@@ -65,13 +65,16 @@ class PoolOp(WorkloadOp):
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Either; maxima of integers are those of what they stand for, means are none of them."""
+        """The model's type, and narrower types where those give the same result.
+
+        Maxima of stored integers are stored integers of the same grid; means are not.
+        """
         if self.workload.kind == "avg":
             return means_of(self.dtype, self.grid, self.in_halves)
         return either(self.dtype, self.grid is not None, self.in_halves)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds: a window is more work than its bytes."""
+        """Return the kernel's analytic seconds: a window takes longer than moving its bytes."""
         workload = replace(self.workload, dtype=form.dtype)
         return estimate(workload, form.layout, target, threads)
 

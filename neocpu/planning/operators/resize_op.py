@@ -34,7 +34,7 @@ class ResizeOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ResizeOp | None:
-        """Find ``resize2d`` by nearest neighbours, linear and cubic."""
+        """Find ``resize2d`` with nearest neighbours, linear and cubic."""
         if not is_op(value, "relax.image.resize2d"):
             return None
         source, attrs = feature_map_shape(value.args[0]), value.attrs
@@ -60,7 +60,7 @@ class ResizeOp(WorkloadOp):
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Either, if the nearest pixels are on a grid."""
+        """The model's type, and narrower types if it copies the nearest pixels."""
         return either(self.dtype, self.is_on_grid, self.in_halves and self.workload.taps == 1)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
@@ -72,5 +72,5 @@ class ResizeOp(WorkloadOp):
         return lower_resize(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
-        """Return its tables."""
+        """Return the tables of the kernel."""
         return self.workload.tables()

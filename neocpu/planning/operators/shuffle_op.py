@@ -1,4 +1,4 @@
-"""Shuffles of pixels, in the order in which blocks of channels stay whole: layout-tolerant."""
+"""Shuffles of pixels, in the channel order that keeps blocks whole: layout-tolerant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ShuffleOp(WorkloadOp):
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return what lies between a shuffle's source and its result, if nothing else reads it."""
+        """Return the variables between a shuffle's source and result if nothing else reads them."""
         claimed: set[Var] = set()
         for var in function.definitions():
             found = _whole(function, var)
@@ -33,7 +33,7 @@ class ShuffleOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ShuffleOp | None:
-        """Find a shuffle whose channels of one part lie together."""
+        """Find a shuffle in which the channels of one part lie together."""
         found = _whole(function, var)
         if found is None or var in function.claimed_by(cls):
             return None
@@ -57,7 +57,7 @@ class ShuffleOp(WorkloadOp):
 
 
 def _whole(function: Function, var: Var) -> FoundShuffle | None:
-    """Return the shuffle that makes ``var``, if nothing else reads what lies between."""
+    """Return the shuffle that makes ``var``, if nothing else reads the variables between."""
     definitions = function.definitions()
     found = find_shuffle(definitions[var], definitions)
     if found is None or found.by_channel:
