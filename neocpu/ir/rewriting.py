@@ -56,7 +56,7 @@ class Rewrite:
 
     @cached_property
     def reads_all(self) -> bool:
-        """Whether any binding may read all earlier ones: dataflow blocks do not read each other's."""
+        """Whether any binding may read all earlier ones, as they are in one dataflow block."""
         return len(self._func.body.blocks) == 1
 
     def definition(self, expr: Expr) -> Expr:
