@@ -32,7 +32,7 @@ WEIGHTED: Final = (
     "relax.nn.conv3d",
     "relax.nn.conv3d_transpose",
 )
-"""What may have constant weights that take a scale."""
+"""Operators with weights that can take a scale, if they are constant."""
 
 
 def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -70,7 +70,7 @@ def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Exp
 
 
 def _takes_scale(value: Expr | None) -> bool:
-    """Whether a product with a constant vanishes in what ``value`` is."""
+    """Whether ``value`` can take in a multiplication by a constant."""
     if is_op(value, *WEIGHTED):
         assert value is not None
         return constant_value(value.args[1]) is not None
@@ -114,7 +114,7 @@ def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
         with np.errstate(over="raise"):
             return np.asarray(merged, first.dtype)
     except FloatingPointError:
-        return None  # one after the other they may leave numbers, for zero times infinity is none
+        return None  # the results may be finite if both operations are applied in turn
 
 
 def _scale_weights(call: Call, scale: Array) -> Expr | None:
@@ -171,7 +171,7 @@ def per_channel(call: Call, constant: Array) -> Array | None:
 def _normalize_constant(
     expr: Call, data: Expr, producer: Expr | None, constant: Array
 ) -> Expr | None:
-    """Give the constant that stays its normal shape; ``None`` if it has that shape already."""
+    """Return the call with its constant in the normal shape; None if it has that shape already."""
     shape = static_shape(data)
     if shape is None:
         return None

@@ -45,7 +45,7 @@ def _of_inputs(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Neighbouring parts of one tensor: their union, and the inputs that they are."""
+    """Neighbouring parts of one tensor: their union, and the concatenated inputs."""
 
     part: Part | None
     inputs: list[Expr]

@@ -34,7 +34,7 @@ from neocpu.ir.rewriting import Rewrite
 COEFFICIENT_RTOL = 1e-5
 
 _DEPTH: Final = 8
-"""Steps in a row of a polynomial in pieces: GELU's has five. Each may read the one before twice."""
+"""The most consecutive steps of a polynomial; GELU has five. Each may read the one before twice."""
 
 _ROUNDING: Final = (
     "relax.ceil",
@@ -106,7 +106,7 @@ def _without_inverse(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _is_rounded(var: Var | None, rewrite: Rewrite, depth: int = 3) -> bool:
-    """Whether a value becomes an integer or a truth, which may be another for the next number."""
+    """Whether a value becomes an integer or a bool, which may change with the last bit of it."""
     for result, reader in rewrite.readers(var):
         if is_op(reader, *_ROUNDING):
             return True
@@ -281,7 +281,7 @@ def _polynomial(
 ) -> tuple[float, ...] | None:
     """Return the coefficients, by rising degree, of ``expr`` as a cubic polynomial in ``x``.
 
-    None of one that is written in more than ``depth`` steps.
+    None for other expressions, and for those with more than ``depth`` steps.
     """
     if expr.same_as(x):
         return (0.0, 1.0, 0.0, 0.0)
