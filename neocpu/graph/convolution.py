@@ -39,7 +39,7 @@ class Convolution:
 
     @property
     def kernel(self) -> tuple[int, int]:
-        """Height and width of a filter."""
+        """The height and width of a filter."""
         return int(self.weights.shape[2]), int(self.weights.shape[3])
 
     @property
@@ -67,7 +67,7 @@ class Convolution:
 
     @property
     def products(self) -> int:
-        """Multiply-adds."""
+        """The number of multiply-adds."""
         _, _, height, width = self.shape
         return self.shape[0] * height * width * int(self.weights.size)
 

@@ -185,12 +185,12 @@ class _Rewriter:
 
     @property
     def target(self) -> CpuTarget:
-        """CPU to make kernels for."""
+        """The CPU to make kernels for."""
         return self._costs.target
 
     @property
     def threads(self) -> int:
-        """Threads to make kernels for."""
+        """The number of threads to make kernels for."""
         return self._costs.threads
 
     def weight(

@@ -1,4 +1,4 @@
-"""The next best choices of a plan's operators, and what each of them would cost the plan."""
+"""The next best choices of a plan's operators, and the seconds that each would cost the plan."""
 
 from __future__ import annotations
 

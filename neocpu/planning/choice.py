@@ -1,4 +1,4 @@
-"""One way to run an operator, and what it costs."""
+"""One way to run an operator, and its cost."""
 
 from __future__ import annotations
 

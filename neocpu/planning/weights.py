@@ -41,20 +41,20 @@ class WeightBytes:
 
     Attributes
     ----------
-    given : int
+    original : int
         The bytes of all weights in the simplified model.
     fixed : int
         The packed bytes of the weights that no plan changes: all weights except those of operators
         that run in several layouts.
     """
 
-    given: int
+    original: int
     fixed: int
 
     def sizes(self, packed: Iterable[NDArray[np.generic]], limit: int | None) -> WeightSizes:
         """Return the bytes of all weights before and after packing, and the limit on them."""
         size = sum(array.nbytes for array in packed)
-        return WeightSizes(given_bytes=self.given, packed_bytes=size, limit_bytes=limit)
+        return WeightSizes(given_bytes=self.original, packed_bytes=size, limit_bytes=limit)
 
 
 def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: int) -> WeightBytes:
@@ -66,18 +66,20 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
     owned = {var for layer in layers for var in (layer.result, *layer.absorbed)}
     # Constants that these read are counted for each of their formats.
     priced = {var for op in network.ops for var in (op.result, *op.absorbed)}
-    given: dict[Expr, int] = {}
+    original: dict[Expr, int] = {}
     plain: dict[Expr, int] = {}
     for binding in bindings(mod["main"]):
         if binding.var in owned or stored_weights(binding.value, {}) is not None:
             continue
         for const in _leaves(binding.value):
             if (array := _weight(const)) is not None:
-                given[const] = array.nbytes
+                original[const] = array.nbytes
                 if binding.var not in priced:
                     plain[const] = array.nbytes
-    before = sum(map(_given, layers)) + sum(given.values())
-    return WeightBytes(before, dense_packed + sum(plain.values()))
+    of_layers = sum(map(_original_bytes, layers))
+    return WeightBytes(
+        original=of_layers + sum(original.values()), fixed=dense_packed + sum(plain.values())
+    )
 
 
 def packing(workload: Conv2dWorkload, scheme: Scheme) -> Packing:
@@ -106,7 +108,7 @@ def _weight(expr: Expr) -> NDArray[np.generic] | None:
     return None if array is None or array.size <= 1 else array
 
 
-def _given(op: ConvOp | DenseOp) -> int:
+def _original_bytes(op: ConvOp | DenseOp) -> int:
     before = op.before if isinstance(op, ConvOp) else ()
     return op.weights.nbytes + sum(_arrays_of((*before, *op.operands)))
 

@@ -87,9 +87,9 @@ def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
 
 
 def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
-    """Split a floating-point multiply or add into its variable and its constant operand.
+    """Return the variable and the constant operand of a floating-point multiply or add.
 
-    ``None`` if it has no constant operand, or if broadcasting that constant enlarges the result.
+    None if it has no constant operand, or if broadcasting that constant enlarges the result.
     """
     if not is_op(expr, "relax.multiply", "relax.add"):
         return None
@@ -105,7 +105,7 @@ def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
 
 
 def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
-    """Combine two constants in float64, unless that overflows or stores their outer product."""
+    """Combine two constants in float64; None if that overflows or makes an outer product."""
     shape = np.broadcast_shapes(first.shape, second.shape)
     if np.prod(shape) > max(first.size, second.size):
         return None

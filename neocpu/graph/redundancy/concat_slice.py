@@ -65,7 +65,7 @@ def _of_source(expr: Expr, rewrite: Rewrite) -> Expr | None:
         a, b = split(x)
         concat([a, b, y])  ->  concat([x, y])
 
-    The blocks of YOLOv8 concatenate both halves of a map with what they computed of one.
+    The blocks of YOLOv8 concatenate both halves of a map with results computed from one of them.
     """
     found = inputs_of(expr, rewrite.definition)
     if found is None:

@@ -160,7 +160,7 @@ def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
-    """``x * sigmoid(x)``."""
+    """Match ``x * sigmoid(x)``."""
     for data, gate in (call.args, reversed(call.args)):
         sigmoid = rewrite.definition(gate)
         if is_op(sigmoid, "relax.sigmoid") and sigmoid.args[0].same_as(data):
@@ -169,7 +169,7 @@ def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Recognise GELU, its factors in any order and grouping.
+    """Match GELU, with its factors in any order and grouping.
 
     Exact: ``0.5 * x * (1 + erf(x / sqrt(2)))``; approximate:
     ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
@@ -194,7 +194,7 @@ def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _hard_swish(call: Call, rewrite: Rewrite) -> Expr | None:
-    """``x * clip(x + 3, 0, 6) / 6``, its factors in any order, before or after clipping."""
+    """Match ``x * clip(x + 3, 0, 6) / 6``, with factors in any order, before or after clipping."""
     scale, factors = _scale_and_factors(call, rewrite)
     if len(factors) != 2:
         return None
@@ -211,7 +211,7 @@ def _hard_swish(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _mish(call: Call, rewrite: Rewrite) -> Expr | None:
-    """``x * tanh(log(1 + exp(x)))``; the importer writes the logarithm so that none overflows."""
+    """Match ``x * tanh(log(1 + exp(x)))``, also with the importer's logarithm without overflow."""
     for data, gate in (call.args, reversed(call.args)):
         tanh = rewrite.definition(gate)
         if not isinstance(data, Var) or not is_op(tanh, "relax.tanh"):

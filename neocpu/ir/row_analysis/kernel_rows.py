@@ -51,6 +51,6 @@ class KernelRows:
 
     @classmethod
     def of(cls, kernel: tirx.PrimFunc) -> KernelRows | None:
-        """Return what a kernel reports, or None if it reports nothing."""
+        """Return the report of a kernel; None if it has none."""
         text = kernel.attrs.get(ATTRIBUTE) if kernel.attrs else None
         return None if text is None else cls(**json.loads(str(text)))

@@ -88,7 +88,7 @@ def map_axes(
     order: Sequence[int] | None = None,
     why: str = _ACROSS,
 ) -> Independence:
-    """Return what `AxisMap` returns, for axes instead of parameters, counted from either end."""
+    """Return the result of `AxisMap` for axes, counted from either end, instead of parameters."""
     rank = call.rank()
     if along is None or not rank:
         return Independence(ways=(), why=why)

@@ -111,11 +111,11 @@ class Emitter(Protocol):
 
     @property
     def target(self) -> CpuTarget:
-        """CPU to make kernels for."""
+        """The CPU to make kernels for."""
 
     @property
     def threads(self) -> int:
-        """Threads to make kernels for."""
+        """The number of threads to make kernels for."""
 
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the kernel of operator ``name``, built once for equal keys."""
@@ -191,7 +191,7 @@ class LayoutOp:
         return None
 
     def describe(self, choice: Choice) -> str:
-        """Return a description for people of what it computes under ``choice``."""
+        """Return a description of its computation under ``choice``, for people."""
         return "x".join(map(str, self.shape))
 
     def numerics(self, choice: Choice) -> Numerics | None:

@@ -41,7 +41,7 @@ def find_products(function: Function) -> Iterator[ProductOp]:
     read: set[Expr] = set()
     definitions = function.definitions()
     for match in (_attention, _product):
-        # Results of other products hide what they absorb, because that does not exist.
+        # Variables that other products make or absorb are hidden: absorbed ones do not exist.
         visible = {var: value for var, value in definitions.items() if var not in taken}
         for var, value in reversed(visible.items()):
             if var in taken or not is_op(value, "relax.matmul"):

@@ -152,7 +152,7 @@ def test_weights_as_the_model_gives_them():
     mod = build(body, *shapes)
     weights = weights_of(mod, extract(mod), cost_model().target, 2)
     # A 3x3 convolution of 3 to 17 channels, a dense layer of 17x3x3 to 10, and their biases.
-    assert weights.given == 4 * (17 * 3 * 9 + 17 + 17 * 3 * 3 * 10 + 10)
+    assert weights.original == 4 * (17 * 3 * 9 + 17 + 17 * 3 * 3 * 10 + 10)
     assert weights.fixed >= 4 * (17 * 3 * 3 * 10 + 10)
 
 
