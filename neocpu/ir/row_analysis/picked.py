@@ -145,4 +145,4 @@ def own_rows(selected: SelectedRows, inner: int) -> None:
     """Check that indices point to their own row of an axis with ``inner`` indices for each row."""
     own = (selected.factor == inner) & (selected.low >= 0) & (selected.high < inner)
     if not own.all():
-        raise MixedError("may pick from other rows of a batch")
+        raise MixedError("may select from other rows of a batch")

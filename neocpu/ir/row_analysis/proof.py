@@ -127,7 +127,7 @@ class _Proof:
         params = mod["main"].params
         extents = {_shape(param.ty)[:1] for param in params}
         if len(extents) != 1 or not extents.isdisjoint({(), (0,)}):
-            raise MixedError("inputs have no first axis of the same extent")
+            raise MixedError("inputs have no first axis with the same extent")
         ((self._rows,),) = extents
         part = Part(0) if self._rows > 1 else None  # one row alone is not followed
         for number, param in enumerate(params):
@@ -169,7 +169,7 @@ class _Proof:
                 raise MixedError(f"output {number} has rows without a count")
             return found.numbered
         if found != Part(0):
-            raise MixedError(f"output {number} has not a row for each of a batch")
+            raise MixedError(f"output {number} does not have one row for each row of a batch")
         return ()
 
     def _of(self, expr: Expr) -> _Value:
@@ -249,7 +249,7 @@ class _Proof:
             return [selected_boxes(*site.kernel.selects), RowCount()]
         for part, shape in zip(parts, site.results, strict=True):
             if not part.axis < len(shape) or shape[part.axis] != part.extent(self._rows):
-                raise MixedError("spreads the rows of a batch over other things")
+                raise MixedError("spreads the rows of a batch over other axes")
         return parts
 
     def _follow_selected(self, site: Site, read: Sequence[Found]) -> SelectedRows:
@@ -368,7 +368,7 @@ def _fields(ty: relax.Type) -> Iterator[relax.Type]:
 def _shape(ty: relax.Type) -> Shape:
     shape = shape_values(ty.shape) if isinstance(ty, relax.TensorType) else None
     if shape is None:
-        raise MixedError("is no tensor of a static shape")
+        raise MixedError("is no tensor with a static shape")
     return shape
 
 

@@ -115,7 +115,7 @@ def along_last_two(call: OperatorCall) -> Independence:
 def quantisation(call: OperatorCall) -> Independence:
     """Operators with one scale, or with one for each index along an axis."""
     if call.rank(1) > 1:
-        raise DependentRowsError("has scales of blocks")
+        raise DependentRowsError("has a scale for each block")
     (axis,), rank = call.integers("axis") or [1], call.rank()
     scales = max((call.shape(index) for index in (1, 2)), default=())
     per_axis = bool(rank and scales) and (scales[0] != 1 or call.shape()[axis % rank] == 1)

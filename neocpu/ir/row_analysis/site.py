@@ -71,7 +71,7 @@ class Site:
             return
         value = constant_value(self.tensors[index])
         if shape[part.axis] != part.extent(self.rows) or value is None:
-            raise MixedError("joins the rows of a batch with what has other extents")
+            raise MixedError("joins the rows of a batch with a tensor of other extents")
         split = _with_rows(value, part, self.rows)
         if not (split == split.take([0], part.axis + 1)).all():
             raise MixedError("joins each row of a batch with another part of a constant")
