@@ -58,8 +58,8 @@ def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Gua
     Returns
     -------
     list of tuple of Guard
-        The guards of each call. If a call makes the condition of a guard, its own guards come
-        before that guard, so that no run reads a condition that was not computed.
+        The guards of each call. If a call makes the condition of a guard, its own guards are in the
+        same tuple before that guard, so that no run reads a condition that was not computed.
     """
     made = {tensor: number for number, step in enumerate(steps) for tensor in step.writes}
     places: dict[Hashable, int] = {}
