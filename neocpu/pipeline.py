@@ -64,7 +64,7 @@ from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.planning.together.plan_together import most_of_convolutions, plan_together
+from neocpu.planning.together.plan_together import most_of_convolutions, plan_jointly
 from neocpu.planning.weights import weights_of
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission
@@ -171,7 +171,7 @@ class Pipeline:
         admissions : sequence of Admission
             What plans are made with, in turn.
         agreed : LayoutPlan, optional
-            What `plan_together` chose with the first of them: it is taken.
+            What `plan_jointly` chose with the first of them: it is taken.
         compares : bool
             Whether the report is to tell what less optimisation of layouts would cost.
         """
@@ -252,7 +252,7 @@ class Pipeline:
                 return costs, plan
         return None
 
-    def plan_together(
+    def plan_jointly(
         self, models: Sequence[Simplified], admission: Admission
     ) -> Sequence[LayoutPlan | None]:
         """Choose plans for several shapes of a model, for few packings of their weights.
@@ -267,7 +267,7 @@ class Pipeline:
             costs = self._costs(admission)
             most = most_of_convolutions(networks, costs, options.max_weights)
             digests = [each.source.digests for each in models]
-            return plan_together(
+            return plan_jointly(
                 networks, costs, digests, options.limits, most, options.packs_at_load
             )
 

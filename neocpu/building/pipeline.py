@@ -26,11 +26,11 @@ from neocpu.ir.expressions import is_op
 from neocpu.ir.uses import bindings
 from neocpu.lowering.hoist_loops import hoist_loops
 from neocpu.lowering.lift_constants import lift_constants
-from neocpu.lowering.memory.launching import launch_together
+from neocpu.lowering.memory.launching import launch_jointly
 from neocpu.lowering.memory.plan_memory import Steps, plan_memory
 from neocpu.lowering.merge_fused_reshapes import join_reshapes
 from neocpu.lowering.values.fused_names import with_names
-from neocpu.lowering.values.held_values import HeldPlace
+from neocpu.lowering.values.held_values import StoredPlace
 from neocpu.lowering.view_results import view_results
 from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork
@@ -160,7 +160,7 @@ class Planned:
         The place in the arena of each tensor between two kernels.
     arena_bytes : int
         Size of the arena.
-    places : mapping of str to HeldPlace
+    places : mapping of str to StoredPlace
         The places of the requested variables that are left.
     """
 
@@ -168,7 +168,7 @@ class Planned:
     constants: tuple[NDArray[Any], ...]
     activations: tuple[Placement, ...]
     arena_bytes: int
-    places: Mapping[str, HeldPlace]
+    places: Mapping[str, StoredPlace]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,7 +297,7 @@ def _launch_jointly(
     def piece(name: str) -> Piece | None:
         return piece_of(work[name], loops[name], building.target, threads)
 
-    found = launch_together(
+    found = launch_jointly(
         unplaced.mod,
         unplaced.written,
         piece,

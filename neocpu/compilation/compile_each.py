@@ -176,7 +176,7 @@ def _begin_each(
             check_set([each.loaded for each in models])
         tuned = _tune_networks([each.source.network for each in models], cpu, store, own, clocks[0])
         admissions = own.accuracy.admissions[:1]
-        agreed = pipelines[0].plan_together(models, *admissions)
+        agreed = pipelines[0].plan_jointly(models, *admissions)
         for signature, (pipeline, each) in enumerate(zip(pipelines, models, strict=True)):
             planned = pipeline.plan(each, admissions, agreed=agreed[signature])
             assert planned is not None  # no plan was tried before

@@ -18,7 +18,7 @@ from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import Rows
-from neocpu.lowering.values.held_values import HeldValue
+from neocpu.lowering.values.held_values import StoredValue
 from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan
@@ -136,7 +136,7 @@ class Planned:
         Packed weights; empty once the artifact has them.
     decided : Decisions
         The decisions about the model.
-    values : tuple of HeldValue
+    values : tuple of StoredValue
         The model's tensors that exist in the rewritten program.
     origins : tuple of WeightOrigin or None
         Sources of the packed weights, if the model belongs to a set of shapes; else empty.
@@ -149,14 +149,14 @@ class Planned:
     mod: tvm.IRModule
     weights: list[NDArray[np.generic]]
     decided: Decisions
-    values: tuple[HeldValue, ...]
+    values: tuple[StoredValue, ...]
     origins: tuple[WeightOrigin | None, ...]
     rows: Rows
 
     @property
     def names(self) -> frozenset[str]:
         """Names of the variables that hold the model's tensors."""
-        return frozenset(value.held for value in self.values)
+        return frozenset(value.variable for value in self.values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,1 +1,1 @@
-"""Rules that rewrite graphs, a small file each, by what they are for; `table` lists them all."""
+"""Rules that rewrite graphs, in small files sorted by purpose; `table` lists all of them."""

@@ -1,4 +1,4 @@
-"""The order of channels: who may have them in another, and what changes in it then."""
+"""The order of channels: the operators that may change it, and their constants in another order."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def reordered(
     before: Sequence[int] | None,
     after: Sequence[int] | None,
 ) -> Call:
-    """Return a convolution, or what works on each channel alone, with its constants reordered.
+    """Return a convolution, or an operator on each channel alone, with reordered constants.
 
     Parameters
     ----------
     call : Call
-        A call that is `is_dense_conv` or `is_channelwise`.
+        A call for which `is_dense_conv` or `is_channelwise` holds.
     before, after : sequence of int or None
-        The channel that each place then holds, of what it reads and of its result; None where they
-        stay. What works on each channel alone has ``before`` at both ends.
+        The old channel at each new position, in the data and in the result; None if the order
+        stays. For operators on each channel alone, ``before`` is the order of both.
     """
     if is_op(call, "relax.nn.conv2d"):
         weights = _weights(call, known)
@@ -87,7 +87,7 @@ def _weights(call: Call, known: Mapping[Var, Expr]) -> Expr | None:
 
 
 def _take(constant: Expr, order: Sequence[int] | None, axis: int) -> Expr:
-    if isinstance(constant, Call):  # a dequantisation: its scales are permuted as what they scale
+    if isinstance(constant, Call):  # a dequantisation: scales are permuted with the integers
         stored, *numbers = constant.args
         along = int(constant.attrs.axis)
         if along == axis:

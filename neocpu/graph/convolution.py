@@ -1,4 +1,4 @@
-"""A convolution of images by constant filters, as rules take it apart and put it together."""
+"""A convolution of images with constant filters, in a form that rules can change."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from neocpu.ir.rewriting import Rewrite
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Convolution:
-    """A convolution of float32 images, NCHW, by constant weights, OIHW.
+    """A convolution of float32 NCHW images with constant OIHW weights.
 
     Attributes
     ----------
     data : Expr
         ``(N, C, H, W)``.
     weights : array
-        ``(O, C / groups, KH, KW)``; of any floating type while rules compute with them.
+        ``(O, C / groups, KH, KW)``; any floating type while rules compute with them.
     strides, dilation : (int, int)
     padding : (int, int, int, int)
         Rows above, columns on the left, rows below, columns on the right.
@@ -39,7 +39,7 @@ class Convolution:
 
     @property
     def kernel(self) -> tuple[int, int]:
-        """Height and width of a filter."""
+        """The height and width of a filter."""
         return int(self.weights.shape[2]), int(self.weights.shape[3])
 
     @property
@@ -54,7 +54,7 @@ class Convolution:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The result's."""
+        """The shape of the result."""
         batch, _, *extents = static_shape(self.data) or ()
         pads = (self.padding[0] + self.padding[2], self.padding[1] + self.padding[3])
         height, width = (
@@ -67,12 +67,12 @@ class Convolution:
 
     @property
     def products(self) -> int:
-        """Multiply-adds."""
+        """The number of multiply-adds."""
         _, _, height, width = self.shape
         return self.shape[0] * height * width * int(self.weights.size)
 
     def call(self) -> Call:
-        """Return it as Relax has it, its weights rounded to float32."""
+        """Return the Relax call, with weights rounded to float32."""
         return relax.op.nn.conv2d(
             self.data,
             make_const(self.weights.astype(np.float32)),
@@ -117,13 +117,13 @@ def channel_vector(constant: Array, channels: int) -> Array | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Biased:
-    """A convolution and what is added to its channels, ``(O,)``, if anything is."""
+    """A convolution and the bias of its channels, ``(O,)``, if it has one."""
 
     convolution: Convolution
     bias: Array | None
 
     def emit(self, rewrite: Rewrite) -> Expr:
-        """Return its result; all but the last step is bound."""
+        """Return the expression of its result; all but its last step is bound."""
         call = self.convolution.call()
         if self.bias is None:
             return call

@@ -1,4 +1,4 @@
-"""Rules that are asked of a function before it is rebuilt: most change nothing of most."""
+"""A look at whether rules apply to a function before it is rebuilt: most do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function
     Parameters
     ----------
     rule : callable
-        Remembers nothing from call to call but in the `Rewrite`, of which there are two.
+        A rule that remembers things from call to call only in the `Rewrite`. It may be called with
+        two of these.
     """
     look = _Look(func, rule)
     if not look.finds():
@@ -24,7 +25,7 @@ def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function
     pending = [] if look.found is None else [look.found]
 
     def once_more(expr: Expr, rewrite: Rewrite) -> Expr | None:
-        # Before the first change a walk meets the same expressions.
+        # Up to the first change, the second walk meets the same expressions as the first.
         if pending and look.current is not None and look.current.same_as(rewrite.current):
             return pending.pop()
         return rule(expr, rewrite)
@@ -33,11 +34,11 @@ def rewrite_where_it_applies(func: relax.Function, rule: Rule) -> relax.Function
 
 
 class _WouldEmitError(Exception):
-    """A rule adds to a function that is merely looked at."""
+    """A rule would add a binding to a function that is only looked at."""
 
 
 class _Look(Rewrite):
-    """A walk that ends where it would change something, at `current`.
+    """A walk that ends at the first change, at `current`.
 
     Attributes
     ----------
@@ -55,7 +56,7 @@ class _Look(Rewrite):
             return True
 
     def emit(self, expr: Expr) -> Expr:
-        """Add nothing."""
+        """Raise an error: nothing is added."""
         raise _WouldEmitError
 
     def _changes(self, binding: relax.Binding) -> bool:
@@ -66,7 +67,7 @@ class _Look(Rewrite):
                 return True
         elif isinstance(value, Var | GenericConst | relax.ShapeExpr):
             if isinstance(binding.var, relax.DataflowVar):
-                return True  # the value takes the variable's place
+                return True  # the value would replace the variable
         elif not isinstance(value, relax.Tuple):
             return True  # a walk goes into functions
         self._bind(binding.var, value)

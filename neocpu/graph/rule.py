@@ -31,12 +31,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphRule:
-    """A rule by name, callable with a module as a Relax pass is.
+    """A named rule, which can be called with a module like a Relax pass.
 
     Attributes
     ----------
     name : str
-        Lower case, words joined by hyphens.
+        Lower-case words joined by hyphens.
     kind : Kind
     summary : str
         The effect of the rule, in one line.
@@ -56,7 +56,7 @@ class GraphRule:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LocalRule(GraphRule):
-    """A rule that looks at one call, and at what it reads.
+    """A rule that looks at one call, and at the values that it reads.
 
     Attributes
     ----------
@@ -94,7 +94,8 @@ def apply_rules(
     rules : sequence of GraphRule
         The rules in order: the first local rule that applies is taken.
     fired : Counter, optional
-        Adds, by rule, how often each was applied; one of whole functions counts once for each.
+        A counter that is increased, by rule, each time one is applied. A rule for whole functions
+        counts once for each function.
 
     Returns
     -------
@@ -151,16 +152,16 @@ class _ApplyRules:
 
 
 def _steps(rules: Sequence[GraphRule]) -> Iterator[FunctionRule | list[LocalRule]]:
-    """Yield rules of functions one by one, and runs of local ones together."""
-    together: list[LocalRule] = []
+    """Yield rules for functions one by one, and consecutive local rules as one list."""
+    local: list[LocalRule] = []
     for rule in rules:
         if isinstance(rule, LocalRule):
-            together.append(rule)
+            local.append(rule)
             continue
-        if together:
-            yield together
-            together = []
+        if local:
+            yield local
+            local = []
         assert isinstance(rule, FunctionRule)
         yield rule
-    if together:
-        yield together
+    if local:
+        yield local

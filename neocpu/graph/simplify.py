@@ -15,7 +15,7 @@ from tvm import relax
 from neocpu.foundation.errors import UnsupportedError
 from neocpu.graph.redundancy.eliminate_dead_code import EliminateDeadCode
 from neocpu.graph.rule import apply_rules
-from neocpu.graph.table import STAGES
+from neocpu.graph.table import PHASES
 from neocpu.ir.expressions import shape_values
 from neocpu.ir.uses import bindings
 
@@ -34,9 +34,9 @@ def simplify(
         A result of ``tvm.relax.frontend.onnx.from_onnx``: static shapes, weights as constants, one
         public function ``main``. The parameters and results of ``main`` do not change.
     without : collection of str
-        Names of rules that are not applied.
+        The names of rules that are not applied.
     fired : Counter, optional
-        Adds, by rule, how often each was applied.
+        A counter that is increased, by rule, each time one is applied.
 
     Returns
     -------
@@ -47,17 +47,17 @@ def simplify(
     Raises
     ------
     UnsupportedError
-        Data decide the shape of a tensor, even if no output has that shape: they would decide what
-        memory a kernel writes.
+        The shape of a tensor depends on data, even if no output has that shape: data would decide
+        which memory a kernel writes.
     """
     eliminate_dead_code: Any = EliminateDeadCode()
-    stages = [[rule for rule in stage if rule.name not in without] for stage in STAGES]
-    steps = [*(partial(apply_rules, rules=stage, fired=fired) for stage in stages)]
+    phases = [[rule for rule in phase if rule.name not in without] for phase in PHASES]
+    steps = [*(partial(apply_rules, rules=phase, fired=fired) for phase in phases)]
     mod = eliminate_dead_code(mod)
-    unchanged = 0  # the last steps, in a row, that left the module as it was
+    unchanged = 0  # consecutive steps up to now that left the module as it was
     for step in islice(cycle([*steps, eliminate_dead_code]), MAX_ROUNDS * (len(steps) + 1)):
-        given, mod = mod, step(mod)
-        unchanged = unchanged + 1 if mod.same_as(given) else 0
+        before, mod = mod, step(mod)
+        unchanged = unchanged + 1 if mod.same_as(before) else 0
         if unchanged > len(steps):
             break
     _require_static_shapes(mod["main"])
@@ -67,7 +67,7 @@ def simplify(
 def _require_static_shapes(main: relax.Function) -> None:
     names = [binding.var.name for binding in bindings(main) if not _is_static(binding.var.ty)]
     if names:
-        # Most are ONNX's; what TVM made in between it has numbered.
+        # Most names are from ONNX; TVM numbers the tensors that it makes in between.
         name = next((name for name in names if not re.fullmatch(r"lv\d*", name)), names[0])
         raise UnsupportedError(
             f"the shape of '{name}' depends on the data; only static shapes are supported"

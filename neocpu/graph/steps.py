@@ -12,7 +12,7 @@ from neocpu.ir.expressions import Expr, is_op, static_shape
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """The elements at one index of ``source`` along an axis, whether this is kept or not."""
+    """The elements at one index of ``source`` along an axis, with or without that axis."""
 
     source: Expr
     axis: int
@@ -20,14 +20,14 @@ class Step:
 
 
 def step_of(value: Expr, definition: Callable[[Expr], Expr]) -> Step | None:
-    """Return the step of a tensor that a value is; None if it is none.
+    """Return a value as a step of a tensor; None if it is none.
 
     Parameters
     ----------
     value : Expr
         The value of a variable.
     definition : callable
-        Returns the value of any variable.
+        A function that returns the value of any variable.
     """
     if is_op(value, "relax.take"):
         index, shape = constant_value(value.args[1]), static_shape(value.args[0])

@@ -1,4 +1,4 @@
-"""All rules, in the order in which they are applied; those of a stage in one walk."""
+"""All rules, in the order in which they are applied; each phase applies its rules in one walk."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from neocpu.graph.replacement.sum_convolutions import SUM_CONVOLUTIONS
 from neocpu.graph.replacement.sum_of_concat import SUM_OF_CONCAT
 from neocpu.graph.rule import GraphRule
 
-STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
-    # Weights the exporter left as expressions become constants, shapes become static.
+PHASES: Final[tuple[tuple[GraphRule, ...], ...]] = (
+    # Weights that the exporter left as expressions become constants, and shapes become static.
     (FOLD_CONSTANTS,),
-    # Dropout, no-op reshapes and the like go, and what undoes or repeats what it reads: they would
-    # hide patterns.
+    # Dropout, no-op reshapes and operators that undo or repeat the one before go: they would hide
+    # patterns.
     (
         NEUTRAL_OPERANDS,
         MERGE_RESHAPES,
@@ -68,10 +68,10 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         EXPAND_BEFORE,
         CROP_KERNELS,
     ),
-    # Between convolutions over one dimension everything happens to images of one row, and between
-    # those over volumes to their frames.
+    # Between convolutions over one dimension everything works on images of one row, and between
+    # convolutions over volumes on their depth slices.
     (SINK_SQUEEZES, KEEP_FRAMES),
-    # Operator replacement: one spelling for each activation, for subtract and for divide.
+    # Operators are replaced: one spelling for each activation, for subtract and for divide.
     (
         CANONICALIZE_ACTIVATIONS,
         SUM_OF_CONCAT,
@@ -80,7 +80,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
         NAME_NORMS,
         NAME_GROUP_NORMS,
     ),
-    # What a quantised model rounds is rounded where it is computed.
+    # Values that a quantised model rounds are rounded where they are computed.
     (MOVE_QUANTISATION,),
     # Cells that are written out, step by step, become layers.
     (NAME_CELLS,),
@@ -90,7 +90,7 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     (FOLD_BATCH_NORM,),
     # ... and those merge with their neighbours and vanish in the convolution's weights and bias.
     (FOLD_SCALE, SCALE_THROUGH_VIEWS, SCALE_THROUGH_CONCAT, SCALE_BEFORE),
-    # Less work that computes the same: other operators, and other orders of these.
+    # The same is computed with less work, by other operators or in another order.
     (
         SCALE_NORMALISATIONS,
         SCALE_QUERIES,
@@ -116,4 +116,4 @@ STAGES: Final[tuple[tuple[GraphRule, ...], ...]] = (
     (ORDER_PIXEL_SHUFFLES,),
 )
 
-RULES: Final[tuple[GraphRule, ...]] = tuple(rule for stage in STAGES for rule in stage)
+RULES: Final[tuple[GraphRule, ...]] = tuple(rule for phase in PHASES for rule in phase)

@@ -1,7 +1,7 @@
-"""Activations that Relax has no operators for, as operators of ours.
+"""Our own operators for activations that Relax has none for.
 
-As one operator each they are a step that convolutions and dense layers take in; as the several
-that define them they would be passes over memory.
+As one operator, an activation is a step in the epilogue of a convolution or dense layer. Written as
+several operators, it would be passes over memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MISH: Final = "neocpu.mish"
 
 
 def _register(name: str) -> None:
-    """Make ``name`` an operator in Relax, whose elements are those of the step of that name."""
+    """Make ``name`` an operator in Relax that computes the step of that name."""
     kind = find_kind(name, NO_OPERAND)
     assert kind is not None
     emit = STEP_KINDS[kind].emit

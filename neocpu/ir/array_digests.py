@@ -1,4 +1,4 @@
-"""Digests of weights, each computed once, whoever asks for it."""
+"""Digests of weights, each computed once."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from neocpu.foundation.host import usable_cpus
 Array: TypeAlias = NDArray[Any]
 
 _PIECE: Final = 1 << 20
-"""Bytes that have a digest of their own, which another thread may compute."""
+"""The bytes of a piece with its own digest, so that several threads can compute digests."""
 
 
 class ArrayDigests:
-    """What lies in memory, by its digest. Nobody writes to arrays that were asked for.
+    """The digests of arrays in memory. Arrays must not change after their digest is computed.
 
-    They are kept for as long as this is: what else came to lie there would have their digests.
+    All of these arrays are kept alive, because another array at the same address would otherwise
+    get the digest of the first.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[bytes, Array]] = {}
 
     def of(self, array: Array) -> bytes:
-        """Return what tells an array from all of other shapes, types and elements."""
+        """Return a digest of an array's shape, element type and elements."""
         turned = not array.flags.c_contiguous  # as matrices are
         elements = self.of_elements(np.ascontiguousarray(array.T if turned else array))
         about = repr((array.shape, array.dtype.name, turned)).encode()

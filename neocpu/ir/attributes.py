@@ -21,7 +21,7 @@ def pair_of(values: Any) -> tuple[int, int]:
 
 
 def four_of(values: Any) -> tuple[int, int, int, int]:
-    """Return padding as four numbers: one may stand for all."""
+    """Return padding as four numbers, repeating one number or two."""
     numbers = [int(v) for v in values]
     top, left, bottom, right = numbers if len(numbers) == 4 else (numbers * 4)[:4]
     return top, left, bottom, right
@@ -36,9 +36,9 @@ def permutation_of(call: Call) -> tuple[int, ...]:
 
 
 def reduced_axes(call: Call) -> list[int] | None:
-    """Return over which axes a reduction is, rising and none below zero; None if that is not said.
+    """Return the axes of a reduction, rising and none below zero; None if it does not name any.
 
-    One that names none is over all of them.
+    A reduction that names no axes is over all of them.
     """
     shape, axes = static_shape(call.args[0]), call.attrs.axis
     if shape is None or axes is None:

@@ -62,14 +62,14 @@ def make_const(array: npt.ArrayLike) -> GenericConst:
 
 
 def with_rank(constant: Array, rank: int) -> Array:
-    """Return a constant with as many dimensions as what it is broadcast to has."""
+    """Return a constant with axes added in front, so that it has so many axes."""
     return constant.reshape((1,) * (rank - constant.ndim) + constant.shape)
 
 
 def vector_along(constant: Array, rank: int, axis: int) -> Array | None:
-    """Return a constant that varies along one axis of a tensor alone as ``(C,)``, or ``(1,)``.
+    """Return a constant that varies only along one axis of a tensor as ``(C,)``, or ``(1,)``.
 
-    None if it varies along others, or has more dimensions than the tensor.
+    None if it varies along other axes, or has more axes than the tensor.
     """
     if constant.ndim > rank:
         return None

@@ -1,4 +1,4 @@
-"""Names of the operators that compute each element from the elements in its place."""
+"""Names of the operators that compute each element from the elements at the same position."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, Op
 
-#: TVM is untyped; these names say what is meant.
+#: TVM is untyped; the name says what is meant.
 Expr: TypeAlias = Any
 
-#: Operators whose results are the values of what they read first, in another shape or order.
+#: Operators whose results are the values of their first operand, in another shape or order.
 SHAPING = (
     "relax.expand_dims",
     "relax.flatten",
@@ -48,7 +48,7 @@ def shape_values(expr: Expr) -> tuple[int, ...] | None:
     return _shape_values(expr) if isinstance(expr, relax.ShapeExpr) else None
 
 
-@lru_cache(maxsize=1 << 16)  # TVM takes microseconds to say, and is asked again and again
+@lru_cache(maxsize=1 << 16)  # TVM takes microseconds for each of very many calls
 def _shape_values(expr: relax.ShapeExpr) -> tuple[int, ...] | None:
     values = tuple(expr.values)
     if not all(isinstance(value, tvm.tirx.IntImm) for value in values):

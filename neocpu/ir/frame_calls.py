@@ -1,8 +1,8 @@
-"""Operators over volumes that are kept as frames, as calls of a Relax function.
+"""Operators over volumes that are kept as depth slices, as calls of a Relax function.
 
-A volume's frames are images ``(V * D, C, H, W)``. What happens within each of them Relax has
-operators for; those here reach from one frame to others. They are our own: no pass of TVM's knows
-them, and layout operators take them all.
+The depth slices of volumes are images ``(V * D, C, H, W)``. Relax has operators that work within
+each slice. The operators here read several slices. They are our own, so that no pass of TVM knows
+them, and layout operators replace all of them.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def convolution(
     dilation: Sequence[int],
     groups: int,
 ) -> Call:
-    """Return the convolution of volumes of ``depth`` frames.
+    """Return the convolution of volumes with ``depth`` slices each.
 
     Parameters
     ----------
     data : Expr
-        Frames, ``(V * depth, C, H, W)``.
+        The depth slices, ``(V * depth, C, H, W)``.
     weights : Expr
         ``(O, C / groups, KD, KH, KW)``.
     strides, padding, dilation : sequence of int
-        Along depth, height and width; all pads before come before those after.
+        The numbers for depth, height and width; in ``padding``, the three before come first.
     """
     attrs = {
         "depth": depth,
@@ -56,7 +56,7 @@ def convolution(
         "padding": list(padding),
         "dilation": list(dilation),
         "groups": groups,
-        # As Relax's own convolutions have them.
+        # The same attributes as those of Relax's own convolutions.
         "data_layout": "NCHW",
         "out_layout": "NCHW",
         "kernel_layout": "OIDHW",
@@ -70,7 +70,7 @@ def pooling(data: Expr, kind: str, frames: Frames, *, count_include_pad: bool) -
     Parameters
     ----------
     data : Expr
-        Frames, ``(V * frames.depth, C, H, W)``.
+        The depth slices, ``(V * frames.depth, C, H, W)``.
     kind : str
         ``max`` or ``avg``.
     """
@@ -83,15 +83,15 @@ def pooling(data: Expr, kind: str, frames: Frames, *, count_include_pad: bool) -
 
 
 def folded_weights(weights: Array) -> Array:
-    """Return ``(O, I, KD, KH, KW)`` weights as ``(O, KD * I, KH, KW)``: frame after frame."""
+    """Return ``(O, I, KD, KH, KW)`` weights as ``(O, KD * I, KH, KW)``, slice after slice."""
     o, _, _, *window = weights.shape
     return np.ascontiguousarray(weights.transpose(0, 2, 1, 3, 4)).reshape(o, -1, *window)
 
 
 def folded_stored_weights(stored: StoredWeights) -> StoredWeights | None:
-    """Return a convolution's weights over volumes as those over their frames.
+    """Return a convolution's weights over volumes as weights over depth slices.
 
-    None if scales vary along what becomes one axis.
+    None if scales vary along the axes that are merged.
     """
     if max(stored.scale.size, stored.zero.size) > 1 and stored.axis % 5:
         return None
@@ -99,7 +99,7 @@ def folded_stored_weights(stored: StoredWeights) -> StoredWeights | None:
 
 
 def frame_workload(call: Call) -> Conv2dWorkload:
-    """Return the workload of a convolution over frames."""
+    """Return the workload of a convolution over depth slices."""
     attrs, data, kernel = call.attrs, static_shape(call.args[0]), static_shape(call.args[1])
     assert data is not None
     assert kernel is not None
@@ -124,7 +124,7 @@ def frame_workload(call: Call) -> Conv2dWorkload:
 
 
 def pool_workload(call: Call) -> FramePoolWorkload:
-    """Return the workload of a pooling along the depth."""
+    """Return the workload of a pooling along depth."""
     attrs, shape = call.attrs, static_shape(call.args[0])
     assert shape is not None
     frames = Frames.from_json(integers_of(attrs["frames"]))

@@ -1,4 +1,4 @@
-"""Attributes of ``main`` that say how the model calls its tensors and orders their channels."""
+"""Attributes of ``main`` with the model's names of tensors and its order of their channels."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Final
 from tvm import relax
 
 REORDERED: Final = "neocpu.reordered"
-"""Attribute of ``main``: of feature maps whose channels are in another order, by their names, the
-model's channel that each place has."""
+"""Attribute of ``main``: the model's channel at each position, by the name of a feature map whose
+channels are in another order."""
 
 RENAMED: Final = "neocpu.renamed"
-"""Attribute of ``main``: variables by name, and what the model calls those it calls otherwise."""
+"""Attribute of ``main``: the model's names of tensors, by the names of variables that differ."""
 
 _NUMBERED: Final = re.compile(r"(gv|lv)\d*")
 """Names that TVM makes."""
 
 
 def renamed_by(main: relax.Function) -> Mapping[str, str]:
-    """Return what the model calls the tensors whose variables have other names, by these."""
+    """Return the model's names of tensors, by the names of variables that differ from these."""
     return {str(ours): str(name) for ours, name in (main.attrs or {}).get(RENAMED, {}).items()}
 
 
 def channel_orders(main: relax.Function) -> Mapping[str, tuple[int, ...]]:
-    """Return the model's channel that each place has, of reordered feature maps, by their names."""
-    told = (main.attrs or {}).get(REORDERED, {})
-    return {str(name): tuple(map(int, order)) for name, order in told.items()}
+    """Return the model's channel at each position, by the names of reordered feature maps."""
+    orders = (main.attrs or {}).get(REORDERED, {})
+    return {str(name): tuple(map(int, order)) for name, order in orders.items()}
 
 
 def is_numbered(name: str) -> bool:
-    """Whether TVM made a name: no tensor of the model's has it, and several variables may."""
+    """Whether TVM made a name. The model has no such names, and several variables may share one."""
     return _NUMBERED.fullmatch(name) is not None

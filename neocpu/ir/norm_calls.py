@@ -1,6 +1,6 @@
-"""Rows divided by norms of theirs, as RMS and L2 normalisation do, as calls of a Relax function.
+"""Rows that are divided by their norms, as in RMS and L2 normalisation, as calls in Relax.
 
-Relax has no operator for the second, and another for each of the forms that networks have.
+Relax has no operator for L2 normalisation, and none for all forms of RMS normalisation in networks.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ TAKES_ELEMENTWISE: Final = 4
 
 
 def division(data: Expr, axes: Sequence[int], root: Root, *, centred: bool) -> Call:
-    """Return data divided by roots, of what was its square, along ``axes``.
+    """Return the call that divides data by the root of their squares along ``axes``.
 
-    Its further arguments are what it is multiplied by, and what is added to it then: ones and
-    zeros, with the extents of ``axes``.
+    The call has a scale and a shift as further arguments: ones and zeros with the extents of
+    ``axes``.
 
     Parameters
     ----------
     data : Expr
-        float32, of static shape.
+        A float32 tensor with a static shape.
     axes : sequence of int
-        Rising, none below zero.
+        The axes, rising and none below zero.
     root : Root
     centred : bool
-        Whether the mean is subtracted from the data, before all else.
+        Whether the mean is subtracted from the data first.
     """
     shape = static_shape(data)
     assert shape is not None

@@ -1,4 +1,4 @@
-"""Operators of ours in Relax."""
+"""Registration of our own Relax operators."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def register_operator(name: str, inferred: Inferred, legalised: Legalised | None
     Parameters
     ----------
     inferred : callable
-        Returns the type of a call's result.
+        A function that returns the type of a call's result.
     legalised : callable, optional
-        Returns what computes a call; nothing is needed where planning has a kernel for each.
+        A function that returns the expression which computes a call. It is not needed if planning
+        has a kernel for every call.
     """
     tvm.ir.register_op_attr(name, "FInferType", inferred)
     tvm.ir.register_op_attr(name, "FPurity", True)

@@ -1,6 +1,6 @@
-"""Layers of recurrent cells: what their kernels are given, and calls of them in Relax.
+"""Layers of recurrent cells: the arguments of their kernels, and their calls in Relax.
 
-Weights are packed by operators on constants, which are folded: none is packed at run time.
+Weights are packed by operators on constants. These are folded, so that none is packed at run time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neocpu.schedules.recurrent.kernel import lower_recurrent
 from neocpu.schedules.recurrent.workload import GATES, RecurrentWorkload
 
 Emit: TypeAlias = Callable[[Any], Expr]
-"""Gives an expression its type, and may bind it to a variable."""
+"""A function that gives an expression its type, and may bind it to a variable."""
 
 LAYER: Final = "neocpu.recurrent_layer"
 _ACTIVATIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -31,15 +31,15 @@ _ACTIVATIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def layer(emit: Emit, workload: RecurrentWorkload, inputs: Mapping[str, Expr]) -> Call:
-    """Return the call of a layer of one direction, whose result has the states of all steps.
+    """Return the call of a layer with one direction, whose result has the states of all steps.
 
     Parameters
     ----------
     emit : callable
     workload : RecurrentWorkload
-        With the activations that cells of its kind have, unbounded, and ``y`` alone written.
+        A workload with the usual activations of its cell, unclipped, that writes ``y`` alone.
     inputs : mapping of str to Expr
-        As `kernel_arguments` takes them.
+        The inputs that `kernel_arguments` takes.
     """
     w = workload
     attrs = tvm.ir.make_node(
@@ -67,7 +67,7 @@ def workload_of(
     batch_first: bool = False,
     given: Sequence[str] = (),
 ) -> RecurrentWorkload:
-    """Return a layer of one direction with its cell's usual activations."""
+    """Return a layer with one direction and its cell's usual activations."""
     return RecurrentWorkload(
         cell=cell,
         steps=steps,
@@ -84,15 +84,15 @@ def workload_of(
 def kernel_arguments(
     emit: Emit, workload: RecurrentWorkload, inputs: Mapping[str, Expr]
 ) -> list[Expr]:
-    """Return what a layer's kernel reads, in its order.
+    """Return the arguments of a layer's kernel, in its order.
 
     Parameters
     ----------
     emit : callable
     workload : RecurrentWorkload
     inputs : mapping of str to Expr
-        ``x``, ``w``, ``r``, and perhaps ``bias``, with the shapes that ONNX gives them; and what
-        the workload is given.
+        ``x``, ``w``, ``r``, and perhaps ``bias``, in ONNX's shapes, and the optional inputs of
+        ``workload.given``.
     """
     packing = _Packing(emit, workload)
     bias = inputs.get("bias")
@@ -106,38 +106,40 @@ def kernel_arguments(
 
 
 class _Packing:
-    """A layer's tensors as its kernel reads them, gates padded to whole vectors."""
+    """The tensors of a layer as its kernel reads them, with gates padded to whole vectors."""
 
     def __init__(self, emit: Emit, workload: RecurrentWorkload) -> None:
         self._emit = emit
         self._w = workload
 
     def units(self, expr: Expr, gates: int, *rest: int) -> Expr:
-        """Return ``(directions, gates * hidden, *rest)`` as ``(directions, gates, units, *rest)``,
-        zeros where there is no hidden unit."""
+        """Return ``(directions, gates * hidden, *rest)`` as ``(directions, gates, units, *rest)``.
+
+        The elements beyond the hidden units are zeros.
+        """
         w, emit = self._w, self._emit
-        apart = emit(relax.op.reshape(expr, (w.directions, gates, w.hidden, *rest)))
+        by_gate = emit(relax.op.reshape(expr, (w.directions, gates, w.hidden, *rest)))
         if w.units == w.hidden:
-            return apart
+            return by_gate
         missing = (w.directions, gates, w.units - w.hidden, *rest)
-        return emit(relax.op.concat([apart, make_const(np.zeros(missing, np.float32))], 2))
+        return emit(relax.op.concat([by_gate, make_const(np.zeros(missing, np.float32))], 2))
 
     def projected(self, x: Expr, weights: Expr, bias: Expr | None) -> Expr:
         """Return the product of all steps' inputs and the input weights, biases added."""
         w, emit = self._w, self._emit
         columns, (*_, width) = w.directions * w.columns, static_shape(x) or ()
-        apart = self.units(weights, GATES[w.cell], width)
-        matrix = emit(relax.op.permute_dims(apart, (3, 0, 1, 2)))
+        by_gate = self.units(weights, GATES[w.cell], width)
+        matrix = emit(relax.op.permute_dims(by_gate, (3, 0, 1, 2)))
         matrix = emit(relax.op.reshape(matrix, (width, columns)))
         rows = emit(relax.op.reshape(x, (w.steps * w.batch, width)))
         product = emit(relax.op.matmul(rows, matrix))
         if bias is not None:
-            given, recurrent = self._biases(bias)
-            if w.reset_after:  # that of the candidate comes after the product of the state
+            of_input, recurrent = self._biases(bias)
+            if w.reset_after:  # the candidate's bias is added after the product of the state
                 others = self._gates(recurrent, 0, 2)
                 nothing = make_const(np.zeros((w.directions, 1, w.units), np.float32))
                 recurrent = emit(relax.op.concat([others, nothing], 1))
-            total = emit(relax.op.add(given, recurrent))
+            total = emit(relax.op.add(of_input, recurrent))
             vector = emit(relax.op.reshape(total, (columns,)))
             product = emit(relax.op.add(product, vector))
         return emit(relax.op.reshape(product, w.sequence_shape(columns)))
@@ -145,21 +147,21 @@ class _Packing:
     def recurrent(self, weights: Expr) -> list[Expr]:
         """Return the recurrent weights of each product."""
         w, emit = self._w, self._emit
-        apart = self.units(weights, GATES[w.cell], w.hidden)
+        by_gate = self.units(weights, GATES[w.cell], w.hidden)
         packed = []
         for product in w.products:
-            gates, together = product.gates, product.panel_gates
+            gates, panel_gates = product.gates, product.panel_gates
             every, blocks, panels, depth, columns = w.packed_shape(product)
-            width = columns // together
-            own = self._gates(apart, product.first, product.first + gates)
-            split = (every, panels, together, blocks, width, depth)
+            width = columns // panel_gates
+            own = self._gates(by_gate, product.first, product.first + gates)
+            split = (every, panels, panel_gates, blocks, width, depth)
             shaped = emit(relax.op.reshape(own, split))
             moved = emit(relax.op.permute_dims(shaped, (0, 3, 1, 5, 2, 4)))
             packed.append(emit(relax.op.reshape(moved, w.packed_shape(product))))
         return packed
 
     def candidate_bias(self, bias: Expr | None) -> Expr:
-        """Return what a GRU adds to the product of the state before it is reset."""
+        """Return the bias that a GRU adds to the product of the state before the reset."""
         w = self._w
         shape = (w.directions, w.units)
         if bias is None:
@@ -170,15 +172,15 @@ class _Packing:
     def _biases(self, bias: Expr) -> Sequence[Expr]:
         """Return the biases of input and state, ``(directions, gates, units)``."""
         gates = GATES[self._w.cell]
-        apart = self.units(bias, 2 * gates)
-        return [self._gates(apart, first, first + gates) for first in (0, gates)]
+        by_gate = self.units(bias, 2 * gates)
+        return [self._gates(by_gate, first, first + gates) for first in (0, gates)]
 
-    def _gates(self, apart: Expr, first: int, last: int) -> Expr:
-        return self._emit(relax.op.strided_slice(apart, [1], [first], [last]))
+    def _gates(self, by_gate: Expr, first: int, last: int) -> Expr:
+        return self._emit(relax.op.strided_slice(by_gate, [1], [first], [last]))
 
 
 def layer_workload(call: Call) -> RecurrentWorkload:
-    """Return what a call of `LAYER` computes."""
+    """Return the workload of a call of `LAYER`."""
     attrs = call.attrs
     steps, batch, hidden = (int(attrs[name]) for name in ("steps", "batch", "hidden"))
     reverse, reset_after, batch_first = (

@@ -1,4 +1,4 @@
-"""One walk over a Relax function that applies a rule to each of its calls.
+"""A walk over a Relax function that applies a rule to each of its calls.
 
 A *rule* is a function that looks at one call and returns its replacement, or ``None`` when it does
 not apply. `rewrite_function` walks the function once in program order, keeps the definitions and
@@ -18,12 +18,12 @@ from tvm.ir import Call, GenericConst, Var
 from neocpu.ir.expressions import Expr
 from neocpu.ir.uses import consumers, count_uses, definitions
 
-#: Rules within rules: Python's own limit is a hundred and fifty of them.
+#: The most rules that are applied within rules. Python's stack is full at a hundred and fifty.
 MOST_NESTED = 100
 
 
 class Rewrite:
-    """What a rule may ask about, and add to, the function being rewritten."""
+    """The function being rewritten: a rule may ask questions about it, and add bindings to it."""
 
     def __init__(self, func: relax.Function, rule: Rule) -> None:
         self._rule = rule
@@ -35,7 +35,7 @@ class Rewrite:
         self._nested = 0
         #: The variable whose value is being rewritten.
         self.current: Var | None = None
-        #: What rules that compare expressions have met so far, by keys of their own.
+        #: The expressions that rules which compare expressions have met so far, by the rules' keys.
         self.met: dict[Hashable, Expr] = {}
 
     @cached_property
@@ -51,41 +51,39 @@ class Rewrite:
         }
 
     def readers(self, var: Var | None) -> list[tuple[Var, Expr]]:
-        """Return the variables whose values read one, and these, as they were before this walk."""
+        """Return the variables that read one, with their values, as they were before this walk."""
         return self._readers.get(var, [])
 
     @cached_property
     def reads_all(self) -> bool:
-        """Whether any binding may read any earlier one: a dataflow block reads no other's."""
+        """Whether any binding may read all earlier ones, as they are in one dataflow block."""
         return len(self._func.body.blocks) == 1
 
     def definition(self, expr: Expr) -> Expr:
-        """Return the rewritten value ``expr`` is bound to, or ``expr`` if it is no bound variable.
-
-        Constants, parameters and nested expressions come back unchanged.
-        """
+        """Return the rewritten value of a bound variable; any other expression unchanged."""
         return self._definitions.get(expr, expr) if isinstance(expr, Var) else expr
 
     @property
     def definitions(self) -> Mapping[Var, Expr]:
-        """What variables are bound to, of those that this walk has come by."""
+        """The values of the variables that this walk has passed."""
         return self._definitions
 
     def sole_definition(self, expr: Expr) -> Expr | None:
-        """Return `definition` if ``expr`` is a bound variable that is read only once."""
+        """Return the `definition` of a bound variable that is read only once; else None."""
         if not isinstance(expr, Var) or self._uses.get(expr, 1) != 1:
             return None
         return self._definitions.get(expr)
 
     def variable(self, value: Expr) -> Var | None:
-        """Return the variable bound to ``value``, an expression this walk has left in place."""
+        """Return the variable bound to ``value``, an expression that this walk has kept."""
         return self._variables.get(value)
 
     def emit(self, expr: Expr) -> Expr:
-        """Bind ``expr``, after applying the rule to it, and return the variable (or leaf).
+        """Bind ``expr`` after applying the rule to it, and return the variable (or leaf).
 
-        What is emitted while a rule is applied to what was, and so on, is left to the next walk
-        once it is `MOST_NESTED` deep: a slice moves in front of any number of operators.
+        The rule may emit expressions itself, to which it is applied in turn, and so on. Beyond
+        `MOST_NESTED` levels they are left to the next walk, because a slice may move before any
+        number of operators.
         """
         expr = self._builder.normalize(expr)
         if self._nested < MOST_NESTED:
@@ -142,7 +140,7 @@ class _RuleMutator(relax.PyExprMutator):  # type: ignore[misc]
             return self._rewrite.apply(self.builder_.normalize(super().visit_call_(op)))
         args = [self.visit_expr(arg) for arg in op.args]
         if not all(map(Call.same_as, args, op.args)):
-            # The types of the arguments are what they were, so inference would find the same type.
+            # The types of the arguments are unchanged, so inference would find the same type.
             op = Call(op.op, args, op.attrs, op.ty_args, ret_ty=op.ty)
         return self._rewrite.apply(op)
 
@@ -154,7 +152,7 @@ class _RuleMutator(relax.PyExprMutator):  # type: ignore[misc]
         value = self.visit_expr(binding.value)
         if _is_leaf(value) and isinstance(var, relax.DataflowVar):
             self._replaced[var] = value
-            # The types of tensors may depend on a shape: sharpen them.
+            # Types of tensors may depend on this shape, so they have to be inferred again.
             self._retyped |= isinstance(value, relax.ShapeExpr)
             if isinstance(value, Var):
                 uses = self._rewrite._uses
@@ -176,7 +174,7 @@ def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
     Parameters
     ----------
     func : relax.Function
-        In A-normal form, as every Relax pass leaves it.
+        A function in A-normal form, which every Relax pass returns.
     rule : callable
         ``rule(expr, rewrite)`` returns the replacement, or ``None`` if it does not apply. The
         arguments of ``expr`` are already rewritten. A replacement is offered to the rule again,
@@ -193,7 +191,7 @@ def rewrite_function(func: relax.Function, rule: Rule) -> relax.Function:
 
 
 def summed(terms: Sequence[Expr], rewrite: Rewrite) -> Expr:
-    """Return the sum of one term or more, added up in order; all but the last sum is bound."""
+    """Return the sum of one or more terms, added up in order; all but the last sum is bound."""
     total, *rest = terms
     for number, term in enumerate(rest, 1):
         total = relax.op.add(total, term)

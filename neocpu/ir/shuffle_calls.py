@@ -1,4 +1,4 @@
-"""Shuffles of pixels (depth to space and back) as Relax functions spell them."""
+"""Shuffles of pixels (depth to space and back) as Relax functions write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.ir.views import look_through
 from neocpu.schedules.operators.pixel_shuffle import ShuffleWorkload
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
-#: Parts of a pixel: the code of a kernel grows with them.
+#: The most parts of a pixel, since the code of a kernel grows with them.
 MAX_PARTS: Final = 64
 
 _SPELT: Final = ("relax.reshape", "relax.strided_slice")
@@ -23,18 +23,18 @@ _SPELT: Final = ("relax.reshape", "relax.strided_slice")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundShuffle:
-    """A shuffle of pixels as a function spells it.
+    """A shuffle of pixels that a function contains.
 
     Attributes
     ----------
     source : Var
-        What is shuffled.
+        The feature map that is shuffled.
     through : tuple of Var
         The variables between it and the result.
     workload : ShuffleWorkload
     by_channel : bool
-        Whether the parts of a pixel's channel lie together (ONNX's ``CRD``, PyTorch's
-        ``PixelShuffle``), which is not what the workload says, and not the channels of a part.
+        Whether the parts of each channel lie together (ONNX's ``CRD``, PyTorch's
+        ``PixelShuffle``), and not the channels of each part, as in the workload.
     """
 
     source: Var
@@ -44,7 +44,7 @@ class FoundShuffle:
 
 
 def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle | None:
-    """Return the shuffle of pixels that a bound value is; None if it is none."""
+    """Return a bound value as a shuffle of pixels; None if it is none."""
     shape = feature_map_shape(value) if is_op(value, *_SPELT) else None
     if shape is None or 0 in shape:
         return None
@@ -85,14 +85,14 @@ def find_shuffle(value: Expr, definitions: Mapping[Var, Expr]) -> FoundShuffle |
 
 
 def _view(w: ShuffleWorkload, by_channel: bool) -> StridedView | None:
-    """Return where the output of an uncropped shuffle finds its elements in the input."""
+    """Return the places in the input of the elements of an uncropped shuffle's output."""
     parts, order = spelling(w, by_channel)
     view = StridedView.of(w.shape).reshaped(parts)
     return None if view is None else view.permuted(order).reshaped(w.output_shape)
 
 
 def spelling(w: ShuffleWorkload, by_channel: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape that the input is seen in, and the order of its axes in the output."""
+    """Return the shape to which the input is split, and the order of its axes in the output."""
     n, _, height, width = w.coarse
     if not w.spreads:
         order = (0, 1, 3, 5, 2, 4) if by_channel else (0, 3, 5, 1, 2, 4)
@@ -104,7 +104,7 @@ def spelling(w: ShuffleWorkload, by_channel: bool) -> tuple[tuple[int, ...], tup
 
 
 def shuffled(source: Expr, workload: ShuffleWorkload, rewrite: Rewrite) -> Expr:
-    """Return an uncropped shuffle as the workload has it, of which all but the last step is bound.
+    """Return the uncropped shuffle of a workload; all but its last step is bound.
 
     ::
 
@@ -119,7 +119,7 @@ def shuffled(source: Expr, workload: ShuffleWorkload, rewrite: Rewrite) -> Expr:
 def _cropped(
     value: Expr, shape: tuple[int, int, int, int], definitions: Mapping[Var, Expr]
 ) -> FoundShuffle | None:
-    """Return a shuffle of which a slice takes a rectangle."""
+    """Return the shuffle from whose result a slice takes a rectangle, with the slice."""
     whole, cut = value.args[0], look_through(value, {})
     made = definitions.get(whole) if isinstance(whole, Var) else None
     found = None if made is None else find_shuffle(made, definitions)

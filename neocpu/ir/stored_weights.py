@@ -1,4 +1,4 @@
-"""Weights that a quantised model stores as integers, and the real numbers that they stand for."""
+"""Weights that a quantised model stores as integers, and the real numbers they represent."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from neocpu.ir.expressions import Expr, is_op
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredWeights:
-    """Integers, and what they stand for: ``(values - zero) * scale``.
+    """Integers that represent ``(values - zero) * scale``.
 
     Attributes
     ----------
     values : array
-        Of int8 or uint8.
+        The int8 or uint8 integers.
     scale, zero : array
-        Of all, or a vector along ``axis``.
+        One number for all integers, or a vector along ``axis``.
     """
 
     values: Array
@@ -38,7 +38,7 @@ class StoredWeights:
 
     @property
     def real(self) -> NDArray[np.float32]:
-        """What they stand for, as a float32 dequantisation computes it."""
+        """The represented numbers, as a float32 dequantisation computes them."""
         found: NDArray[np.float32] = self.centred.astype(np.float32) * self._spread(self.scale)
         return found
 
@@ -50,7 +50,7 @@ class StoredWeights:
 
 
 def stored_weights(expr: Expr, definitions: Mapping[Var, Expr]) -> StoredWeights | None:
-    """Return the weights that ``expr`` dequantises, or that the variable ``expr`` is bound to."""
+    """Return the weights that ``expr``, or the value of the variable ``expr``, dequantises."""
     value: Any = definitions.get(expr, expr) if isinstance(expr, Var) else expr
     if not is_op(value, "relax.dequantize"):
         return None
@@ -62,7 +62,7 @@ def stored_weights(expr: Expr, definitions: Mapping[Var, Expr]) -> StoredWeights
 
 
 def weight_values(expr: Expr, definitions: Mapping[Var, Expr]) -> Array | None:
-    """Return weights as real numbers, stored so or as integers; None if ``expr`` is no constant."""
+    """Return constant weights as real numbers, even if they are stored as integers; else None."""
     constant = constant_value(expr)
     if constant is not None:
         return constant

@@ -55,7 +55,8 @@ def count_uses(func: relax.Function) -> dict[Var, int]:
 def consumers(func: relax.Function) -> dict[Var, list[Var]]:
     """Map every variable to the variables whose definitions read it, in program order.
 
-    A consumer that reads a variable twice is listed twice. Parameters and dead bindings included.
+    A consumer that reads a variable twice is listed twice. Parameters and dead bindings are
+    included.
     """
     readers: dict[Var, list[Var]] = {param: [] for param in func.params}
     for binding in bindings(func):

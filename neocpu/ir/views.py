@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie: transposes, reshapes and slices in front of an operator."""
+"""Tensors as views: their elements' places before transposes, reshapes and slices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Seen:
         A variable, or a constant.
     view : StridedView
     scale : float
-        What its elements are multiplied by besides.
+        The number by which its elements are multiplied in addition.
     through : tuple of Var
         The variables in between, the tensor's own first.
     """
@@ -36,9 +36,9 @@ class Seen:
 
 
 def seen(tensor: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False) -> Seen | None:
-    """Return a float32 tensor of static shape as a view, of what lies as far back as there is one.
+    """Return a float32 tensor of static shape as a view of the earliest possible tensor.
 
-    None if it is no such tensor.
+    None for other tensors.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def seen(tensor: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False)
 
 
 def stored(tensor: Expr) -> Seen | None:
-    """Return a float32 tensor of static shape as what lies in memory; None if it is no such."""
+    """Return a float32 tensor of static shape as a view of itself; None for other tensors."""
     if not isinstance(tensor.ty, relax.TensorType) or dtype_of(tensor) != "float32":
         return None
     shape = static_shape(tensor)
@@ -66,7 +66,7 @@ def stored(tensor: Expr) -> Seen | None:
 def look_through(
     value: Expr, definitions: Mapping[Var, Expr], *, scaled: bool = False
 ) -> Seen | None:
-    """Return what a bound value is a view of, as `seen` has it; None if it is computed."""
+    """Return a bound value as a view, as `seen` does; None if it is computed."""
     if isinstance(value, relax.TupleGetItem):
         return _part_of_split(value, definitions, scaled)
     if not isinstance(value, Call) or not value.args:
@@ -91,13 +91,13 @@ def _permute(call: Call, inner: Seen) -> Seen | None:
 
 
 def _broadcast(call: Call, inner: Seen) -> Seen | None:
-    """Repetitions, as of the keys that several heads share."""
+    """Follow repetitions, such as those of keys that several heads share."""
     shape = static_shape(call)
     return None if shape is None else _with(inner, inner.view.broadcast(shape))
 
 
 def _slice(call: Call, inner: Seen) -> Seen | None:
-    """A slice with positive steps."""
+    """Follow a slice with positive steps."""
     shape, view = static_shape(call), inner.view
     axes, begins = ([int(one.value) for one in call.args[i].fields] for i in (1, 2))
     steps = [int(one.value) for one in call.args[4].fields] if len(call.args) > 4 else []
@@ -114,7 +114,7 @@ def _slice(call: Call, inner: Seen) -> Seen | None:
 
 
 def _take(call: Call, inner: Seen) -> Seen | None:
-    """One index along an axis."""
+    """Follow the selection of one index along an axis."""
     index, axis = constant_value(call.args[1]), call.attrs.axis
     shape = static_shape(call)
     if index is None or index.size != 1 or axis is None or shape is None:
@@ -128,7 +128,7 @@ def _take(call: Call, inner: Seen) -> Seen | None:
 
 
 def _scaled(call: Call, inner: Seen) -> Seen | None:
-    """A product with one finite number."""
+    """Follow a product with one number."""
     factor = constant_value(call.args[1])
     if factor is None or factor.size != 1 or static_shape(call) != inner.view.shape:
         return None

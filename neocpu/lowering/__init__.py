@@ -1,1 +1,1 @@
-"""From a planned graph to kernels and memory: layouts, packed weights, loops, the arena."""
+"""Lowering of a planned graph to kernels and memory: layouts, packed weights, loops, the arena."""

@@ -1,7 +1,8 @@
 """Apply a layout plan: template calls, packed weights, and transforms only where the plan has them.
 
-The function is rebuilt binding by binding. Each feature map is kept in the layouts it was produced
-in or transformed to so far: what several operators read in one layout is transformed once.
+The function is rebuilt binding by binding. Each feature map is kept in every layout in which it was
+produced or to which it was transformed so far. If several operators read it in one layout, it is
+transformed once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from neocpu.ir.model_names import renamed_by
 from neocpu.ir.stored_weights import StoredWeights, stored_weights
 from neocpu.ir.uses import bindings
 from neocpu.lowering.recipes import RECIPE, recipe_of
-from neocpu.lowering.values.held_values import HeldValue, of_the_model, plain_value
+from neocpu.lowering.values.held_values import StoredValue, of_the_model, plain_value
 from neocpu.lowering.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel
@@ -49,7 +50,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 class Transform:
     """One layout transform of the rewritten network, and the name of its kernel.
 
-    A change of element type alone has none: it may become a part of what reads it.
+    A change of element type alone has no kernel, because it may fuse with its reader.
     """
 
     source: Format
@@ -69,15 +70,14 @@ class RewrittenModule:
     weights : tuple of array
         The values of the last parameters of ``main``.
     unpacked : tuple of Unpacked or None
-        The weights that each one was packed from, where that is known.
+        The weights that each of them was packed from, as far as these are known.
     transforms : tuple of Transform
     kernels : mapping of str to str
-        The kernel of each of the plan's operators that has one; equal ones share it.
-    values : tuple of HeldValue
-        The model's tensors that are left.
+        The kernel of each operator of the plan that has one; equal operators share a kernel.
+    values : tuple of StoredValue
+        The model's tensors that still exist.
     renamed : mapping of str to str
-        The model's names of tensors whose variables in the plan's network have other names, by
-        these.
+        The model's names of tensors, by the names of variables that differ from these.
     """
 
     mod: tvm.IRModule
@@ -85,7 +85,7 @@ class RewrittenModule:
     unpacked: tuple[Unpacked | None, ...]
     transforms: tuple[Transform, ...]
     kernels: Mapping[str, str]
-    values: tuple[HeldValue, ...]
+    values: tuple[StoredValue, ...]
     renamed: Mapping[str, str]
 
     def origins(self, digests: ArrayDigests) -> tuple[WeightOrigin | None, ...]:
@@ -104,7 +104,8 @@ def apply_plan(
     Parameters
     ----------
     outline : callable
-        Return the kernel of a recipe without its body, where nobody will ask for that.
+        A function that returns the kernel of a recipe without its body, or None if the body is
+        needed.
     """
     return _Rewriter(mod, plan, costs, outline).run()
 
@@ -149,7 +150,7 @@ class _Rewriter:
         absorbed |= {var for tokens in network.tokens.values() for var in tokens.absorbed}
         params = list(self._func.params)
         self._plain.update((param, param) for param in params)
-        values: list[HeldValue | None] = []
+        values: list[StoredValue | None] = []
         with self._bb.function("main"):
             with self._bb.dataflow():
                 for binding in bindings(self._func):
@@ -166,7 +167,7 @@ class _Rewriter:
                         self._tuples[binding.var] = binding.value
                     elif binding.var not in absorbed:
                         self._plain[binding.var] = self._emit_plain(binding.value)
-                    values.append(self._held(binding.var, *ops.get(binding.var, ())))
+                    values.append(self._stored_value(binding.var, *ops.get(binding.var, ())))
                 result = self._bb.emit_output(self._substitute(self._func.body.body))
             self._bb.emit_func_output(result, [*params, *self._weights.params])
         mod = self._bb.finalize()
@@ -184,12 +185,12 @@ class _Rewriter:
 
     @property
     def target(self) -> CpuTarget:
-        """CPU to make kernels for."""
+        """The CPU to make kernels for."""
         return self._costs.target
 
     @property
     def threads(self) -> int:
-        """Threads to make kernels for."""
+        """The number of threads to make kernels for."""
         return self._costs.threads
 
     def weight(
@@ -199,11 +200,11 @@ class _Rewriter:
         return self._weights.add(array, key, origin)
 
     def emit(self, value: Expr, name: str | None = None) -> Var:
-        """Bind ``value``, under ``name`` or that of the variable whose binding is rewritten."""
+        """Bind ``value`` under ``name``, or under the name of the variable being rewritten."""
         return self._bb.emit(value, name_hint=name or self._name)
 
     def _emit_plain(self, value: Expr) -> Var:
-        """Emit a layout-dependent binding: as it is, but a concat by the kernel that copies."""
+        """Emit a layout-dependent binding as it is, but a concat by the kernel that copies."""
         new = self._substitute(value)
         parts = new.args[0] if is_op(new, "relax.concat") else None
         if not isinstance(parts, relax.Tuple) or dtype_of(value) != "float32":
@@ -225,7 +226,10 @@ class _Rewriter:
         return self._reshaped(self._substitute(var), shape)
 
     def _reshaped(self, var: Var, shape: tuple[int, ...]) -> Var:
-        """Return ``var`` in another shape: one reshape is a view, of two FuseOps makes a copy."""
+        """Return ``var`` in another shape, by one reshape.
+
+        One reshape is a view, but of two in a row FuseOps makes a copy.
+        """
         source = self._unshaped.get(var, var)
         if shape in (static_shape(var), static_shape(source)):
             return var if static_shape(var) == shape else source
@@ -234,13 +238,13 @@ class _Rewriter:
         return reshaped
 
     def _substitute(self, value: Expr) -> Expr:
-        """Return ``value`` over the new variables: NCHW feature maps, weights as parameters."""
+        """Return ``value`` with NCHW feature maps as new variables, and weights as parameters."""
         if isinstance(value, Var):
             if value in self._tuples:
-                # Named tuples are resolved where they are read: one that only layout operators
-                # read must not ask for NCHW copies of its fields.
+                # Named tuples are resolved where they are read. A tuple that only layout operators
+                # read must not cause NCHW copies of its fields.
                 return self._substitute(self._tuples[value])
-            if value in self._stored:  # for what computes with real numbers alone
+            if value in self._stored:  # the reader computes with real numbers alone
                 return self._weights.add(self._stored[value].real, value)
             return self._plain[value] if value in self._plain else self._plain_map(value)
         if isinstance(value, GenericConst):
@@ -265,7 +269,7 @@ class _Rewriter:
         return self._feature_map(var, Format(NCHW, dtype_of(var)))
 
     def _feature_map(self, var: Var, form: Format) -> Var:
-        """Return ``var`` in ``form``, transforming it the first time it is asked for there."""
+        """Return ``var`` in ``form``, transforming it the first time."""
         versions = self._maps.setdefault(var, {})
         if form in versions:
             return versions[form]
@@ -281,7 +285,7 @@ class _Rewriter:
         shape = self._shapes.get(var) or feature_map_shape(var)
         assert shape is not None, var
         cost = self._costs.transform(shape, source, form, from_registers=var in self._in_registers)
-        # Under a name of its own: kernels are known by the tensors of the model that they make.
+        # It has a name of its own, because kernels are known by the model's tensors that they make.
         name = f"{var.name}_{form.layout}"
         if source.dtype != form.dtype:
             self._transforms.append(Transform(source, form, shape, cost, None))
@@ -305,7 +309,7 @@ class _Rewriter:
         return grid.quantise(data) if dtype == STORED else grid.dequantise(data)
 
     def _emit_tokens(self, var: Var, tokens: Tokens) -> None:
-        """Have rows be a version of a feature map, or take that version for its rows."""
+        """Take rows as another format of a feature map, or that format of the map as rows."""
         if tokens.made:
             rows, shape = self._feature_map(tokens.source, tokens.form), static_shape(var)
             assert shape is not None
@@ -324,17 +328,22 @@ class _Rewriter:
             plain = Format(NCHW, op.dtype)
             self._maps[op.result] = {plain: self._feature_map(op.result, plain)}
 
-    def _held(
+    def _stored_value(
         self, var: Var, op: LayoutOp | None = None, choice: Choice | None = None
-    ) -> HeldValue | None:
-        """Return what holds ``var`` now, first of all; None if nothing does."""
+    ) -> StoredValue | None:
+        """Return ``var`` with the first variable that holds it now; None if none does."""
         if var not in self._maps:
-            held = self._plain.get(var)
-            return plain_value(var, self._unshaped.get(held, held))
-        form, held = next(iter(self._maps[var].items()))
-        grid = self._plan.network.grids.get(var) if form.dtype == STORED else None
-        factor = 1.0 if op is None or choice is None else op.error_factor(choice)
-        return HeldValue(str(var.name), str(held.name), self._shapes[var], form, grid, factor)
+            holder = self._plain.get(var)
+            return plain_value(var, self._unshaped.get(holder, holder))
+        form, holder = next(iter(self._maps[var].items()))
+        return StoredValue(
+            name=str(var.name),
+            variable=str(holder.name),
+            shape=self._shapes[var],
+            form=form,
+            grid=self._plan.network.grids.get(var) if form.dtype == STORED else None,
+            error_factor=1.0 if op is None or choice is None else op.error_factor(choice),
+        )
 
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the global variable of a kernel, built once for equal keys."""

@@ -2,11 +2,11 @@
 
 The pass runs when every operator is a kernel:
 
-- calls that do not depend on the step move before the loop: other passes put transforms of tensors
-  from outside the loop next to the steps that read them;
-- marks of values from outside the loop, which keep kernels of a step from computing them, go;
-- a state that becomes another one, or is returned as a row, is copied: the end of a step writes
-  states, and kernels may not write what they read.
+- Calls that do not depend on the step move before the loop. Other passes put transforms of tensors
+  from outside the loop next to the steps that read them.
+- Marks of values from outside the loop, which keep kernels of a step from computing them, go.
+- A state that becomes another one, or is returned as a row, is copied. The end of a step writes
+  states, and kernels may not write the tensors that they read.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ class _Hoisting:
             return None
         return mark_of(self._mod[value.args[0]], mark)
 
-    def _without_marks(self, given: Iterable[Any]) -> list[Any]:
-        """Return bindings with views where values of the graph around are marked."""
+    def _without_marks(self, old: Iterable[Any]) -> list[Any]:
+        """Return bindings with views in place of marks on values from outside the loop."""
         return [
             relax.VarBinding(each.var, relax.op.reshape(_argument(each), static_shape(each.var)))
             if self._mark(each, LOOP_OUTER)
             else each
-            for each in given
+            for each in old
         ]
 
-    def _copied(self, given: Iterable[Any]) -> list[Any]:
+    def _copied(self, old: Iterable[Any]) -> list[Any]:
         """Return bindings with copies of the states that the ends of steps read."""
         made: list[Any] = []
-        states: set[Var] = set()  # and what may be a view of one
+        states: set[Var] = set()  # and possible views of states
         tuples: set[Var] = set()
 
         def kept(var: Var) -> Expr:
@@ -87,7 +87,7 @@ class _Hoisting:
             made.append(self._copy(var))
             return made[-1].var
 
-        for each in given:
+        for each in old:
             value = each.value
             if self._mark(each, LOOP_BEGIN) is not None:
                 tuples.add(each.var)
@@ -109,7 +109,7 @@ class _Hoisting:
         return relax.VarBinding(relax.DataflowVar("copied", state.ty), call)
 
     def _is_view(self, value: Expr) -> bool:
-        """Whether a tensor may lie where one lies that it is made of."""
+        """Whether a tensor may share the memory of a tensor that it is made from."""
         if isinstance(value, Var) or is_op(value, "relax.reshape"):
             return True
         if not is_op(value, "relax.call_tir") or value.args[0] in self._copies:
@@ -119,23 +119,23 @@ class _Hoisting:
             return True
         return isinstance(kernel.body, SBlockRealize) and relax.analysis.has_reshape_pattern(kernel)
 
-    def _hoisted(self, given: list[Any], name: str) -> list[Any]:
-        """Return bindings with those of a loop before it that do not depend on its step.
+    def _hoisted(self, old: list[Any], name: str) -> list[Any]:
+        """Return bindings in which those that do not depend on a loop's step come before the loop.
 
-        The begin of a loop within it may be one of those. It is behind again once that loop has had
-        its turn, which is why inner ones come last: what does not depend on them goes before them.
+        The begin of an inner loop may be among these. It moves back when that loop is hoisted, as
+        everything that does not depend on the inner loop moves before it. So inner loops come last.
         """
-        first = next(i for i, each in enumerate(given) if self._mark(each, LOOP_BEGIN) == name)
-        last = next(i for i, each in enumerate(given) if self._mark(each, LOOP_END) == name)
-        inner = {given[first].var}
+        first = next(i for i, each in enumerate(old) if self._mark(each, LOOP_BEGIN) == name)
+        last = next(i for i, each in enumerate(old) if self._mark(each, LOOP_END) == name)
+        inner = {old[first].var}
         before, within = [], []
-        for each in given[first + 1 : last]:
+        for each in old[first + 1 : last]:
             if inner.isdisjoint(used_vars(each.value)):
                 before.append(each)
             else:
                 inner.add(each.var)
                 within.append(each)
-        return [*given[:first], *before, given[first], *within, *given[last:]]
+        return [*old[:first], *before, old[first], *within, *old[last:]]
 
 
 def _argument(binding: Any) -> Expr:

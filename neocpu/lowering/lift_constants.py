@@ -1,5 +1,7 @@
-"""Make the constants of ``main`` parameters, after those it has: what is left of them once every
-operator has its kernel, such as a bound that an operator was given by the model."""
+"""Turn the constants that are left in ``main`` into parameters, after its other parameters.
+
+When every operator has its kernel, a few constants are left, such as a bound of a clip.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Make one reshape of those that fusion has put one behind another.
+"""Merge the reshapes that fusion has put one after another into one kernel.
 
-``RewriteDataflowReshape`` makes a view of a kernel that is one reshape. It sees none in two, and
-the kernel copies a whole tensor to the shape that it is in already.
+``RewriteDataflowReshape`` turns a kernel with one reshape into a view. It does not recognise two
+reshapes, and their kernel would copy a whole tensor whose elements stay where they are.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tvm.s_tir import SBlockRealize, Schedule
 from neocpu.schedules.operators.elementwise import SCHEDULED
 
 _STAGE: Final = "T_reshape"
-"""What TVM calls the stages of a reshape, with a number behind it."""
+"""TVM's name for the stages of a reshape, which a number may follow."""
 
 
 def join_reshapes(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module in which functions of nothing but reshapes have one stage."""
+    """Return a module in which functions with nothing but reshapes have one stage."""
     return tvm.IRModule(
         {
             var: _joined(func) if isinstance(func, tirx.PrimFunc) else func

@@ -1,7 +1,7 @@
-"""A digest of everything that a kernel is made by, known before it is made and in every process.
+"""A digest of everything that determines a kernel, known before it is made and in every process.
 
-Making a kernel takes milliseconds of TVM's time, and a digest of what was made more. Where it is
-certain what a kernel is made of, that is enough to find its machine code again.
+Making a kernel takes TVM milliseconds, and a digest of the kernel takes more. If everything that
+determines the kernel is known, a digest of that is enough to find its machine code again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ _OURS: Final = "neocpu."
 
 
 def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: int) -> str | None:
-    """Return a digest that kernels of equal code alone share; None if that is not certain.
+    """Return a digest that only kernels with equal code share; None if that is not certain.
 
     Parameters
     ----------
     key : Any
-        Numbers, strings, tuples and dataclasses of these, which differ for kernels that differ for
-        this target and thread count.
+        Numbers, strings, tuples and dataclasses of these. Different kernels for one target and
+        thread count have different keys.
     build : callable
-        Makes the kernel. Code that is not ours may change without a new version of neocpu.
+        A function that makes the kernel. It must be ours: other code may change without a new
+        version of neocpu.
     """
     if not build.__module__.startswith(_OURS) or not _is_ours(key):
         return None
@@ -38,7 +39,7 @@ def recipe_of(key: Any, build: Callable[[], Any], target: CpuTarget, threads: in
 
 
 def _is_ours(key: Any) -> bool:
-    """Whether ``key`` is printed in full, and of our own types."""
+    """Whether ``key`` is made of built-in values and our own types, which are printed in full."""
     if isinstance(key, tuple):
         return all(map(_is_ours, key))
     if isinstance(key, str | int | float | None):

@@ -1,7 +1,7 @@
-"""Let results of ``main`` that are reshapes be views of what they reshape, as other reshapes are.
+"""Make views of the results of ``main`` that are reshapes, as of other reshapes.
 
-``RewriteDataflowReshape`` makes views of the reshapes within a dataflow block. What the block gives
-out it leaves alone, and a kernel copies a whole tensor to another shape of it.
+``RewriteDataflowReshape`` makes views of the reshapes within a dataflow block, but not of those
+that are outputs of the block. For these a kernel would copy the whole tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tvm.ir import Var
 
 
 def view_results(mod: tvm.IRModule) -> tvm.IRModule:
-    """Have the dataflow blocks of ``main`` bind each output within, and give out its alias."""
+    """Return a module in which the outputs of dataflow blocks are aliases of inner variables."""
     main = mod["main"]
     blocks = [
         relax.DataflowBlock(list(_renamed(block.bindings)))

@@ -1,6 +1,6 @@
-"""The weights of a module being rewritten: constants that become trailing parameters of ``main``.
+"""The weights of a module being rewritten: constants that become the last parameters of ``main``.
 
-Weights outside the code can lie page-aligned in the artifact and be used in place.
+Weights outside the code can be page-aligned in the artifact and used in place.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from neocpu.foundation.array_file import ArrayFile
 from neocpu.planning.weight_origin import Unpacked
 
 _SAMPLES: Final = 64
-"""Elements by which arrays that differ are told apart, before all are compared."""
+"""The number of elements that are compared before whole arrays are."""
 
 
 class WeightTable:
     """Collects arrays and the variables that stand for them; equal ones are stored once.
 
-    A model of several heads, or one that computes a few rows at a time, reads the same weights at
-    many places. Large ones lie in a temporary file: packed they may be several times as many as the
-    model's own, which are still needed meanwhile.
+    A model with several heads, or one that computes a few rows at a time, reads the same weights at
+    many places. Large arrays are kept in a temporary file: packed weights may take several times
+    the bytes of the model's own, which are still needed meanwhile.
     """
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class WeightTable:
         self.unpacked: list[Unpacked | None] = []
         self._file = ArrayFile()
         self._known: dict[Any, Any] = {}
-        self._alike: defaultdict[Any, list[int]] = defaultdict(list)
+        self._by_samples: defaultdict[Any, list[int]] = defaultdict(list)
 
     def add(
         self, array: NDArray[np.generic], key: Any = None, origin: Unpacked | None = None
     ) -> Any:
-        """Return the variable for ``array``; with ``key``, for the array first added under it.
+        """Return the variable for ``array``, or for the first array that was added under ``key``.
 
         Parameters
         ----------
@@ -57,11 +57,11 @@ class WeightTable:
         """Return the variable of an equal array, bit for bit, or a new one."""
         elements = array.reshape(-1)
         samples = elements[:: max(1, elements.size // _SAMPLES)]
-        alike = self._alike[array.shape, array.dtype, samples.tobytes()]
-        for number in alike:
+        candidates = self._by_samples[array.shape, array.dtype, samples.tobytes()]
+        for number in candidates:
             if np.array_equal(_bytes(self.arrays[number]), _bytes(array)):
                 return self.params[number]
-        alike.append(len(self.arrays))
+        candidates.append(len(self.arrays))
         ty = relax.TensorType(array.shape, str(array.dtype))
         var = Var(f"weight_{len(self.arrays)}", ty)
         self.arrays.append(self._file.keep(array))

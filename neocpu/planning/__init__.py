@@ -1,1 +1,1 @@
-"""From a Relax function to a layout problem, and from its solution to a plan (paper §3.2, §3.3)."""
+"""Turn a Relax function into a layout problem, and its solution into a plan (paper §3.2, §3.3)."""

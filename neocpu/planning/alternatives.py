@@ -1,4 +1,4 @@
-"""What else operators could have been: the next best choices, and what each would cost a plan."""
+"""The next best choices of a plan's operators, and the seconds that each would cost the plan."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from neocpu.planning.optimisation_levels import LayoutPlan, Offer
 from neocpu.search.solver.layout_graph import LayoutEdge, LayoutGraph, Matrix, Vector
 
 KEPT: Final = 3
-"""Of each convolution; of other operators one, for they differ in layouts alone. In few bytes an
-artifact says of all of them why they are as they are."""
+"""The alternatives that are kept of each convolution. Other operators differ in layouts alone, so
+that one is enough. An artifact thus explains all choices in few bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another way to run an operator, all others left as they are.
+    """Another way to run an operator, while all other operators stay as they are.
 
     Attributes
     ----------
     choice : Choice
     transforms : float
-        Seconds that layout transforms around it would take longer, or less.
+        The seconds by which layout transforms around it would take longer; negative if they would
+        take less.
     weights : float
-        Seconds that the bytes of its weights count as, more than those of what was chosen.
+        The price of its weights in seconds, less that of the chosen way's weights.
     more : float
-        What the plan would cost more: by its kernel, these transforms and these weights.
+        The seconds that the plan would cost more: for the kernel, the transforms and the weights.
     """
 
     choice: Choice
@@ -45,13 +46,13 @@ def alternatives_of(plan: LayoutPlan) -> list[tuple[Alternative, ...]]:
     offer = plan.offer
     if offer is None or not math.isfinite(plan.search.cost):
         return [() for _ in plan.choices]
-    graph, picked = offer.graph, plan.search.choices
+    graph, selected = offer.graph, plan.search.choices
     meeting: dict[int, list[LayoutEdge]] = {node: [] for node in range(len(graph.nodes))}
     for edge in graph.edges:
         meeting[edge.source].append(edge)
         meeting[edge.target].append(edge)
     found = (
-        sorted(_others(offer, picked, meeting, i), key=attrgetter("more"))
+        sorted(_others(offer, selected, meeting, i), key=attrgetter("more"))
         for i in range(len(plan.choices))
     )
     return [
@@ -61,12 +62,12 @@ def alternatives_of(plan: LayoutPlan) -> list[tuple[Alternative, ...]]:
 
 
 def _others(
-    offer: Offer, picked: Sequence[int], meeting: Mapping[int, Sequence[LayoutEdge]], node: int
+    offer: Offer, selected: Sequence[int], meeting: Mapping[int, Sequence[LayoutEdge]], node: int
 ) -> Iterator[Alternative]:
-    options, chosen, paid = offer.choices[node], picked[node], offer.paid(node)
+    options, chosen, paid = offer.choices[node], selected[node], offer.paid(node)
     best = options[chosen]
     if len(options) > 1:
-        totals = _totals(offer.graph, picked, meeting, node)
+        totals = _totals(offer.graph, selected, meeting, node)
         for i, choice in enumerate(options):
             more = float(totals[i] - totals[chosen])
             if i != chosen and math.isfinite(more):
@@ -79,13 +80,13 @@ def _others(
 
 def _totals(
     graph: LayoutGraph,
-    picked: Sequence[int],
+    selected: Sequence[int],
     meeting: Mapping[int, Sequence[LayoutEdge]],
     node: int,
 ) -> Vector:
-    """Return what each choice of a node costs, with its edges, where the others stay as they are.
+    """Return the cost of each choice of a node and its edges, while other nodes keep their choices.
 
-    But for derived ones, which follow.
+    Derived nodes do not keep theirs: they take the best choice for each.
     """
     totals = np.array(graph.nodes[node].costs)
     derived: dict[int, Matrix] = {}
@@ -94,18 +95,18 @@ def _totals(
         if graph.nodes[other].derived:
             derived[other] = derived.get(other, 0.0) + costs
         else:
-            totals += costs[:, picked[other]]
+            totals += costs[:, selected[other]]
     for other, costs in derived.items():
         rest = np.array(graph.nodes[other].costs)
         for edge in meeting[other]:
             third, fixed = _from(edge, other)
             if third != node:
-                rest += fixed[:, picked[third]]
+                rest += fixed[:, selected[third]]
         totals += (costs + rest).min(axis=1)
     return totals
 
 
 def _from(edge: LayoutEdge, node: int) -> tuple[int, Matrix]:
-    """Return the other end of an edge, and its costs, a row for each choice of this one."""
+    """Return the other end of an edge, and its costs with a row for each choice of ``node``."""
     forward = edge.source == node
     return (edge.target, edge.costs) if forward else (edge.source, edge.costs.T)

@@ -1,4 +1,4 @@
-"""Convolutions and dense layers of float32 as ones that read bfloat16."""
+"""Forms of float32 convolutions and dense layers that read bfloat16."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ def bfloat16_forms(
 ) -> tuple[ConvForm, ...]:
     """Return the forms of a float32 convolution that read bfloat16, and write it or float32.
 
-    Depthwise ones keep their weights, for the instructions add up channels: what they read is
-    widened, and half as much moves.
+    The instructions on bfloat16 add up channels, which depthwise convolutions do not. These keep
+    their float32 weights: their data are widened, and half as many bytes move.
 
-    None where steps come before the products, and of volumes in groups. Which of them a CPU
-    computes its templates know. Weights are those of float32: see `registry.given_weights`.
+    There is no form if the convolution has a prologue, or has groups and works on volumes. The
+    templates know which forms a CPU computes. The weights are those of float32: see
+    `registry.given_weights`.
     """
     volumes_in_groups = workload.groups > 1 and workload.frames is not None
     if workload.numerics != FLOAT32 or workload.prologue or volumes_in_groups:
         return ()
     kinds = [] if workload.is_depthwise else [NAME]
-    kinds += ["float32"] * (workload.groups > 1)  # of data that are widened first
+    kinds += ["float32"] * (workload.groups > 1)  # with data that are widened first
     return tuple(
         ConvForm(
             replace(

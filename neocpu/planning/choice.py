@@ -1,4 +1,4 @@
-"""One way to run an operator, and what it costs."""
+"""One way to run an operator, and its cost."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.scheme import Scheme
 
 ESTIMATED: Final = "estimated"
-"""The source of what no record tells."""
+"""The source of a cost that no record has."""
 IN_PLACE: Final = "in place"
-"""The source of the cost of what no kernel does."""
+"""The source of the cost of an operator that needs no kernel."""
 
 
 def is_estimated(source: str) -> bool:
-    """Whether seconds from ``source`` are estimates, be it of a kernel between other layouts."""
+    """Whether seconds from ``source`` are estimates, perhaps of a kernel between other layouts."""
     return source.startswith(ESTIMATED)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds, and where they come from: `ESTIMATED`, a `Measured.source`, or `IN_PLACE`."""
+    """Seconds, and their source: `ESTIMATED`, a `Measured.source`, or `IN_PLACE`."""
 
     seconds: float
     source: str = ESTIMATED
@@ -34,16 +34,16 @@ class Choice:
     Attributes
     ----------
     scheme : Scheme or None
-        For convolutions only.
+        The scheme of a convolution; None for other operators.
     source : str
-        `ESTIMATED`, or the `Measured.source` of the records it was chosen by; either ends with
-        ``and folded`` for a kernel that is known between other layouts.
+        `ESTIMATED`, or the `Measured.source` of the records that the seconds come from. Either
+        ends with ``and folded`` if the kernel is known between other layouts.
     weight_bytes : int
-        Its weights and per-channel operands, as they are packed.
+        The bytes of the packed weights and per-channel operands.
     day : str
-        When the newest of its records was made, as ``2026-11-23``; empty if there are none.
+        The day of the newest record, as ``2026-11-23``; empty if there are no records.
     runner_up : Choice or None
-        Of a convolution, the next best way to run it between the same formats.
+        The next best way to run a convolution between the same formats.
     """
 
     in_format: Format

@@ -1,4 +1,4 @@
-"""What an operator costs in each format: measured where a record exists, estimated otherwise."""
+"""The cost of an operator in each format: measured where a record exists, estimated otherwise."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 _log = logging.getLogger("neocpu")
 
-# An unmeasured scheme is trusted less than a measured one of equal expectation.
+# An unmeasured scheme is trusted less than a measured one with the same expected seconds.
 ESTIMATE_PENALTY = 1.05
 
-# Of schemes that differ in how they read weights, those that another plan's need may make best.
+# Packings that are offered besides the best, because another plan may need them: at most so many
+# for a pair of formats, each at most so many times as slow as the best.
 PACKINGS = 4
 SLOWER = 1.2
 
-# How often schemes of records that no kernel can be made of are left out before all others that no
-# template lists are.
+# Rounds that leave out recorded schemes without a kernel. After these, all schemes that no template
+# lists are left out.
 UNLISTED_ROUNDS = 4
 
 _Kind: TypeAlias = tuple[Format, Format, Packing | None]
 Keep: TypeAlias = Callable[[str, Callable[[], Any]], Any]
-"""Returns what is kept of a subject, as JSON, or makes and keeps it; anew where our code changes.
-"""
+"""Returns the JSON value that is kept under a key. It makes and keeps the value if there is none,
+or if our code has changed since."""
 
 
-def make_anew(subject: str, make: Callable[[], Any]) -> Any:
-    """Keep nothing."""
+def make_anew(key: str, make: Callable[[], Any]) -> Any:
+    """Return what ``make`` returns, and keep nothing."""
     return make()
 
 
@@ -55,21 +56,22 @@ class CostModel(MemoryCosts):
     Attributes
     ----------
     templates : frozenset of str or None
-        Templates to choose among; None for all.
+        The templates to choose among; None for all.
     admission : Admission
-        Which schemes are exact enough.
+        The bound on errors that schemes have to keep.
     byte_price : float
-        Seconds that a plan may take longer per byte of packed weights it saves: see
+        The seconds that a plan may take longer for each byte of packed weights that it saves: see
         `neocpu.planning.weight_limit`.
     keep : callable
-        Where lists of schemes and their estimates, and choices, may be found.
+        Keeps lists of schemes with their estimates, and choices: see `Keep`.
     keeps_choices : bool
-        Whether these too are worth it: not at one price of bytes among many that a limit tries.
+        Whether choices are kept too. That is not worth it while a limit on weights tries one price
+        of bytes after another.
     by_packing : bool
-        Whether choices are offered besides the best one that read the weights packed otherwise,
-        which another plan may need anyway.
+        Whether choices with other packings of the weights are offered besides the best one, because
+        another plan may need these packings anyway.
     sparing : bool
-        Whether schemes are offered besides that keep fewer bytes of weights and are slower.
+        Whether slower schemes with fewer bytes of weights are offered as well.
     """
 
     templates: frozenset[str] | None = None
@@ -81,22 +83,22 @@ class CostModel(MemoryCosts):
     sparing: bool = False
 
     def price(self, choice: Choice) -> float:
-        """Return what the search minimises: a choice's seconds, and what its weights cost."""
+        """Return what the search minimises: a choice's seconds plus the price of its weights."""
         return choice.seconds + self.byte_price * choice.weight_bytes
 
     def conv_choices(self, workload: Conv2dWorkload) -> tuple[Choice, ...]:
         """Return the best choice for every pair of input and output formats, best first.
 
-        Estimates are scaled by what this workload's measurements say of its estimates, so that
-        the two kinds of cost compare.
+        Estimates are scaled by the median ratio of this workload's measurements to its estimates,
+        so that the two kinds of cost compare.
         """
         found = self.measured(workload)
         records = found.seconds
         listed = self._listed(workload)
-        # What was measured counts, even if the space does not list it: also a relative's schemes
-        # fit this CPU's registers.
+        # Measured schemes count even if the space does not list them: schemes that were measured on
+        # a related CPU fit this CPU's registers, too.
         legal = self._admitted(workload, dict.fromkeys((*listed, *records)))
-        # Where every scheme failed, it was the measuring: a network still compiles.
+        # If every scheme failed, the measuring was at fault: the network still has to compile.
         schemes = [s for s in legal if records.get(s, 0.0) is not None] or list(legal)
         estimates = {s: listed[s] if s in listed else self._estimate(workload, s) for s in schemes}
         ratios = [sec / estimates[s] for s, sec in records.items() if sec and s in estimates]
@@ -123,10 +125,11 @@ class CostModel(MemoryCosts):
     def _best_runnable(
         self, workload: Conv2dWorkload, choices: Sequence[Choice], listed: Container[Scheme]
     ) -> tuple[Choice, ...]:
-        """Return the best choice of each pair of formats, of those a kernel can be made of.
+        """Return the best choice of each pair of formats for which a kernel can be made.
 
-        That is tried with those that no template lists: they come from records, which anybody may
-        have written, and which would end the compilation later. It takes milliseconds for each.
+        Only schemes that no template lists are tried, which takes milliseconds each. They come from
+        records, which anybody may have written, and a scheme without a kernel would end the
+        compilation later.
         """
         for _ in range(UNLISTED_ROUNDS):
             best = BestChoices(self, workload)
@@ -147,14 +150,17 @@ class CostModel(MemoryCosts):
         return self._best_runnable(workload, [c for c in choices if c.scheme in listed], listed)
 
     def _exact(self, workload: Conv2dWorkload, choice: Choice) -> Choice:
-        """Return a choice whose sums are split: it hardly takes time, so that the cost stays."""
+        """Return a choice with its sums split as the admission needs.
+
+        Splitting hardly takes time, so that the cost stays.
+        """
         assert choice.scheme is not None
         next_best = choice.runner_up and self._exact(workload, choice.runner_up)
         scheme = registry.exact_form(self.admission, choice.scheme, workload)
         return replace(choice, scheme=scheme, runner_up=next_best)
 
     def _listed(self, workload: Conv2dWorkload) -> dict[Scheme, float]:
-        """Return every scheme of the templates' spaces, and those that are asked for besides."""
+        """Return the estimate of every scheme in the templates' spaces, and of sparing schemes."""
 
         def estimated() -> list[tuple[Any, float]]:
             found = registry.schemes(workload, self.target, self.threads)
@@ -170,7 +176,7 @@ class CostModel(MemoryCosts):
         every = registry.admitted(self.admission, known, workload)
         if self.templates is None:
             return every
-        # A network always compiles: where no wanted algorithm applies, the others stay.
+        # A network always compiles: if none of the requested templates applies, the others stay.
         return tuple(s for s in every if s.template in self.templates) or every
 
     def _estimate(self, workload: Conv2dWorkload, scheme: Scheme) -> float:
@@ -178,12 +184,12 @@ class CostModel(MemoryCosts):
 
 
 class BestChoices:
-    """The cheapest way to run a convolution for every pair of formats, and the next.
+    """The cheapest and the second cheapest way to run a convolution for every pair of formats.
 
     Parameters
     ----------
     known : iterable of Choice
-        Ways that others are compared with, one of each pair.
+        The best ways so far, one for each pair.
     """
 
     def __init__(
@@ -196,18 +202,18 @@ class BestChoices:
             self._best[self._kind(choice.in_format, choice.out_format, choice.scheme)] = choice
 
     def offer(self, choice: Choice) -> None:
-        """Take a way to run it, if it is cheaper than what is known of its formats.
+        """Take a way to run it if it is cheaper than the two best ones between its formats.
 
         Parameters
         ----------
         choice : Choice
-            Its bytes of weights are counted here.
+            The way. Its bytes of weights are counted here.
         """
         assert choice.scheme is not None
         kind, price = self._kind(choice.in_format, choice.out_format, choice.scheme), self._price
         best = self._best.get(kind)
         second = best and best.runner_up
-        # A choice costs its seconds at least: of few is it worth knowing how weights are packed.
+        # The price is at least the seconds, so that few choices need their weights counted.
         if second is not None and choice.seconds >= price(second):
             return
         choice = replace(choice, weight_bytes=packed_bytes(self._workload, choice.scheme))
@@ -219,7 +225,7 @@ class BestChoices:
             self._best[kind] = replace(best, runner_up=choice)
 
     def in_order(self) -> tuple[Choice, ...]:
-        """Return the cheapest of each pair, best first."""
+        """Return the cheapest way of each pair, best first."""
         found = sorted(self._best.values(), key=self._costs.price)
         return tuple(_near(found, self._costs) if self._costs.by_packing else found)
 
@@ -229,7 +235,7 @@ class BestChoices:
 
 
 def _near(choices: Sequence[Choice], costs: CostModel) -> Iterator[Choice]:
-    """Yield those that are not much slower than the best of their formats, best first."""
+    """Yield choices that are not much slower than the best one between their formats."""
     best: dict[tuple[Format, Format], list[Choice]] = {}
     for choice in choices:
         others = best.setdefault((choice.in_format, choice.out_format), [])

@@ -1,8 +1,8 @@
-"""Which elementwise operators a convolution or a dense layer takes into its epilogue.
+"""The elementwise operators that a convolution or a dense layer takes into its epilogue.
 
-The chain after the operator is followed as long as each value has a single reader and the
-reader is a step `neocpu.schedules.operators.epilogue` knows. A residual add is such a step: its
-other operand is read while the accumulators are stored.
+The chain after the operator is followed as long as each value has a single reader, and this reader
+is a step that `neocpu.schedules.operators.epilogue` knows. A residual add is such a step: its other
+operand is read while the accumulators are stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_STEPS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Epilogue:
-    """A matched chain: its steps, and the variables from the operator's own on."""
+    """A matched chain: its steps, and its variables, the operator's own first."""
 
     steps: tuple[Step, ...]
     chain: tuple[Var, ...]
@@ -48,13 +48,13 @@ def match_epilogue(
     start : Var
         The operator's own result, of ``shape``.
     vector_shape : tuple of int
-        Shape in which a constant per channel broadcasts against it.
+        The shape in which a constant per channel broadcasts with it.
     readers, definitions : dict
-        Of the whole function.
+        The readers and the values of all variables of the function.
     claimed : container of Var
         Variables that belong to another convolution's epilogue.
     result : container of Var
-        Variables the function returns: these must exist.
+        The variables that the function returns, which must exist.
     """
     steps: list[Step] = []
     chain = [start]
@@ -93,7 +93,7 @@ def _match_grid(
 def match_step(
     call: Expr, value: Var, shape: tuple[int, ...], vector_shape: tuple[int, ...]
 ) -> tuple[EpilogueOp, Any | None] | None:
-    """Return the step ``call`` makes of ``value`` and its operand, or None if it is no step."""
+    """Return ``call`` on ``value`` as a step and its operand; None if it is no step."""
     name = op_name(call)
     if name is None or static_shape(call) != shape:
         return None
@@ -113,7 +113,7 @@ def match_step(
 
 
 def _is_per_channel(call: Expr, other: Expr, constant: Any, vector_shape: tuple[int, ...]) -> bool:
-    """Whether ``other``, which ``call`` reads, holds an element for each channel."""
+    """Whether the operand ``other`` of ``call`` has one element for each channel."""
     if is_op(call, "relax.nn.prelu"):  # its slopes are a vector along an axis that it names
         along_channels = vector_shape == (1, constant.size, 1, 1) and int(call.attrs.axis) == 1
         return along_channels and bool(other.same_as(call.args[1]))

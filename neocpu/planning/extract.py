@@ -56,16 +56,16 @@ def extract(mod: tvm.IRModule, *, prologues: bool = True) -> Network:
     Parameters
     ----------
     mod : tvm.IRModule
-        As `neocpu.graph.simplify.simplify` returns it.
+        A result of `neocpu.graph.simplify.simplify`.
     prologues : bool
-        Whether 1x1 convolutions may take elementwise operators in front of them.
+        Whether 1x1 convolutions may take the elementwise operators before them.
     """
     return _Extractor(mod["main"], prologues).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Core:
-    """A convolution or dense layer: its call, its workload with all that is fused, the chains."""
+    """A convolution or dense layer: its call, its workload with fused steps, and its chains."""
 
     call: Call
     workload: Any
@@ -126,11 +126,12 @@ class _Extractor:
     def _fuse_epilogues(self) -> dict[Var, _Core]:
         """Return each convolution and dense layer with its epilogue, by the last variable."""
         cores: dict[Var, _Core] = {}
-        # Later operators claim a shared residual add first: by then its other side is computed.
+        # Later operators claim a shared residual add first, because its other operand is computed
+        # by then.
         for binding in reversed(list(bindings(self._func))):
             if not is_op(binding.value, "relax.nn.conv2d", CONVOLUTION, "relax.matmul"):
                 continue
-            if binding.var in self._claimed:  # by attention whose heads it mixes
+            if binding.var in self._claimed:  # by attention: it mixes heads
                 continue
             weights = weight_values(binding.value.args[1], self._definitions)
             if weights is not None and is_op(binding.value, CONVOLUTION):
@@ -138,7 +139,7 @@ class _Extractor:
             convolution = conv_workload(binding.value, weights)
             workload = convolution or dense_workload(binding.value, weights)
             if workload is None or constant_value(binding.value.args[0]) is not None:
-                continue  # what constants come to is no feature map that could have a layout
+                continue  # a result of constants alone is no feature map with a layout
             assert weights is not None
             if isinstance(workload, Conv2dWorkload):
                 shape: tuple[int, ...] = workload.output_shape
@@ -182,7 +183,7 @@ class _Extractor:
     def _forms(
         self, call: Call, workload: Conv2dWorkload, weights: Array, matched: Epilogue
     ) -> tuple[ConvForm, ...]:
-        """Return the convolution as one that reads integers, stores them, or both."""
+        """Return the forms of a convolution that read integers, store them, or both."""
         stored = stored_weights(call.args[1], self._definitions)
         grid, steps = self.grids.get(call.args[0]), matched.steps
         ends_on_grid = bool(steps) and isinstance(steps[-1][0], Grid)
@@ -204,12 +205,12 @@ class _Extractor:
     def _dense_forms(
         self, call: Call, workload: DenseWorkload, stored: StoredWeights, matched: Epilogue
     ) -> tuple[ConvForm, ...]:
-        """Return the layer as ones of integers, if its data are on a grid."""
+        """Return the forms of a layer that read integers; none if its data are on no grid."""
         grid = grid_of_rows(call.args[0], self.grids, self._definitions)
         return () if grid is None else integer_forms(workload, stored, grid, matched.steps)
 
     def _fuse_prologues(self, cores: dict[Var, _Core]) -> None:
-        """Give convolutions the elementwise chains in front of them that no epilogue has."""
+        """Give convolutions the elementwise chains before them that no epilogue has taken."""
         taken = self._claimed | self._results
         for last, core in cores.items():
             if not isinstance(core.workload, Conv2dWorkload) or core.forms:
@@ -237,16 +238,16 @@ class _Extractor:
         reads += [Read(var, (*workload.input_shape[:2], 1, 1), numerics.data) for var in gates]
         reads += [Read(v, workload.output_shape, numerics.output, True) for v in residuals]
         return ConvOp(
-            self.name("conv2d"),
-            chain[-1],
-            workload.output_shape,
-            numerics.output,
-            tuple(reads),
-            frozenset((*before.chain, *chain[:-1])),
-            workload,
-            weights,
-            core.operands,
-            before.operands,
+            name=self.name("conv2d"),
+            result=chain[-1],
+            shape=workload.output_shape,
+            dtype=numerics.output,
+            reads=tuple(reads),
+            absorbed=frozenset((*before.chain, *chain[:-1])),
+            workload=workload,
+            weights=weights,
+            operands=core.operands,
+            before=before.operands,
             # A sum in float64 cannot overflow, and needs no array of flags.
             finite_weights=math.isfinite(weights.sum(dtype=np.float64)),
             forms=core.forms,
@@ -255,30 +256,30 @@ class _Extractor:
     def _dense(self, core: _Core) -> DenseOp:
         chain, data = core.epilogue.chain, core.call.args[0]
         return DenseOp(
-            self.name("dense"),
-            chain[-1],
-            data,
-            frozenset(chain[:-1]),
-            core.workload,
-            core.weights,
-            core.operands,
-            core.forms,
-            frozenset() if chain[-1] in self._results else self.readers(chain[-1]),
-            self._stored_rows(data) if core.forms else None,
+            name=self.name("dense"),
+            result=chain[-1],
+            data=data,
+            absorbed=frozenset(chain[:-1]),
+            workload=core.workload,
+            weights=core.weights,
+            operands=core.operands,
+            forms=core.forms,
+            readers=frozenset() if chain[-1] in self._results else self.readers(chain[-1]),
+            rows=self._stored_rows(data) if core.forms else None,
         )
 
     def _stored_rows(self, data: Var) -> StoredRows:
-        """Return where the integers of a matrix on a grid are, or the numbers to round to them."""
+        """Return the integers of a matrix on a grid, or the real numbers that round to them."""
         grid = grid_of_rows(data, self.grids, self._definitions)
         assert grid is not None
         value: Any = self._definitions.get(data)
         if is_op(value, "relax.dequantize") and feature_map_shape(data) is None:
-            given, inner = value.args[0], quantised_by(value, self._definitions)
-            if dtype_of(given) != STORED and inner is not None:
-                given = inner.args[0]  # what is rounded to signed integers
-            suits = dtype_of(given) in (STORED, "float32")
-            if suits and isinstance(given, Var) and given not in self._claimed:
-                return StoredRows(given, grid)
+            source, inner = value.args[0], quantised_by(value, self._definitions)
+            if dtype_of(source) != STORED and inner is not None:
+                source = inner.args[0]  # real numbers that are rounded to signed integers
+            suits = dtype_of(source) in (STORED, "float32")
+            if suits and isinstance(source, Var) and source not in self._claimed:
+                return StoredRows(source, grid)
         return StoredRows(data, grid)
 
     def _layout_op(self, var: Var, value: Expr) -> LayoutOp | None:
@@ -286,7 +287,7 @@ class _Extractor:
         if shape is None or not isinstance(value, Call):
             return None
         kinds = KINDS
-        if var in self._claimed:  # by a kind of operator that may end with it, or by none
+        if var in self._claimed:  # only a kind that claimed it may end with it
             kinds = [kind for kind in KINDS if var in self._claims[kind]]
         found = (kind.match(self, var, value, shape) for kind in kinds)
         return next((op for op in found if op is not None), None)
@@ -297,7 +298,7 @@ class _Extractor:
         return f"{kind}_{self._numbers[kind] - 1}"
 
     def definition(self, var: Var) -> Expr | None:
-        """Return what ``var`` is bound to; None of a parameter."""
+        """Return the value that ``var`` is bound to; None for a parameter."""
         return self._definitions.get(var)
 
     def definitions(self) -> dict[Var, Expr]:
@@ -313,16 +314,16 @@ class _Extractor:
         return var in self._results
 
     def grid(self, var: Expr) -> Grid | None:
-        """Return the grid that a feature map's values are on, if there is one."""
+        """Return the grid that a feature map's values are on; None if there is none."""
         return self.grids.get(var)
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
-        """Return what ``kind`` claimed of the function."""
+        """Return the variables that ``kind`` has claimed."""
         return self._claims[kind]
 
     def _nchw_reads(self, ops: list[LayoutOp]) -> dict[Var, Shape4]:
         inside = {op.result for op in ops}.union(*(op.absorbed for op in ops))
-        # The tuple a concat reads is part of the concat.
+        # The tuple that a concat reads is part of the concat.
         inside |= {
             var
             for var, value in self._definitions.items()

@@ -1,11 +1,11 @@
 """Layout transforms folded into a convolution's loads and stores: more choices for the search.
 
-A direct convolution stores whole vectors, and a Winograd or depthwise one also reads them, so a
-kernel tuned for one pair of blocked layouts runs between others at about the same speed. Each pair
-is therefore offered the fastest kernel known for any pair, where that beats what is known for the
-pair itself. Not offered is what takes longer than a transform (measured on a Zen 3): direct
-convolutions that read NCHW (7 to 24 % longer, a cache line per pixel) or store to it (each lane
-alone).
+A direct convolution stores whole vectors, and a Winograd or depthwise one also reads whole vectors.
+A kernel that is tuned for one pair of blocked layouts therefore runs between others at about the
+same speed. Each pair is offered the fastest kernel known for any pair, if that is faster than the
+kernels known for the pair itself. Folds that take longer than a transform (measured on a Zen 3) are
+not offered: direct convolutions that read NCHW (7 to 24 % longer, a cache line per pixel) or store
+to it (each lane alone).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def with_folds(
     Parameters
     ----------
     choices : sequence of Choice
-        `CostModel.conv_choices` of ``workload``.
+        The result of `CostModel.conv_choices` for ``workload``.
     rows : set of Format
-        Those of feature maps that are rows elsewhere: all channels of a pixel are one block.
+        The formats of feature maps that are rows elsewhere: one block has all channels of a pixel.
     """
     best = BestChoices(costs, workload, choices)
     target, threads = costs.target, costs.threads
     records = costs.measured(workload)
     numerics = workload.numerics
     lanes = target.dot_unit(numerics).lanes
-    given, made = ({each} & rows for each in whole_formats(workload))
-    ins = {c.in_format for c in choices} | given
+    read, made = ({each} & rows for each in whole_formats(workload))
+    ins = {c.in_format for c in choices} | read
     ins |= _blocked(workload.image_channels, lanes, numerics.data)
     outs = {c.out_format for c in choices} | made
     outs |= _blocked(workload.out_channels, lanes, numerics.output)
@@ -74,7 +74,7 @@ def with_folds(
 
 
 def whole_formats(workload: Conv2dWorkload) -> tuple[Format, Format]:
-    """Return the formats of a convolution's data and output whose one block has all channels."""
+    """Return the formats of a convolution's data and output in which one block has all channels."""
     data = Format(DataLayout(workload.image_channels), workload.numerics.data)
     return data, Format(DataLayout(workload.out_channels), workload.numerics.output)
 

@@ -1,4 +1,4 @@
-"""What the tuning databases tell a plan of one workload."""
+"""The records of one workload in the tuning databases, as plans use them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 
 # The source of records of this very CPU.
 MEASURED = "measured"
-# That of records of a workload which differs in what hardly costs.
+# The source of records of a similar workload: the difference hardly changes the seconds.
 BORROWED = "borrowed"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the tuning databases know of a workload.
+    """The records of a workload.
 
     Attributes
     ----------
     seconds : mapping
-        Best known seconds of each measured scheme; None for one that failed.
+        The best known seconds of each measured scheme; None for a scheme that failed.
     source : str
-        ``measured``, ``measured on znver4 with 2 threads`` where the records are a relative's,
-        ``borrowed`` or ``borrowed, measured on ...`` where they are a similar workload's.
+        ``measured``; ``measured on znver4 with 2 threads`` if the records are of a related CPU;
+        ``borrowed`` or ``borrowed, measured on ...`` if they are of a similar workload.
     day : str
-        When the newest of them was made, as ``2026-11-23``.
+        The day of the newest record, as ``2026-11-23``.
     """
 
     seconds: Mapping[Scheme, float | None] = field(default_factory=dict)

@@ -1,10 +1,10 @@
-"""What moving feature maps costs: layout transforms, and the operators bound by memory.
+"""The costs of moving feature maps: layout transforms, and the operators bound by memory.
 
-They have no schemes to choose from, and their speed depends on little more than how many bytes they
-move and which caches these lie in: not on which blocks, on how many pixels a channel has, or on how
-many parts are joined. So not each of them is measured but one of each class and size, a canonical
-workload on record like a convolution. How far off the estimate of that one is tells how far off
-those of its class are; between two sizes the logarithm of it is interpolated.
+These operators have no schemes to choose from. Their speed depends on little more than the number
+of bytes and the caches that these lie in. The blocks, the pixels of a channel and the number of
+concatenated parts hardly matter. So one canonical workload of each class and size is measured and
+recorded, as a convolution is. The ratio of its measured to its estimated seconds corrects all
+estimates of its class. Between two sizes, the logarithm of the ratio is interpolated.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from neocpu.schedules.vocabulary.scheme import TransformScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Workload
 
-# Canonical feature maps: 25 KB to 26 MB in steps of four, channels a multiple of every block, and
-# sides that are no powers of two, whose rows would compete for the same cache lines.
+# Canonical feature maps: 25 KB to 26 MB in steps of four. Channels are a multiple of every block.
+# The sides are no powers of two, because rows of such maps compete for the same cache lines.
 CHANNELS, SIDES = 128, (7, 14, 28, 56, 112, 224)
 LOG_ELEMENTS = tuple(math.log(CHANNELS * side * side) for side in SIDES)
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """What is measured of a class, by size: logarithms of elements and of measured / estimated."""
+    """The measurements of a class: logarithms of sizes and of ratios of measured to estimated."""
 
     sizes: tuple[float, ...]
     ratios: tuple[float, ...]
     sources: tuple[str, ...]
 
     def scale(self, estimate: float, elements: int) -> Cost:
-        """Return ``estimate`` as it would have been measured; as it is where nothing is known."""
+        """Return ``estimate`` corrected by the measurements; as it is if there are none."""
         if not self.sizes:
             return Cost(estimate)
         size = math.log(elements)
@@ -54,12 +54,12 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
-    """Costs of what is bound by memory, for one target and thread count.
+    """The costs of operators bound by memory, for one target and thread count.
 
     Attributes
     ----------
     measured : callable
-        Returns the records of a workload.
+        A function that returns the records of a workload.
     """
 
     target: CpuTarget
@@ -77,13 +77,14 @@ class MemoryCosts:
         *,
         from_registers: bool = False,
     ) -> Cost:
-        """Cost of bringing a feature map of NCHW ``shape`` from one format to another.
+        """Return the cost of bringing a feature map of NCHW ``shape`` from one format to another.
 
         Parameters
         ----------
         from_registers : bool
-            Whether it would else stay there (see `Network.in_registers`): its producer must then
-            write it and its reader read it, which neither was charged for.
+            Whether the feature map would stay in registers without the transform: see
+            `Network.in_registers`. Its producer must then write it and its reader must read it,
+            which the costs of neither contain.
         """
         if source == dest:
             return Cost(0.0)
@@ -121,16 +122,16 @@ class MemoryCosts:
         *,
         forks: bool,
     ) -> Cost:
-        """Cost of a kernel that is bound by the bytes it moves.
+        """Return the cost of a kernel that is bound by the bytes it moves.
 
         Parameters
         ----------
         kind : MemoryClass or None
-            Whose measurements tell what it costs; None for what is only estimated.
+            The class whose measurements correct the estimate; None for the estimate alone.
         moved : sequence of tuple of int
-            NCHW shapes of what it reads and writes, all in ``form``.
+            The NCHW shapes of the tensors that it reads and writes, all in ``form``.
         elements : int
-            Size of its result.
+            The number of elements of its result.
         forks : bool
             Whether it begins a parallel loop of its own.
         """
@@ -144,7 +145,7 @@ class MemoryCosts:
         return self._cost(kind, form.dtype, seconds, elements)
 
     def copies(self, shapes: Sequence[tuple[int, ...]], form: Format) -> Cost:
-        """Cost of copying feature maps of NCHW ``shapes``, each by a kernel of its own."""
+        """Return the cost of copying feature maps of NCHW ``shapes``, each by its own kernel."""
         total, source = 0.0, IN_PLACE
         for shape in shapes:
             seconds = stream_seconds(2 * form.bytes(shape), self.target, self.threads)
@@ -154,7 +155,7 @@ class MemoryCosts:
         return Cost(total, source)
 
     def estimated(self, seconds: float) -> Cost:
-        """Cost of what no measurement tells about."""
+        """Return seconds that no measurement corrects as a cost."""
         return Cost(seconds)
 
     def _cost(self, kind: MemoryClass, dtype: str, estimate: float, elements: int) -> Cost:
@@ -176,9 +177,9 @@ class MemoryCosts:
 
 
 def halfway(source: Format, dest: Format) -> Format | None:
-    """Return where a change of both layout and element type is one, then the other; else None.
+    """Return the format between the two steps of a change of both layout and element type.
 
-    The layout is changed of the smaller elements.
+    The layout is changed while elements are the smaller ones. None if only one of the two changes.
     """
     if source.layout == dest.layout or source.dtype == dest.dtype:
         return None
@@ -197,7 +198,7 @@ def transform_class(source: DataLayout, dest: DataLayout) -> MemoryClass:
 def canonical_workload(kind: MemoryClass, dtype: str, side: int, target: CpuTarget) -> Workload:
     """Return the workload that stands for a class, with feature maps of ``side`` by ``side``.
 
-    Blocks are those of one to four vectors, or of all channels: 64 bytes are half of them.
+    Blocks have one to four vectors, or all channels: 64 bytes are half of them.
     """
     lanes = target.lanes(dtype)
     most = min(4 * lanes, CHANNELS)
@@ -243,5 +244,5 @@ def canonical_workload(kind: MemoryClass, dtype: str, side: int, target: CpuTarg
 
 
 def nearest(value: float, points: tuple[float, ...]) -> int:
-    """Index of the point closest to ``value``."""
+    """Return the index of the point closest to ``value``."""
     return min(range(len(points)), key=lambda index: abs(points[index] - value))

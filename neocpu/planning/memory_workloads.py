@@ -1,4 +1,4 @@
-"""Which canonical workloads tell what the memory-bound operators of a network cost."""
+"""The canonical workloads whose records correct the costs of a network's memory-bound operators."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from neocpu.schedules.vocabulary.workload import Workload
 
 
 def memory_workloads(network: Network, target: CpuTarget) -> tuple[Workload, ...]:
-    """Return the canonical workloads that ``network``'s plans ask for on ``target``.
+    """Return the canonical workloads that plans of ``network`` need on ``target``.
 
-    At most a few tens, and the same for all networks.
+    There are a few tens at most, and all networks share them.
     """
     return tuple(
         dict.fromkeys(
             canonical_workload(
                 kind, dtype, SIDES[nearest(math.log(elements), LOG_ELEMENTS)], target
             )
-            for kind, dtype, elements in _asked(network, target)
+            for kind, dtype, elements in _needed(network, target)
         )
     )
 
 
-def _asked(network: Network, target: CpuTarget) -> Iterator[tuple[MemoryClass, str, int]]:
-    """Yield class, element type and elements of every cost that a layout graph may need."""
+def _needed(network: Network, target: CpuTarget) -> Iterator[tuple[MemoryClass, str, int]]:
+    """Yield the class, element type and elements of every cost that a layout graph may need."""
     produced = {op.result for op in network.ops}
     for op in network.ops:
         for read in op.reads:

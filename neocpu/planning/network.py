@@ -1,7 +1,7 @@
-"""A network as the layout search sees it: which operators may change layout, and what they read.
+"""A network as the layout search sees it: the operators that may change layout, and their reads.
 
-Paper §3.2 sorts operators into layout-oblivious, -tolerant and -dependent ones. The first two are
-`LayoutOp`s here; everything else is dependent: it reads and writes NCHW.
+Paper §3.2 sorts operators into layout-oblivious, layout-tolerant and layout-dependent ones. The
+first two are `LayoutOp`s here. All others are dependent: they read and write NCHW.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Network:
-    """All operators of a function that have kernels of their own, and who needs NCHW.
+    """The operators of a function that have kernels of their own, and the reads that need NCHW.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Network:
     products : tuple of ProductOp
         Attention, and products of activations.
     tokens : mapping of Var to Tokens
-        What is made of feature maps, or of rows, by transposing them.
+        Rows that are transposed feature maps, and feature maps that are transposed rows.
     """
 
     ops: tuple[LayoutOp, ...]
@@ -60,7 +60,7 @@ class Network:
 
     @property
     def rows(self) -> dict[Var, Format]:
-        """Feature maps that are made of rows, or as which rows are read: the format of these."""
+        """The format of the rows, for each feature map that is made of rows or read as rows."""
         return {each.source if each.made else var: each.form for var, each in self.tokens.items()}
 
     def computing(
@@ -70,15 +70,15 @@ class Network:
         small: bool = False,
         narrow: Container[str] | None = None,
     ) -> Network:
-        """Return the network with those ways to compute an operator that a plan may choose from.
+        """Return the network with the ways to compute each operator that a plan may choose from.
 
         Parameters
         ----------
         small : bool
-            Whether to leave narrow numbers alone wherever ``precision`` has any.
+            Whether to keep only the narrow ways of an operator wherever ``precision`` has any.
         narrow : container of str, optional
-            Names of the operators that it is for: others compute in float32, but for those that
-            compute nothing new.
+            The names of the operators that may use ``precision``. Others compute in float32,
+            except operators such as concatenations and poolings: see `LayoutOp.takes_halves`.
         """
 
         def own(name: str) -> Precision:
@@ -97,17 +97,18 @@ class Network:
 
     @property
     def in_registers(self) -> frozenset[Var]:
-        """Results of elementwise operators that one other reads: fusion never stores them."""
+        """Results of elementwise operators with one such reader: fusion never stores them."""
         readers = Counter(read.var for op in self.ops for read in op.reads)
         fusing = [op for op in self.ops if op.stays_in_registers]
         inner = {read.var for op in fusing for read in op.reads if readers[read.var] == 1}
         return frozenset(op.result for op in fusing if op.result in inner) - set(self.nchw_reads)
 
     def copied_parts(self, form: Format) -> frozenset[Read]:
-        """Return the parts that no kernel writes where they belong, if all is in ``form``.
+        """Return the reads that have to be copied if all feature maps are in ``form``.
 
-        Of concatenations that lie end to end: inputs, unless they are transformed, what is a part
-        of an earlier one, and a slice of something. Of inputs, slices too.
+        These are parts of end-to-end concatenations that no kernel writes in their places: inputs
+        that are not transformed, parts of an earlier concatenation, and slices. Inputs that are
+        sliced are copied as well.
         """
         inputs = set(self.inputs) if form.layout == NCHW else set()
         placed, copied = set(inputs), set()

@@ -1,11 +1,12 @@
-"""The layout graph of a network: what every plan costs, to the last transform (paper §3.3.2).
+"""The layout graph of a network: the cost of every plan, to the last transform (paper §3.3.2).
 
-Every operator is a node of its own, joins included: a join's layout is free, and each of its inputs
-is transformed at its own cost. A feature map that one operator reads is an edge. One that several
-read is a node too, whose choice is the set of formats it is made available in: its edge to the
-producer costs one transform per layout, however many read it, and its edges to the readers forbid
-what is not in the set. What is fixed to NCHW (the network's inputs and outputs, and what
-layout-dependent operators touch) is no node but part of its neighbour's cost.
+Every operator is a node, also elementwise operators and concatenations: their layout is free, and
+each of their inputs is transformed at its own cost. A feature map with one reader is an edge. A
+feature map with several readers is a node too. Its choice is the set of formats in which it exists:
+its edge to the producer costs one transform per format, however many operators read it, and its
+edges to the readers forbid formats outside the set. Feature maps that are fixed to NCHW (the inputs
+and outputs of the network, and those that layout-dependent operators read or write) are no nodes
+but part of their neighbours' costs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Formats = frozenset[Format]
 
 
 def wanted(read: Read, choice: Choice) -> Format:
-    """Format an operator reads one of its feature maps in, under ``choice``."""
+    """Return the format in which an operator reads a feature map under ``choice``."""
     return choice.out_format if read.in_output_layout else choice.in_format
 
 
@@ -40,7 +41,7 @@ def build_graph(
     costs: CostModel,
     via_nchw: bool = False,
 ) -> LayoutGraph:
-    """Return the layout graph: a node per operator, in order, then those of shared feature maps.
+    """Return the layout graph: a node per operator, in order, then one per shared feature map.
 
     With ``via_nchw`` every feature map is stored in NCHW between operators.
     """
@@ -64,15 +65,15 @@ class _FeatureMap:
     Attributes
     ----------
     producer : int or None
-        Index of the operator that makes it; None if it exists as ``plain``.
+        The index of the operator that makes it; None if it exists as ``plain``.
     plain : Format
-        NCHW, of the elements that the model has there; of what is made of rows, that of these.
+        NCHW with the model's element type; for a feature map that is made of rows, their format.
     kept : frozenset of Format
-        Formats in which it must exist whoever reads it.
+        The formats in which it must exist in any case.
     fused : bool
         Whether it stays in registers unless it is transformed.
     readers : dict of int to list of Read
-        Every operator that reads it, and in which ways.
+        The reads of each operator that reads it.
     """
 
     name: str
@@ -99,14 +100,14 @@ def _feature_maps(network: Network, via_nchw: bool) -> Iterable[_FeatureMap]:
     for index, op in enumerate(network.ops):
         for read in op.reads:
             exists = rows.get(read.var, Format(NCHW, read.dtype))
-            given = _FeatureMap(
+            existing = _FeatureMap(
                 name=str(read.var.name),
                 shape=read.shape,
                 producer=None,
                 plain=exists,
                 kept=frozenset({exists}),
             )
-            found.setdefault(read.var, given).readers.setdefault(index, []).append(read)
+            found.setdefault(read.var, existing).readers.setdefault(index, []).append(read)
     return found.values()
 
 
@@ -118,7 +119,7 @@ class _Builder:
         self.shared: list[LayoutNode] = []
         self.edges: list[LayoutEdge] = []
         self._choices = choices
-        # A few transforms occur in thousands of sets of formats.
+        # The same few transforms occur in thousands of sets of formats.
         self._transform = functools.cache(costs.transform)
 
     def store_in_nchw(self, producer: int, shape: Shape4, plain: Format) -> None:
@@ -126,64 +127,70 @@ class _Builder:
         for i, choice in enumerate(self._choices[producer]):
             self.own[producer][i] += self._transform(shape, choice.out_format, plain).seconds
 
-    def connect(self, what: _FeatureMap) -> None:
+    def connect(self, feature: _FeatureMap) -> None:
         """Charge for the transforms between a feature map's producer and its readers."""
         needs = {
             reader: [
-                what.kept | {wanted(read, choice) for read in reads}
+                feature.kept | {wanted(read, choice) for read in reads}
                 for choice in self._choices[reader]
             ]
-            for reader, reads in what.readers.items()
+            for reader, reads in feature.readers.items()
         }
         if len(needs) > 1:
-            self._share(what, needs)
-        elif what.producer is None:
+            self._share(feature, needs)
+        elif feature.producer is None:
             for reader, sets in needs.items():
                 for i, formats in enumerate(sets):
-                    self.own[reader][i] += self._copies(what, what.plain, formats)
+                    self.own[reader][i] += self._copies(feature, feature.plain, formats)
         elif not needs:
-            for i, choice in enumerate(self._choices[what.producer]):
-                self.own[what.producer][i] += self._copies(what, choice.out_format, what.kept)
+            for i, choice in enumerate(self._choices[feature.producer]):
+                self.own[feature.producer][i] += self._copies(
+                    feature, choice.out_format, feature.kept
+                )
         else:
             ((reader, sets),) = needs.items()
-            self._edge(what, what.producer, reader, sets)
+            self._edge(feature, feature.producer, reader, sets)
 
-    def _share(self, what: _FeatureMap, needs: Mapping[int, Sequence[Formats]]) -> None:
-        """Add the node of a feature map with several readers: which formats does it exist in?
+    def _share(self, feature: _FeatureMap, needs: Mapping[int, Sequence[Formats]]) -> None:
+        """Add the node of a feature map with several readers, whose choice is a set of formats.
 
-        All unions of what each reader may need are its choices, so none is missing, and there are
-        at most 2^L for L formats. The node is derived: what its readers chose says which of them is
-        made, so that not even a heuristic's plan pays for a layout that nobody reads.
+        Its choices are all unions of the sets that each reader may need: at most 2^L for L formats.
+        The node is derived: the choices of its readers decide its own, so that not even a
+        heuristic's plan pays for a format that nobody reads.
         """
-        unions = {what.kept}
+        unions = {feature.kept}
         for sets in needs.values():
             unions = {union | formats for union in unions for formats in sets}
         options = sorted(unions, key=lambda union: (len(union), sorted(union)))
         index = len(self._choices) + len(self.shared)
         own = [0.0] * len(options)
-        if what.producer is None:
-            own = [self._copies(what, what.plain, formats) for formats in options]
+        if feature.producer is None:
+            own = [self._copies(feature, feature.plain, formats) for formats in options]
         else:
-            self._edge(what, what.producer, index, options)
+            self._edge(feature, feature.producer, index, options)
         names = tuple(" and ".join(map(str, sorted(formats))) for formats in options)
-        self.shared.append(LayoutNode(f"layouts of {what.name}", names, tuple(own), derived=True))
+        self.shared.append(
+            LayoutNode(f"layouts of {feature.name}", names, tuple(own), derived=True)
+        )
         for reader, sets in needs.items():
             forbidden = [[0.0 if need <= made else math.inf for need in sets] for made in options]
             self.edges.append(LayoutEdge(index, reader, np.array(forbidden)))
 
     def _edge(
-        self, what: _FeatureMap, producer: int, target: int, targets: Sequence[Formats]
+        self, feature: _FeatureMap, producer: int, target: int, targets: Sequence[Formats]
     ) -> None:
-        """Add the edge that charges for every layout that ``target`` asks of the producer."""
+        """Add the edge that charges for every format that ``target`` needs from the producer."""
         sources = [choice.out_format for choice in self._choices[producer]]
         rows = {
-            source: [self._copies(what, source, formats) for formats in targets]
+            source: [self._copies(feature, source, formats) for formats in targets]
             for source in set(sources)
         }
         self.edges.append(LayoutEdge(producer, target, np.array([rows[s] for s in sources])))
 
-    def _copies(self, what: _FeatureMap, source: Format, formats: Formats) -> float:
-        """Seconds to make all of ``formats`` from ``source``, each by a transform of its own."""
+    def _copies(self, feature: _FeatureMap, source: Format, formats: Formats) -> float:
+        """Return the seconds to make all ``formats`` from ``source``, each by its own transform."""
         made = sorted(formats - {source})
-        costs = (self._transform(what.shape, source, to, from_registers=what.fused) for to in made)
+        costs = (
+            self._transform(feature.shape, source, to, from_registers=feature.fused) for to in made
+        )
         return math.fsum(cost.seconds for cost in costs)

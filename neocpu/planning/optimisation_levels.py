@@ -1,4 +1,4 @@
-"""The levels of layout optimisation: what each may choose from, and the plan it comes to."""
+"""The levels of layout optimisation: the choices of each level, and its plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from neocpu.search.solver.solver_limits import SearchLimits
 
 
 class OptLevel(StrEnum):
-    """The paper's ablation (Table 3), each level on top of the one before."""
+    """The levels of the paper's ablation (Table 3), each on top of the one before."""
 
     NCHW = "nchw"
     CONV_LAYOUT = "conv-layout"
@@ -39,19 +39,19 @@ class OptLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """What a plan was chosen from.
+    """The choices that a plan was selected from.
 
     Attributes
     ----------
     choices : sequence of tuple of Choice
-        Of each operator, parallel to those of its node.
+        The choices of each operator, parallel to those of its node.
     graph : LayoutGraph
-        What they cost together.
+        The costs of all combinations of choices.
     byte_price : float
-        As `CostModel` has it.
+        The price of `CostModel`.
     packings : mapping of int to sequence of float
-        Of operators whose weights plans for several shapes share, for each choice: seconds that
-        weights count as, too, which no other operator and no other plan reads so.
+        The additional price in seconds of each choice, for operators with weights that plans for
+        several shapes share: the price of a packing that no other operator and no other plan needs.
     """
 
     choices: Sequence[tuple[Choice, ...]]
@@ -60,7 +60,7 @@ class Offer:
     packings: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def paid(self, node: int) -> Sequence[float]:
-        """Return the seconds that weights count as, for each choice of an operator."""
+        """Return the price of the weights in seconds, for each choice of an operator."""
         choices = self.choices[node]
         more = self.packings.get(node) or [0.0] * len(choices)
         return [self.byte_price * c.weight_bytes + m for c, m in zip(choices, more, strict=True)]
@@ -68,18 +68,18 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutPlan:
-    """What was decided: one choice per operator, and how good that is.
+    """One choice per operator, and how good these choices are.
 
     Attributes
     ----------
     choices : tuple of Choice
-        Parallel to ``network.ops``.
+        The choices, parallel to ``network.ops``.
     search : Plan
-        The solver's own account: cost, lower bound, gap, seconds.
+        The solver's result: cost, lower bound, gap, seconds.
     via_nchw : bool
         Whether every convolution's result goes back to NCHW (level ``conv-layout``).
     offer : Offer or None
-        What it was chosen from.
+        The choices that it was selected from.
     """
 
     network: Network
@@ -91,7 +91,7 @@ class LayoutPlan:
 
     @property
     def weight_bytes(self) -> int:
-        """Packed weights, but for those that no plan changes."""
+        """The bytes of packed weights, without those that no plan changes."""
         return sum(choice.weight_bytes for choice in self.choices)
 
 
@@ -115,17 +115,17 @@ def plan_among(
     solver: Solver = "auto",
     limits: SearchLimits | None = None,
 ) -> LayoutPlan:
-    """Choose as `plan_layouts` does, among what `operator_choices` returned."""
+    """Choose as `plan_layouts` does, among choices that `operator_choices` returned."""
 
     def plan(choices: Sequence[tuple[Choice, ...]]) -> LayoutPlan:
         via_nchw = opt is OptLevel.CONV_LAYOUT
         graph = build_graph(network, choices, costs, via_nchw)
         found = solve(graph, solver, limits)
-        # After the operators' come the choices of shared feature maps, which follow from theirs.
-        picked = tuple(options[i] for options, i in zip(choices, found.choices, strict=False))
+        # The choices of shared feature maps come last; they follow from those of the operators.
+        selected = tuple(options[i] for options, i in zip(choices, found.choices, strict=False))
         offer = Offer(choices, graph, costs.byte_price)
         return LayoutPlan(
-            network=network, choices=picked, search=found, opt=opt, via_nchw=via_nchw, offer=offer
+            network=network, choices=selected, search=found, opt=opt, via_nchw=via_nchw, offer=offer
         )
 
     if opt is OptLevel.GLOBAL:
@@ -148,7 +148,10 @@ def operator_choices(
 ) -> list[tuple[Choice, ...]]:
     """Return all ways to run each operator of ``network``, in order.
 
-    With ``fold`` convolutions may take layout transforms into their loads and stores.
+    Parameters
+    ----------
+    fold : bool
+        Whether convolutions may take layout transforms into their loads and stores.
     """
     convs: dict[_ConvKind, tuple[Choice, ...]] = {}
     rows = frozenset(network.rows.values() if fold else ())
@@ -179,7 +182,7 @@ def operator_choices(
             for forms in op.between
             if forms[1].layout in layouts
             and _is_legal(op, forms[1].layout)
-            # Nothing fuses with such a kernel: what stays in registers else would be stored for it.
+            # Nothing fuses with such a kernel: values in registers would have to be stored for it.
             and inner.isdisjoint({op.result, *(read.var for read in op.reads)})
         ]
         found = [op.cost(form, costs, inner, copied(form)) for _, form in legal]
@@ -196,7 +199,7 @@ def operator_choices(
 
     def computing(conv: ConvOp) -> tuple[Choice, ...]:
         every = [choice for kind in conv.ways for choice in convs[kind]]
-        if conv.rounds:  # which costs what storing float32 does
+        if conv.rounds:  # storing integers costs as much as storing float32
             of_float = convs[conv.workload, conv.finite_weights]
             stored = ((choice, Format(choice.out_format.layout, STORED)) for choice in of_float)
             every += (replace(choice, out_format=out) for choice, out in stored)
@@ -206,17 +209,17 @@ def operator_choices(
 
 
 def _whole(rows: Set[Format], target: CpuTarget) -> set[int]:
-    """Return the blocks that are longer than others: only what meets rows is offered these."""
+    """Return the blocks of rows that are too long to be offered to all operators."""
     return {form.layout.block for form in rows if form.layout.block > 4 * target.lanes(form.dtype)}
 
 
-# A workload, and whether the weights are finite. Winograd's algorithm adds weights of both signs up
-# and makes NaN of an infinity; what strict accuracy admits keeps it as it is.
+# A workload, and whether its weights are finite. Winograd's algorithm adds up weights with both
+# signs, which makes NaN of an infinite weight; schemes that strict accuracy admits keep infinities.
 _ConvKind: TypeAlias = tuple[Conv2dWorkload, bool]
 
 
 def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
-    """All blocks above one that some convolution can write."""
+    """Return all blocks above one that some convolution can write."""
     found = {
         c.out_format.layout.block for choices in every for c in choices if c.scheme is not None
     }
@@ -224,7 +227,7 @@ def _blocks(every: Sequence[Sequence[Choice]]) -> list[int]:
 
 
 def _is_legal(op: LayoutOp, layout: DataLayout) -> bool:
-    # More than half padding is never worth it.
+    # A layout that is more than half padding is never worth it.
     return layout.block == 1 or layout.block < 2 * op.shape[1]
 
 
@@ -234,7 +237,7 @@ def _in(choices: Sequence[Choice], layout: DataLayout) -> tuple[Choice, ...]:
 
 
 def _best_blocked(choices: Sequence[Choice], costs: CostModel) -> tuple[Choice, ...]:
-    """The fastest kernel that writes a blocked layout, whatever it does to its neighbours."""
+    """Return the fastest kernel that writes a blocked layout, whatever its neighbours cost."""
     blocked = [c for c in choices if c.out_format.layout.block > 1] or choices
     return (min(blocked, key=costs.price),)
 
@@ -242,7 +245,10 @@ def _best_blocked(choices: Sequence[Choice], costs: CostModel) -> tuple[Choice, 
 def _uniform(
     network: Network, every: Sequence[tuple[Choice, ...]], block: int
 ) -> list[tuple[Choice, ...]]:
-    """Restrict every operator to one block; NCHW where the block is illegal or the input RGB."""
+    """Restrict every operator to one block, or to NCHW where it cannot have that block.
+
+    A convolution that cannot read the block, as of an RGB image, only writes it.
+    """
     layout = DataLayout(block)
     restricted = []
     for op, choices in zip(network.ops, every, strict=True):

@@ -1,4 +1,4 @@
-"""How a caller wants layouts to be chosen."""
+"""A caller's options for planning layouts."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from neocpu.search.solver.solver_limits import SearchLimits
 _log = logging.getLogger("neocpu")
 
 _HINT_SECONDS: Final = 1.0
-"""Of a search that only says what another precision would bring, at most."""
+"""The time limit of a search that only finds out how much bfloat16 would save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """How far layouts are optimised, by which solver, for how long, and within how many bytes.
+    """The level of optimisation, the solver, its limits, and limits on the result.
 
     Attributes
     ----------
     max_weights : int or None
-        Limit of the packed weights, in bytes.
+        The limit on packed weights, in bytes.
     precision : Precision
-        In what numbers operators may compute.
+        The numbers in which operators may compute.
     small : bool
-        Whether to compute in the narrowest of these wherever the CPU can, faster or not.
+        Whether to compute in the narrowest of these wherever the CPU can, even if it is slower.
     narrow : frozenset of str or None
-        Names of the operators that may compute in less than float32; None for all.
+        The names of the operators that may compute in less than float32; None for all.
     packs_at_load : bool
-        Whether a set of shapes is stored with each weight in one packing, of which others are made
-        when it is loaded.
+        Whether the file of a set of shapes has each weight in one packing, and others are made of
+        it at load time.
     """
 
     opt: OptLevel
@@ -100,18 +100,18 @@ class PlanOptions:
         )
 
     def fuses_prologues(self, templates: Container[str] | None) -> bool:
-        """Whether 1x1 convolutions may take what is in front: not all of ``templates`` can."""
+        """Whether 1x1 convolutions may have prologues: not all ``templates`` support them."""
         allowed = templates is None or any(
             name in templates
             for name, template in registry.TEMPLATES.items()
             if isinstance(template, ConvTemplate) and template.prologues
         )
-        # No kernel of bfloat16 applies any.
+        # No kernel of bfloat16 applies a prologue.
         in_float = self.precision is not Precision.BF16
         return allowed and in_float and self.opt is not OptLevel.NCHW
 
     def allowing(self, network: Network, target: CpuTarget) -> Network:
-        """Return a network with those ways to compute operators that are asked for."""
+        """Return a network with the ways to compute operators that these options allow."""
         return network.computing(self.precision, target, self.small, self.narrow)
 
     def plan(self, network: Network, costs: CostModel, fixed_weights: int = 0) -> LayoutPlan:
@@ -120,12 +120,12 @@ class PlanOptions:
         Parameters
         ----------
         fixed_weights : int
-            Bytes of the packed weights that no plan changes.
+            The bytes of packed weights that no plan changes.
 
         Raises
         ------
         UsageError
-            If no plan keeps the limit on the weights.
+            No plan keeps the limit on the weights.
         """
         choosing = self.allowing(network, costs.target)
 
@@ -135,29 +135,29 @@ class PlanOptions:
 
         limit, (*_, bandwidth) = self.max_weights, costs.target.bandwidths
         plan = plan_sparingly(bandwidth, solve)
-        asked = limit is not None
-        if not asked:
+        requested = limit is not None
+        if not requested:
             limit = most_of_integers(plan, costs, fixed_weights)
         if limit is not None and fixed_weights + plan.weight_bytes > limit:
-            # Where no plan is as small as nobody asked for, this one does.
-            with nullcontext() if asked else suppress(UsageError):
+            # If no plan keeps a limit that the caller did not request, this plan will do.
+            with nullcontext() if requested else suppress(UsageError):
                 plan = plan_within(limit, fixed_weights, partial(solve, within=True))
-        if not plan.search.proven and (asked or not plan.search.relaxed):
+        if not plan.search.proven and (requested or not plan.search.relaxed):
             _log.warning("the layout plan is %s", plan.search.verdict)
         return plan
 
     def lacks_bfloat16(self, network: Network) -> bool:
-        """Whether nobody asked for bfloat16, nor said otherwise what may be rounded."""
-        given = any(op.forms for op in network.convs) or any(op.forms for op in network.dense)
-        return self.precision is Precision.AUTO and self.opt is OptLevel.GLOBAL and not given
+        """Whether to suggest bfloat16: no precision is requested, and no layer is quantised."""
+        has_forms = any(op.forms for op in network.convs) or any(op.forms for op in network.dense)
+        return self.precision is Precision.AUTO and self.opt is OptLevel.GLOBAL and not has_forms
 
     def saved_in_bfloat16(self, network: Network, plain: LayoutPlan, costs: CostModel) -> float:
-        """Return seconds that a plan of float32 would take less if bfloat16 were allowed.
+        """Return the seconds that a plan of float32 would save if bfloat16 were allowed.
 
         Parameters
         ----------
         network : Network
-            Of the same program, as plans of bfloat16 are made of it.
+            The network of the same program, extracted as plans of bfloat16 need it.
         """
         halves = replace(self, precision=Precision.BF16, narrow=None)
         limits = replace(self.limits, seconds=min(self.limits.seconds, _HINT_SECONDS))
@@ -175,7 +175,7 @@ class PlanOptions:
         return max(0.0, seconds(plain) - seconds(plan))
 
     def levels(self, network: Network, costs: CostModel) -> dict[str, float]:
-        """Return seconds of the plans that optimise layouts less, whatever their weights take."""
+        """Return the seconds of plans of the lower levels, without a limit on weights."""
         if self.opt is not OptLevel.GLOBAL:
             return {}
         choosing = self.allowing(network, costs.target)

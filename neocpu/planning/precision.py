@@ -1,4 +1,4 @@
-"""In what numbers a model may be computed."""
+"""The numbers in which a model may be computed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from neocpu.foundation.errors import UsageError, did_you_mean
 
 
 class Precision(StrEnum):
-    """What the search may choose from: integers for what a quantised model allows them for.
+    """The numbers that the search may choose from. Only quantised layers may use integers.
 
     Attributes
     ----------
     FP32
-        Float32 alone: integers are only what weights and feature maps are stored as in the model.
+        Computation in float32 alone. Integers only store weights and feature maps, as in the model.
     INT8
-        As ``auto``, of models whose layers are quantised; by calibration, all that can be.
+        The same as ``auto`` for a model with quantised layers. Calibration first quantises all
+        layers that can be.
     BF16
         bfloat16 in convolutions, dense layers and attention, where that is faster.
     AUTO
-        What is faster in the network, operator by operator; never bfloat16, which is less exact
-        than the model says.
+        The faster numbers for each operator, but never bfloat16, which is less exact than the
+        model asks for.
     """
 
     FP32 = "fp32"
@@ -35,7 +36,7 @@ def parse_precision(text: str) -> Precision:
     Raises
     ------
     UsageError
-        If there is none.
+        There is none.
     """
     try:
         return Precision(text)

@@ -1,8 +1,8 @@
-"""Which elementwise operators a 1x1 convolution applies to its input while it packs it.
+"""The elementwise operators that a 1x1 convolution applies to its input while it packs it.
 
-Such as DenseNet's batch normalisation and ReLU in front of its 1x1 convolutions, and the gate of
-squeeze and excitation. The chain in front of the convolution is followed as long as each value has
-a single reader, so that nothing is computed twice. What the producer's epilogue took is taken.
+Examples are DenseNet's batch normalisation and ReLU before its 1x1 convolutions, and the gate of
+squeeze and excitation. The chain before the convolution is followed as long as each value has a
+single reader, so that nothing is computed twice. Operators in the producer's epilogue stay there.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from neocpu.planning.epilogues import MAX_STEPS, match_step
 from neocpu.schedules.vocabulary.steps import STEP_KINDS
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
-# The kernel computes with whole vectors of channels, the widest of which have sixteen.
+# The kernel computes with whole vectors of channels; the widest vectors have sixteen.
 MIN_CHANNELS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prologue:
-    """A matched chain: what it starts from, its steps, what they read, and its variables."""
+    """A matched chain: its source, its steps, the operands of these, and its variables."""
 
     source: Any
     steps: tuple[EpilogueOp, ...]
@@ -39,16 +39,16 @@ def match_prologue(
     definitions: dict[Var, Expr],
     taken: Container[Var],
 ) -> Prologue:
-    """Follow the elementwise chain in front of a convolution; it may be empty.
+    """Follow the elementwise chain before a convolution; it may be empty.
 
     Parameters
     ----------
     source : Expr
-        What the convolution reads.
+        The data of the convolution.
     readers, definitions : dict
-        Of the whole function.
+        The readers and the values of all variables of the function.
     taken : container of Var
-        Variables that an epilogue has, or that must exist: the function's results.
+        Variables that epilogues have taken, and the function's results, which must exist.
     """
     steps: list[EpilogueOp] = []
     operands: list[Any] = []
@@ -77,7 +77,7 @@ def _is_pointwise(workload: Conv2dWorkload) -> bool:
 def _match(
     call: Expr, shape: tuple[int, int, int, int]
 ) -> tuple[Var, EpilogueOp, Any | None] | None:
-    """Return the value that ``call`` changes, as which step, and the step's operand."""
+    """Return the value that ``call`` changes, the step that it is, and the step's operand."""
     gate = (*shape[:2], 1, 1)
     values = [arg for arg in getattr(call, "args", ()) if isinstance(arg, Var)]
     if is_op(call, "relax.multiply") and len(values) == 2:

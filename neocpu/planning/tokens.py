@@ -1,8 +1,8 @@
-"""Feature maps as rows of channels: what transformers call tokens, and how maps become such.
+"""Feature maps as rows of channels, which transformers call tokens.
 
-Rows ``(N, H W, C)`` that a model transposes to a feature map ``(N, C, H, W)`` are that map already,
-in NCHW[C]c: one block has all channels. So they are another version of it, as a layout is, and what
-the map is transformed to is made of them at once; and the other way round.
+Rows ``(N, H W, C)`` that a model transposes to a feature map ``(N, C, H, W)`` are already that map
+in NCHW[C]c, in which one block has all channels. So the rows are one more layout of the map. Other
+layouts are made of the rows at once, and rows are made at once of a map in any layout.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 FEWEST_CHANNELS = 8
-"""Channels of which vectors can be made: rows of fewer are transposed as the model has it."""
+"""The fewest channels that fill vectors. Rows with fewer are transposed as in the model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """A feature map and its rows, of which the model makes one from the other.
+    """A feature map and its rows; the model makes one of the two from the other.
 
     Attributes
     ----------
     source : Var
-        What the other one is made of.
+        The one that the model makes the other from.
     shape : Shape4
-        The map's.
+        The shape of the feature map.
     made : bool
-        Whether rows are made of the map, or else the map of rows.
+        Whether rows are made from the map; if not, the map is made from rows.
     absorbed : frozenset of Var
-        What is in between, and no longer exists.
+        The variables in between, which no longer exist.
     """
 
     source: Var
@@ -51,12 +51,13 @@ class Tokens:
 
 
 def find_tokens(function: Function, claimed: Set[Var]) -> dict[Var, Tokens]:
-    """Return what is made of feature maps or of rows by transposing them, with reshapes.
+    """Return the rows that are transposed feature maps, and the maps that are transposed rows.
 
     Parameters
     ----------
     claimed : set of Var
-        What operators make or absorb: it is not made by transposing, nor seen through.
+        Variables that operators make or absorb. They are no tokens, and nothing is looked up
+        through them.
     """
     visible = {var: value for var, value in function.definitions().items() if var not in claimed}
     found = ((var, _tokens(visible, var)) for var in visible)

@@ -1,15 +1,14 @@
-"""Plans that pay for the bytes of their packed weights: a little always, more within a limit.
+"""Plans that pay for the bytes of their packed weights: a little always, more under a limit.
 
-Winograd's weights are up to seven times as many as those it is given, and a scheme that is hardly
-faster may have twice as many as another: what a byte costs to keep decides between these.
+Winograd's transform makes up to seven times as many weights as the model has, and a scheme that is
+hardly faster than another may have twice as many bytes. The price of a byte decides between them.
 
-The fastest plan whose packed weights stay within a limit is found by a multiplier on bytes.
-
-At a price of ``p`` seconds per byte the search minimises ``seconds + p * bytes``. The plans it
+The fastest plan whose packed weights stay within a limit is found by a multiplier on bytes. At a
+price of ``p`` seconds per byte the search minimises ``seconds + p * bytes``. The plans that it
 finds for all prices are the corners of the lower convex hull of (bytes, seconds). The fastest
-corner within the limit is the answer, and the line from it to the next, which is beyond the limit,
-bounds from below what any plan within takes (Everett, Operations Research 1963). Plans above the
-hull are not found: that is the duality gap, which the answer states.
+corner within the limit is the answer. The line from it to the next corner, which is beyond the
+limit, is a lower bound on the seconds of any plan within the limit (Everett, Operations Research
+1963). Plans above the hull are not found: that is the duality gap, which the answer states.
 """
 
 from __future__ import annotations
@@ -27,15 +26,16 @@ from neocpu.planning.optimisation_levels import LayoutPlan
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 from neocpu.search.solver.plan import Plan
 
-# Seconds per byte at which seconds only decide between plans of equally many bytes.
+# Seconds per byte at which seconds only decide between plans with the same number of bytes.
 PROHIBITIVE = 1e-3
-# What a byte is worth that need not be kept, as a share of the time it takes to read it from
-# memory: some of a network's are in L3 still, which kernels by themselves do not find there. Beside
-# half of it, plans of VGG-16, DenseNet-121, SSD and MobileNet-v1 have 6 to 18 % fewer bytes; the
-# estimates say 1 to 3 % slower, but by turns none was, and VGG-16 1 % faster.
+# The price of a byte, as a share of the time to read it from memory. The share is below one because
+# some weights of a network are still in L3, while kernels that are measured alone read them from
+# memory. Compared with half this share, plans of VGG-16, DenseNet-121, SSD and MobileNet-v1 have 6
+# to 18 % fewer bytes. By the estimates they are 1 to 3 % slower. Measured in turns, none was
+# slower, and VGG-16 was 1 % faster.
 KEPT = 0.6
-# Of what a network would keep in float32, one of integers may at most: who asks for 8 bits asks for
-# fewer bytes, too, and Winograd's are 72 of each nine that are given.
+# The bytes of an integer network, as a share of those of the same network in float32. Whoever asks
+# for 8 bits asks for fewer bytes, too, and Winograd's transform makes 72 of every nine bytes.
 MOST_OF_FLOAT32 = 0.45
 # A corner below the line through two others by less than this share is on it.
 ROUNDING = 1e-9
@@ -51,28 +51,28 @@ class _Corner:
 
 
 def plan_sparingly(bandwidth: float, solve: Callable[[float], LayoutPlan]) -> LayoutPlan:
-    """Return the fastest plan but for weights that save too little time for their bytes.
+    """Return the fastest plan whose weights save enough time for their bytes.
 
-    Its cost, and what no plan is below, are seconds without what its bytes cost.
+    The plan's cost and its lower bound are seconds, without the price of its bytes.
 
     Parameters
     ----------
     bandwidth : float
-        Bytes per second that are read from memory.
+        The bandwidth of memory in bytes per second.
     solve : callable
-        As in `plan_within`.
+        The function that `plan_within` takes.
     """
     price = price_kept(bandwidth)
     return in_seconds(solve(price), price)
 
 
 def price_kept(bandwidth: float) -> float:
-    """Return seconds per byte of weights that a plan has to save, at a bandwidth of memory."""
+    """Return the seconds that each byte of weights has to save, for a bandwidth of memory."""
     return KEPT / bandwidth
 
 
 def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
-    """Return a plan whose cost, and what no plan is below, contain no price of its bytes."""
+    """Return a plan whose cost and lower bound are without the price of its bytes."""
     paid = price * plan.weight_bytes
     found = plan.search
     cost, bound = found.cost - paid, found.lower_bound - paid
@@ -80,15 +80,15 @@ def in_seconds(plan: LayoutPlan, price: float) -> LayoutPlan:
 
 
 def most_of_integers(plan: LayoutPlan, costs: CostModel, fixed: int) -> int | None:
-    """Return what the weights of a network of integers may take; None if it is of none.
+    """Return the limit in bytes on the weights of an integer network; None for other networks.
 
-    That is `MOST_OF_FLOAT32` of what they would take in float32. Where some convolutions are in
-    float32 anyway, it is no less than these, and that share of the others.
+    The limit is `MOST_OF_FLOAT32` of the bytes that the weights would take in float32. If some
+    convolutions stay in float32, it is at least all bytes of these, plus that share of the others.
 
     Parameters
     ----------
     fixed : int
-        Bytes that no plan changes, those of dense layers among them.
+        The bytes that no plan changes, which include those of dense layers.
     """
     (*_, bandwidth) = costs.target.bandwidths
     priced = replace(costs, byte_price=price_kept(bandwidth))
@@ -117,16 +117,17 @@ def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) ->
     Parameters
     ----------
     limit : int
-        Bytes of all weights.
+        The most bytes that all weights may take.
     fixed : int
-        Of these, what no plan changes.
+        The bytes among these that no plan changes.
     solve : callable
-        The best plan at a price in seconds per byte; its costs contain what its bytes cost.
+        A function that returns the best plan at a price in seconds per byte. The plan's cost
+        contains the price of its bytes.
 
     Raises
     ------
     UsageError
-        If no plan's weights are that small.
+        The weights of every plan are larger.
     """
     spent = 0.0
 
@@ -162,7 +163,7 @@ def plan_within(limit: int, fixed: int, solve: Callable[[float], LayoutPlan]) ->
 
 
 def _within(corner: _Corner, bound: float, spent: float) -> Plan:
-    """Return the search's account of the plan at ``corner``, which no plan beats by more."""
+    """Return the search's result for the plan at ``corner``, with ``bound`` as its lower bound."""
     gap = (corner.seconds - bound) / corner.seconds
     return replace(
         corner.plan.search,

@@ -1,4 +1,4 @@
-"""What packed weights were made of, and how."""
+"""The weights that packed weights were made of, and their layout."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from neocpu.schedules.vocabulary.layout import KernelLayout, WeightLayout
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightOrigin:
-    """What packed weights were made of, after the rest of the model is let go.
+    """A description of weights before packing that outlives the rest of the model.
 
     Attributes
     ----------
     digest : bytes
-        Tells the weights from all others.
+        The digest of the weights, which identifies them.
     oihw : tuple of int
-        Their shape as the model has them.
+        The shape of the weights in the model.
     layout : KernelLayout, WinogradLayout or StrassenLayout
-        That they were packed in.
+        The layout in which they were packed.
     transformed : array or None
-        The weights as the model has them, where none could tell by the packed ones.
+        The weights as the model has them, if they cannot be restored from the packed ones.
     """
 
     digest: bytes
@@ -34,7 +34,7 @@ class WeightOrigin:
     transformed: NDArray[Any] | None
 
     def packed(self, dtype: str, shape: tuple[int, ...]) -> PackedWeights:
-        """Return what they are packed as, in a tensor of an element type and a shape."""
+        """Return the packed weights as a tensor with an element type and a shape."""
         return PackedWeights(self.oihw, dtype, self.layout, shape)
 
 
@@ -45,7 +45,7 @@ class Unpacked:
     Attributes
     ----------
     oihw : array
-        Perhaps a view of others.
+        The weights, which may be a view of another array.
     """
 
     oihw: NDArray[Any]
@@ -53,11 +53,11 @@ class Unpacked:
 
     @classmethod
     def known(cls, oihw: NDArray[Any], layout: WeightLayout | None) -> Unpacked | None:
-        """Return what there is to say of weights; nothing if nobody else packs them so."""
+        """Return weights in a layout that others can pack, too; None if there is no such layout."""
         return None if layout is None else cls(oihw, layout)
 
     def origin(self, digests: ArrayDigests) -> WeightOrigin:
-        """Return what is to be kept."""
+        """Return the description that outlives the model."""
         weights, layout = self.oihw, self.layout
         outs, ins, down, across = weights.shape
         kept = None if isinstance(layout, KernelLayout) else weights

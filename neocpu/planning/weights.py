@@ -1,7 +1,7 @@
-"""How many bytes of weights a network and a plan have.
+"""The bytes of weights of a network and of a plan.
 
-An algorithm may need more than the model does: Winograd's transformed weights are up to nine times
-as many, and blocks of channels are padded to whole ones.
+A kernel may need more weights than the model has: Winograd's transform makes up to nine times as
+many, and blocks of channels are padded to whole blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 Packing: TypeAlias = tuple[str, tuple[int, ...], str]
-"""A template, and the shape and element type of its weights as they are packed."""
+"""A template, and the shape and element type of its packed weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ class WeightBytes:
 
     Attributes
     ----------
-    given : int
-        All of them as the simplified model has them.
+    original : int
+        The bytes of all weights in the simplified model.
     fixed : int
-        Those that no plan changes, as they will be packed: all but what operators that run
-        in several layouts read.
+        The packed bytes of the weights that no plan changes: all weights except those of operators
+        that run in several layouts.
     """
 
-    given: int
+    original: int
     fixed: int
 
     def sizes(self, packed: Iterable[NDArray[np.generic]], limit: int | None) -> WeightSizes:
-        """Return the bytes of all weights, once ``packed`` under a ``limit``."""
+        """Return the bytes of all weights before and after packing, and the limit on them."""
         size = sum(array.nbytes for array in packed)
-        return WeightSizes(given_bytes=self.given, packed_bytes=size, limit_bytes=limit)
+        return WeightSizes(given_bytes=self.original, packed_bytes=size, limit_bytes=limit)
 
 
 def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: int) -> WeightBytes:
@@ -64,33 +64,35 @@ def weights_of(mod: tvm.IRModule, network: Network, target: CpuTarget, threads: 
         op.packed_bytes(target, threads) + sum(_arrays_of(op.operands)) for op in network.dense
     )
     owned = {var for layer in layers for var in (layer.result, *layer.absorbed)}
-    # What these read is counted with their formats.
+    # Constants that these read are counted for each of their formats.
     priced = {var for op in network.ops for var in (op.result, *op.absorbed)}
-    given: dict[Expr, int] = {}
+    original: dict[Expr, int] = {}
     plain: dict[Expr, int] = {}
     for binding in bindings(mod["main"]):
         if binding.var in owned or stored_weights(binding.value, {}) is not None:
             continue
         for const in _leaves(binding.value):
             if (array := _weight(const)) is not None:
-                given[const] = array.nbytes
+                original[const] = array.nbytes
                 if binding.var not in priced:
                     plain[const] = array.nbytes
-    before = sum(map(_given, layers)) + sum(given.values())
-    return WeightBytes(before, dense_packed + sum(plain.values()))
+    of_layers = sum(map(_original_bytes, layers))
+    return WeightBytes(
+        original=of_layers + sum(original.values()), fixed=dense_packed + sum(plain.values())
+    )
 
 
 def packing(workload: Conv2dWorkload, scheme: Scheme) -> Packing:
-    """Return what tells how ``scheme`` reads a convolution's weights.
+    """Return the packing in which ``scheme`` reads a convolution's weights.
 
-    Schemes of which it is the same read the same bytes, whatever the image's size and the batch.
+    Schemes with the same packing read the same bytes, whatever the image's size and the batch.
     """
     _, (shape, dtype), *_ = registry.argument_shapes(workload, scheme)
     return scheme.template, shape, dtype
 
 
 def packed_bytes(workload: Conv2dWorkload, scheme: Scheme) -> int:
-    """Bytes of a convolution's weights and per-channel operands, as ``scheme`` reads them."""
+    """Return the bytes of weights and per-channel operands of a convolution by ``scheme``."""
     _, weights, *operands, _ = registry.argument_shapes(workload, scheme)
     border = [operands.pop(0)] if workload.pads_with_zero_point else []
     reading = [op for op in (*workload.prologue, *workload.epilogue) if op.operand != NO_OPERAND]
@@ -101,12 +103,12 @@ def packed_bytes(workload: Conv2dWorkload, scheme: Scheme) -> int:
 
 
 def _weight(expr: Expr) -> NDArray[np.generic] | None:
-    """Return a constant that is no scalar: those stay in the code."""
+    """Return the value of a constant, but not of a scalar: scalars stay in the code."""
     array = constant_value(expr)
     return None if array is None or array.size <= 1 else array
 
 
-def _given(op: ConvOp | DenseOp) -> int:
+def _original_bytes(op: ConvOp | DenseOp) -> int:
     before = op.before if isinstance(op, ConvOp) else ()
     return op.weights.nbytes + sum(_arrays_of((*before, *op.operands)))
 
@@ -120,7 +122,7 @@ def _size(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def _leaves(value: Expr) -> Iterator[Expr]:
-    """Yield what a bound expression reads, fields of tuples one by one."""
+    """Yield the operands of a bound expression, those in tuples one by one."""
     if isinstance(value, relax.Tuple):
         for part in value.fields:
             yield from _leaves(part)

@@ -225,7 +225,7 @@ BUGS = (
     Bug(
         "planning: what must exist in NCHW is forgotten",
         "neocpu/planning/network_graph.py",
-        "what.kept | {wanted(read, choice) for read in reads}",
+        "feature.kept | {wanted(read, choice) for read in reads}",
         "frozenset(wanted(read, choice) for read in reads)",
         ("tests/neocpu/planning/test_network_graph.py",),
     ),

@@ -95,7 +95,7 @@ TEMPLATE = ConvTemplate(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GlobalMaxOp(LayoutOp):
     """A maximum over all pixels."""
 
@@ -108,8 +108,14 @@ class GlobalMaxOp(LayoutOp):
         if source is None or axes != [2, 3] or shape != (*source[:2], 1, 1):
             return None
         dtype = dtype_of(value)
-        reads = (Read(value.args[0], source, dtype),)
-        return cls(function.name("global_max"), var, shape, dtype, reads, frozenset())
+        return cls(
+            name=function.name("global_max"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(value.args[0], source, dtype),),
+            absorbed=frozenset(),
+        )
 
     def emit(self, emitter: Any, choice: Any, reads: list[Any]) -> Any:
         form, shape = choice.out_format, self.reads[0].shape

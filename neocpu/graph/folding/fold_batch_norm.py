@@ -41,7 +41,7 @@ def _scale_and_shift(call: Call, rewrite: Rewrite) -> Expr | None:
     # In float64: a variance near zero makes the scale large, and its rounding error with it.
     gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
     attrs = call.attrs
-    with np.errstate(all="ignore"):  # of a variance of zero or below, the model's are infinite too
+    with np.errstate(all="ignore"):  # for a variance of zero or below, the model's are not finite
         scale = 1.0 / np.sqrt(variance + attrs.epsilon)
         if attrs.scale:
             scale = scale * gamma

@@ -75,7 +75,7 @@ _MOVING: Final[Mapping[str, Callable[[Call, Expr], Expr | None]]] = {
     "relax.expand_dims": _expanded,
     "relax.permute_dims": _permuted,
 }
-"""Operators that leave quantised weights what they are."""
+"""Operators that move the elements of quantised weights without changing them."""
 
 
 def _evaluate(call: Call, rewrite: Rewrite) -> Expr | None:
@@ -85,7 +85,7 @@ def _evaluate(call: Call, rewrite: Rewrite) -> Expr | None:
         if value is None:
             return None
         args.append(value)
-    # What the operator does on such constants (overflow, 0/0) is the model's own business.
+    # Overflow and 0/0 are the model's own: the operator would do the same at run time.
     with np.errstate(all="ignore"):
         result = NUMPY_OPS[call.op.name](call.attrs, *args)
     if isinstance(call.ty, relax.TupleType):

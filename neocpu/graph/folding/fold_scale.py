@@ -32,7 +32,7 @@ WEIGHTED: Final = (
     "relax.nn.conv3d",
     "relax.nn.conv3d_transpose",
 )
-"""What may have constant weights that take a scale."""
+"""Operators with weights that can take a scale, if they are constant."""
 
 
 def _fold_scale(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -70,7 +70,7 @@ def _fold_multiply(producer: Expr | None, scale: Array, rewrite: Rewrite) -> Exp
 
 
 def _takes_scale(value: Expr | None) -> bool:
-    """Whether a product with a constant vanishes in what ``value`` is."""
+    """Whether ``value`` can take in a multiplication by a constant."""
     if is_op(value, *WEIGHTED):
         assert value is not None
         return constant_value(value.args[1]) is not None
@@ -87,9 +87,9 @@ def _fold_add(producer: Expr | None, shift: Array) -> Expr | None:
 
 
 def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
-    """Split a floating-point multiply or add into its variable and its constant operand.
+    """Return the variable and the constant operand of a floating-point multiply or add.
 
-    ``None`` if it has no constant operand, or if broadcasting that constant enlarges the result.
+    None if it has no constant operand, or if broadcasting that constant enlarges the result.
     """
     if not is_op(expr, "relax.multiply", "relax.add"):
         return None
@@ -105,7 +105,7 @@ def data_and_constant(expr: Expr | None) -> tuple[Expr, Array] | None:
 
 
 def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
-    """Combine two constants in float64, unless that overflows or stores their outer product."""
+    """Combine two constants in float64; None if that overflows or makes an outer product."""
     shape = np.broadcast_shapes(first.shape, second.shape)
     if np.prod(shape) > max(first.size, second.size):
         return None
@@ -114,7 +114,7 @@ def _merge(operation: np.ufunc, first: Array, second: Array) -> Array | None:
         with np.errstate(over="raise"):
             return np.asarray(merged, first.dtype)
     except FloatingPointError:
-        return None  # one after the other they may leave numbers, for zero times infinity is none
+        return None  # the results may be finite if both operations are applied in turn
 
 
 def _scale_weights(call: Call, scale: Array) -> Expr | None:
@@ -171,7 +171,7 @@ def per_channel(call: Call, constant: Array) -> Array | None:
 def _normalize_constant(
     expr: Call, data: Expr, producer: Expr | None, constant: Array
 ) -> Expr | None:
-    """Give the constant that stays its normal shape; ``None`` if it has that shape already."""
+    """Return the call with its constant in the normal shape; None if it has that shape already."""
     shape = static_shape(data)
     if shape is None:
         return None

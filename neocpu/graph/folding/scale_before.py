@@ -61,7 +61,7 @@ def _is_scaled(data: Expr, rewrite: Rewrite) -> bool:
 
 
 def _takes_sums(call: Call) -> bool:
-    """Whether a constant that is added to the data adds the same to all of an output channel."""
+    """Whether a constant added to the data adds the same number to a whole output channel."""
     if is_op(call, "relax.matmul"):
         return True
     transposed = call.op.name.endswith("_transpose")

@@ -57,7 +57,7 @@ def _before_views(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def weighted_before(source: Expr, rewrite: Rewrite) -> Call | None:
-    """Return the operator whose weights and bias take what is done to ``source``, if any."""
+    """Return the operator whose weights and bias can take changes to ``source``, if any."""
     value = rewrite.sole_definition(source)
     while (operands := data_and_constant(value)) is not None:
         value = rewrite.sole_definition(operands[0])
@@ -75,13 +75,13 @@ def _before(view: Call, constant: Array) -> Array | None:
     if is_op(view, "relax.permute_dims"):
         return padded.transpose(np.argsort(permutation_of(view)))
     if ranges_of(view) is None:
-        return None  # what runs backwards keeps its extent
+        return None  # a slice that runs backwards may keep the extent
     cut = [axis for axis, extent in enumerate(before) if extent != after[axis]]
     return padded if all(padded.shape[axis] == 1 for axis in cut) else None
 
 
 def _before_reshape(constant: Array, before: tuple[int, ...], after: tuple[int, ...]) -> Array:
-    """Return ``constant`` reshaped; along axes where it is the same, with one element of each."""
+    """Return ``constant`` reshaped, with one element along axes on which it does not depend."""
     full, shape = list(constant.shape), list(before)
     for inner, outer in _groups(before, after):
         if all(extent == 1 for extent in full[outer]):
@@ -92,7 +92,7 @@ def _before_reshape(constant: Array, before: tuple[int, ...], after: tuple[int, 
 
 
 def _groups(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
-    """Yield which axes become which, as few together as can be."""
+    """Yield the smallest groups of axes that become groups of other axes."""
     i = j = 0
     while i < len(before) and j < len(after):
         first, start = i, j
@@ -104,7 +104,7 @@ def _groups(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[s
             else:
                 outer, j = outer * after[j], j + 1
         yield slice(first, i), slice(start, j)
-    yield slice(i, len(before)), slice(j, len(after))  # of one element
+    yield slice(i, len(before)), slice(j, len(after))  # axes with one element
 
 
 SCALE_THROUGH_VIEWS: Final = LocalRule(

@@ -1,1 +1,1 @@
-"""Recurrent layers that are written out in small operators, step by step."""
+"""Recurrent layers that models write out as small operators, step by step."""

@@ -55,7 +55,7 @@ def _activated(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Any:
 
 
 def _gate(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Linear | None:
-    """Return the sum of products that a tensor is the activation of; else None."""
+    """Return the sum of products before an activation; None if a tensor is no such activation."""
     inner = _activated(name, tensor, known)
     return None if inner is None else linear_of(inner, known)
 
@@ -70,7 +70,7 @@ def _operands(name: str, tensor: Expr, known: Mapping[Var, Expr]) -> Iterator[tu
 
 
 def _lstms(var: Var, value: Any, known: Mapping[Var, Expr]) -> Iterator[Cell]:
-    """``sigmoid(o) * tanh(c)``, with ``c = sigmoid(f) * before + sigmoid(i) * tanh(g)``."""
+    """Match ``sigmoid(o) * tanh(c)``, with ``c = sigmoid(f) * before + sigmoid(i) * tanh(g)``."""
     for left, right in (value.args, reversed(value.args)):
         c, output = _activated("tanh", right, known), _gate("sigmoid", left, known)
         if c is None or output is None or not isinstance(c, Var):
@@ -88,7 +88,7 @@ def _lstms(var: Var, value: Any, known: Mapping[Var, Expr]) -> Iterator[Cell]:
 
 
 def _grus(var: Var, value: Any, known: Mapping[Var, Expr]) -> Iterator[Cell]:
-    """``(before - n) * sigmoid(z) + n``, or ``(1 - sigmoid(z)) * n + sigmoid(z) * before``."""
+    """Match ``(before - n) * sigmoid(z) + n`` or ``(1 - sigmoid(z)) * n + sigmoid(z) * before``."""
     for one, other in (value.args, reversed(value.args)):
         for left, right in _operands("multiply", one, known):
             difference = bound(left, known)
@@ -114,8 +114,8 @@ def _gru(
     z, candidate = _gate("sigmoid", update, known), _activated("tanh", new, known)
     if z is None or candidate is None:
         return
-    for given, product in _operands("add", candidate, known):
-        own = linear_of(given, known)
+    for of_input, product in _operands("add", candidate, known):
+        own = linear_of(of_input, known)
         for reset, state in _operands("multiply", product, known):
             r, share = _gate("sigmoid", reset, known), linear_of(state, known)
             if own is not None and r is not None and share is not None:

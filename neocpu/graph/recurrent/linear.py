@@ -43,13 +43,13 @@ class Linear:
 
 
 _DEPTH: Final = 8
-"""Steps in a row that are looked through. Each may read the one before twice."""
+"""The most consecutive steps that are followed. Each may read the one before twice."""
 
 
 def linear_of(tensor: Expr, known: Mapping[Var, Expr], depth: int = _DEPTH) -> Linear | None:
     """Return a float32 tensor as a sum of products with constant weights; None if it is none.
 
-    A sum that is written in more than ``depth`` steps is None, too.
+    None also if the sum is written in more than ``depth`` steps.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def last_extent(tensor: Expr) -> int | None:
 
 
 def row_of(tensor: Expr, known: Mapping[Var, Expr]) -> Expr:
-    """Return the tensor that another one is, but for a reshape that keeps its last axis."""
+    """Return a tensor before reshapes that keep its last axis."""
     value = bound(tensor, known)
     while is_op(value, "relax.reshape") and last_extent(value) == last_extent(value.args[0]):
         tensor = value.args[0]
@@ -133,7 +133,7 @@ def _product_of_part(part: Expr, weights: Array) -> Linear | None:
 
 
 def _part(value: Expr, known: Mapping[Var, Expr], depth: int) -> Linear | None:
-    """Look at a slice along the last axis, or an item of a split along it."""
+    """Match a slice along the last axis, or an item of a split along it."""
     part = part_of(value, partial(bound, known=known))
     if part is None or part.axis != len(static_shape(part.source) or ()) - 1:
         return None

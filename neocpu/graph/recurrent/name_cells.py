@@ -50,7 +50,7 @@ class _Weights:
     biases: tuple[Array, ...]
 
     def is_like(self, other: _Weights) -> bool:
-        """Whether these are the same ones, but for the rounding of biases that were added up."""
+        """Whether these are the same weights, except for rounding in biases that were added up."""
         pairs = [*zip(self.inputs, other.inputs, strict=True)]
         if self.states:
             pairs += zip(self.states, other.states, strict=True)
@@ -123,7 +123,7 @@ def _named_once(func: relax.Function) -> relax.Function:
 
 
 def _chains(cells: Mapping[Var, Cell]) -> Iterator[list[Cell]]:
-    """Yield chains of cells, each of which reads the states of the one before it."""
+    """Yield chains of cells in which each cell reads the states of the one before it."""
     by_state = {cell.c if cell.kind == "LSTM" else cell.h: cell for cell in cells.values()}
     follows = {id(by_state[c.before]): c for c in cells.values() if c.before in by_state}
     for cell in cells.values():
@@ -184,7 +184,7 @@ def _step_and_weights(
     state = others[0] if others else None
     for number, gate in enumerate(cell.gates):
         wanted = {row} if state is None else {row, state}
-        if cell.kind == "GRU" and number > 1:  # what its candidate takes of both is apart
+        if cell.kind == "GRU" and number > 1:  # a candidate has separate parts for input and state
             wanted = {row} if number == 2 else wanted - {row}
         if set(gate.terms) != wanted:
             return None
@@ -243,14 +243,14 @@ def _emitted(found: _Layer, rewrite: Rewrite) -> Expr:
         batch_first=batch_first,
         given=tuple(found.initial),
     )
-    given, recurrent = [*weights.biases], [np.zeros(hidden)] * len(weights.states)
+    of_input, recurrent = [*weights.biases], [np.zeros(hidden)] * len(weights.states)
     if kind == "GRU":
-        recurrent[-1] = given.pop()
+        recurrent[-1] = of_input.pop()
     inputs = {
         "x": found.source,
         "w": _stacked([gate.T for gate in weights.inputs]),
         "r": _stacked([gate.T for gate in weights.states]),
-        "bias": _stacked([*given, *recurrent]),
+        "bias": _stacked([*of_input, *recurrent]),
     }
     for name, state in found.initial.items():
         inputs[name] = rewrite.emit(relax.op.reshape(state, workload.state_shape))

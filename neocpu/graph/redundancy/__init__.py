@@ -1,1 +1,1 @@
-"""Rules that remove operators without an effect, or with one that others undo."""
+"""Rules that remove operators without an effect, or whose effect others undo."""

@@ -1,4 +1,4 @@
-"""Parts of a tensor along an axis, as slices, splits and concatenations have them."""
+"""Parts of a tensor along an axis, as in slices, splits and concatenations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neocpu.ir.expressions import Expr, is_op, shape_values, static_shape
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Consecutive elements of ``source`` along ``axis``: from ``first`` on, up to ``end``."""
+    """Consecutive elements of ``source`` along ``axis``, from ``first`` to before ``end``."""
 
     source: Expr
     axis: int
@@ -36,7 +36,7 @@ def part_of(expr: Expr, definition: Callable[[Expr], Expr]) -> Part | None:
 
 
 def slice_of(part: Part) -> Expr:
-    """Return a slice that is the part; the source, if that is all of it."""
+    """Return the slice that takes the part; the source if the part is all of it."""
     shape = static_shape(part.source)
     assert shape is not None
     if (part.first, part.end) == (0, shape[part.axis]):
@@ -87,7 +87,7 @@ def ranges_of(call: Expr) -> tuple[range, ...] | None:
 
 
 def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
-    """Return along each axis where a slice of step 1 begins and ends; None for anything else."""
+    """Return the begin and end of a slice with step 1 along each axis; None for anything else."""
     taken = ranges_of(call) if is_op(call, "relax.strided_slice") else None
     if taken is None or any(each.step != 1 for each in taken):
         return None
@@ -95,7 +95,7 @@ def region_of(call: Expr) -> tuple[tuple[int, int], ...] | None:
 
 
 def cut_to(data: Expr, taken: Sequence[range]) -> Expr:
-    """Return the slice that takes these elements along each axis; the data, if that is all."""
+    """Return the slice that takes these elements along each axis; the data if they are all."""
     shape = static_shape(data)
     assert shape is not None
     axes = [axis for axis, extent in enumerate(shape) if taken[axis] != range(extent)]

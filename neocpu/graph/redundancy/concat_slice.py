@@ -45,7 +45,7 @@ def _of_inputs(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Neighbouring parts of one tensor: their union, and the inputs that they are."""
+    """Neighbouring parts of one tensor: their union, and the concatenated inputs."""
 
     part: Part | None
     inputs: list[Expr]
@@ -65,7 +65,7 @@ def _of_source(expr: Expr, rewrite: Rewrite) -> Expr | None:
         a, b = split(x)
         concat([a, b, y])  ->  concat([x, y])
 
-    The blocks of YOLOv8 concatenate both halves of a map with what they computed of one.
+    The blocks of YOLOv8 concatenate both halves of a map with results computed from one of them.
     """
     found = inputs_of(expr, rewrite.definition)
     if found is None:

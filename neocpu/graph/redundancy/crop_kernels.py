@@ -39,29 +39,29 @@ class _Axis:
     stride: int
     dilation: int
     before: int
-    behind: int
+    after: int
 
     def reads(self, tap: int) -> bool:
         """Whether a tap meets an element for any output."""
         first = tap * self.dilation - self.before
-        skipped = max(-(first // self.stride), 0)  # outputs before whose elements it lies
+        skipped = max(-(first // self.stride), 0)  # outputs for which it reads padding before
         return skipped < self.outputs and first + skipped * self.stride < self.extent
 
     def useful(self) -> tuple[int, int]:
-        """Return the first tap that is needed, and the one behind the last."""
+        """Return the first tap that is needed, and the one after the last."""
         first, end = 0, self.taps
         while first < end - 1 and not self.reads(first) and self._left(self.before, first + 1):
             first += 1
         while (
             end > first + 1
             and not self.reads(end - 1)
-            and self._left(self.behind, self.taps - end + 1)
+            and self._left(self.after, self.taps - end + 1)
         ):
             end -= 1
         return first, end
 
     def _left(self, padding: int, dropped: int) -> bool:
-        """Whether there is padding enough for so many taps."""
+        """Whether there is enough padding to drop so many taps."""
         return padding >= dropped * self.dilation
 
 
@@ -87,12 +87,12 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
             stride=int(attrs.strides[axis]),
             dilation=int(attrs.dilation[axis]),
             before=padding[axis],
-            behind=padding[rank + axis],
+            after=padding[rank + axis],
         )
         for axis in range(rank)
     ]
     kept = [axis.useful() for axis in axes]
-    # One tap has no distance to others: undilated, it is what templates know.
+    # One tap has no distance to others, and more templates know undilated kernels.
     dilation = [
         1 if end - first == 1 else axis.dilation
         for axis, (first, end) in zip(axes, kept, strict=True)
@@ -102,14 +102,12 @@ def _crop(call: Expr, rewrite: Rewrite) -> Expr | None:
         return None
     part = (slice(None), slice(None), *(slice(*each) for each in kept))
     before = [a.before - first * a.dilation for a, (first, _) in zip(axes, kept, strict=True)]
-    behind = [
-        a.behind - (a.taps - end) * a.dilation for a, (_, end) in zip(axes, kept, strict=True)
-    ]
+    after = [a.after - (a.taps - end) * a.dilation for a, (_, end) in zip(axes, kept, strict=True)]
     cropped: Call = make(
         call.args[0],
         make_const(weights[part]),
         strides=list(attrs.strides),
-        padding=[*before, *behind],
+        padding=[*before, *after],
         dilation=dilation,
         groups=int(attrs.groups),
         data_layout=data_layout,

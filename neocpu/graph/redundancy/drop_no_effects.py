@@ -1,4 +1,4 @@
-"""Slices and pools that return what they read."""
+"""Remove slices and pools that return their data unchanged."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
     y = f(x)                  y = f(x)
     z = f(x)          ->      z = y
 
-TVM's pass of the same purpose hashes the bytes of every constant, half a second on VGG's weights,
-and leaves trivial bindings. Here a large constant equals only itself.
+TVM's pass with the same purpose hashes the bytes of every constant, which takes half a second on
+VGG's weights, and leaves trivial bindings. Here a large constant equals only itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _computed_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _expression_key(expr: Expr) -> Hashable | None:
-    """Return a key equal for equal values, or ``None`` if ``expr`` must be left alone."""
+    """Return a key that is equal for equal values; None if ``expr`` must stay."""
     if isinstance(expr, relax.TupleGetItem):
         source = argument_key(expr.tuple_value)
         return None if source is None else ("get", source, expr.index)

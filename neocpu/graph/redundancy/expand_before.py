@@ -38,9 +38,10 @@ _BROADCASTING: Final = (
 
 
 def _unexpanded(call: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return ``call`` of what is expanded, if its own broadcast comes to the same shape.
+    """Return ``call`` without the expansion, if its own broadcast results in the same shape.
 
-    Not of a selection by one condition: of two tensors alike only the one that is chosen is made.
+    A selection by one condition stays, because only the selected tensor is made if both have the
+    same shape.
     """
     if is_op(call, "relax.where") and static_shape(call.args[0]) == ():
         return None
@@ -58,7 +59,7 @@ def _unexpanded(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _repeats(value: Expr) -> bool:
-    """Whether ``value`` is what broadcasting makes of its first argument."""
+    """Whether ``value`` only broadcasts its first argument."""
     if is_op(value, "relax.broadcast_to"):
         return True
     if not is_op(value, "relax.tile"):

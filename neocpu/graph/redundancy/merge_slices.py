@@ -13,13 +13,13 @@ from neocpu.ir.rewriting import Rewrite
 
 
 def _cut_once(call: Expr, rewrite: Rewrite) -> Expr | None:
-    """Cut once what is cut twice.
+    """Merge a slice of a slice into one.
 
     ::
 
         x[:, ::2][:, :, 1::2]  ->  x[:, ::2, 1::2]
 
-    Swin Transformers merge patches in this way, whose rows and columns PyTorch slices in turn.
+    Swin Transformers merge patches in this way: PyTorch slices rows and columns in turn.
     """
     inner_call = rewrite.definition(call.args[0])
     if not is_op(inner_call, "relax.strided_slice"):
@@ -32,7 +32,7 @@ def _cut_once(call: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_padded(call: Expr, rewrite: Rewrite) -> Expr | None:
-    """Cut the data, or pad by less, if a slice leaves less of the padding, or nothing.
+    """Slice the data or pad them by less, if a slice cuts off padding.
 
     ::
 

@@ -23,7 +23,7 @@ from neocpu.ir.expressions import Expr, is_op
 from neocpu.ir.rewriting import Rewrite
 
 _MAX_LEAVES: Final = 4096
-"""The most inputs of one concatenation: forty of a value and itself have a trillion."""
+"""The most inputs of one concatenation. Forty nested ones of a value and itself have a trillion."""
 
 
 def _continued(expr: Expr, rewrite: Rewrite) -> Expr | None:

@@ -1,1 +1,1 @@
-"""Rules that change the order of operators, so that less is computed."""
+"""Rules that change the order of operators so that less is computed."""

@@ -5,12 +5,12 @@
     conv2d(slice(shuffle(concat([conv2d(x, v), y]))), w)
         ->  conv2d(concat([slice(conv2d(x, v[order])), slice(y)]), w[:, order])
 
-A shuffle, a split and a concatenation of channels only say which channel is where. A convolution
-can write its channels in any order and read them in any, if its weights are permuted, and operators
-on each channel alone keep an order. So the maps that convolutions read after shuffles become one
-concatenation of slices, and the convolutions before order their channels such that each slice is a
-run. In ShuffleNet-v2 (Ma et al., ECCV 2018) a unit then copies the half of the channels that it
-reads; the other half stays where it is.
+A shuffle, a split and a concatenation of channels only decide which channel is where. A convolution
+can write and read its channels in any order, if its weights are permuted. Operators on each channel
+alone keep the order. So the maps that convolutions read after shuffles become one concatenation of
+slices, and the convolutions before order their channels so that each slice is a run. In
+ShuffleNet-v2 (Ma et al., ECCV 2018) a unit then copies the half of the channels that it reads, and
+the other half stays where it is.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from neocpu.ir.expressions import Expr, is_op, static_shape
 from neocpu.ir.model_names import REORDERED, channel_orders, is_numbered
 from neocpu.ir.uses import bindings, consumers, definitions, used_vars
 
-#: Channel ``int`` of a feature map.
+#: A feature map and the number of a channel.
 Channel = tuple[Var, int]
 
-# Runs of a concatenation per feature map it is taken from: more cost more than a shuffle.
+# The most runs of a concatenation for each feature map it takes; more cost more than a shuffle.
 MAX_RUNS = 2
 
 
@@ -53,12 +53,12 @@ def _absorb(func: relax.Function) -> relax.Function:
 
 @dataclass(slots=True)
 class _Maps:
-    """The function's feature maps: where their channels come from, and who may permute them.
+    """The function's feature maps, the sources of their channels, and maps that may be permuted.
 
     Attributes
     ----------
     gathers : dict
-        The channel that each channel is, for results of concatenations, slices and shuffles.
+        The source of each channel, for results of concatenations, slices and shuffles.
     shuffled : set
         The keys of ``gathers`` that are, or come from, a shuffle.
     needed : list
@@ -66,7 +66,7 @@ class _Maps:
     root : dict
         The convolution's result, or the gather, whose order a map has.
     fixed : set
-        Roots whose order something else sees.
+        The roots whose order something else depends on.
     """
 
     gathers: dict[Var, list[Channel]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class _Maps:
     fixed: set[Var] = field(default_factory=set)
 
     def root_of(self, var: Var) -> Var:
-        """Return the map that decides about the order of ``var``; itself if nothing else does."""
+        """Return the map that decides the order of ``var``, which may be ``var`` itself."""
         return self.root.get(var, var)
 
 
@@ -117,7 +117,7 @@ def _find(func: relax.Function) -> _Maps:
 def _read_elsewhere(
     inner: set[Var], maps: _Maps, readers: Mapping[Var, Sequence[Var]], results: set[Var]
 ) -> set[Var]:
-    """Return the parts of gathers after which others see the order too."""
+    """Return the parts of gathers that something else reads, too."""
     found: set[Var] = set()
     while True:
         more = {
@@ -168,7 +168,7 @@ def _concat(
 def _shuffle(
     call: Call, known: dict[Var, Expr]
 ) -> tuple[list[Var], list[Channel], list[Var]] | None:
-    """``(n, c, h, w)`` seen as ``(n, g, c/g, h, w)``, the middle axes swapped, and back."""
+    """Match ``(n, c, h, w)`` reshaped to ``(n, g, c/g, h, w)``, middle axes swapped, and back."""
     swapped: Expr = known.get(call.args[0])
     split: Expr = known.get(swapped.args[0]) if is_op(swapped, "relax.permute_dims") else None
     if not is_op(split, "relax.reshape"):
@@ -189,13 +189,13 @@ def _shuffle(
 
 
 def _tolerates(value: Expr, var: Var, known: Mapping[Var, Expr]) -> bool:
-    """Whether a reader of ``var`` computes the same of its channels in another order."""
+    """Whether a reader of ``var`` can compute the same from channels in another order."""
     takes = is_dense_conv(value, known) or is_channelwise(value, known)
     return takes and value.args[0].same_as(var)
 
 
 def _choose_orders(maps: _Maps) -> dict[Var, list[int]]:
-    """Return, for each root that is permuted, the channel that each of its places then holds.
+    """Return the old channel at each new position, for each root that is permuted.
 
     Empty if there is no shuffle to absorb.
     """
@@ -211,7 +211,7 @@ def _choose_orders(maps: _Maps) -> dict[Var, list[int]]:
 
 
 def _fixed(maps: _Maps, chosen: Sequence[Var]) -> set[Var]:
-    """Return the roots whose order is seen: also by gathers that are not chosen."""
+    """Return the roots whose order must stay, also because of gathers that are not chosen."""
     fixed = set(maps.fixed)
     for gather in maps.needed:
         if gather not in chosen:
@@ -241,7 +241,7 @@ def _orders(maps: _Maps, chosen: list[Var], fixed: set[Var]) -> dict[Var, list[i
 
 
 def _gathered_order(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> list[int]:
-    """Order a gather's channels as they lie in memory; what has the most of them comes first."""
+    """Order a gather's channels as in memory; the map with the most channels comes first."""
     channels = maps.gathers[gather]
     sources = [source for source, _ in channels]
     ranked = sorted(dict.fromkeys(sources), key=lambda s: -sources.count(s))
@@ -262,7 +262,7 @@ def _places(maps: _Maps, orders: dict[Var, list[int]], var: Var) -> list[int]:
 
 
 def _runs(maps: _Maps, orders: dict[Var, list[int]], gather: Var) -> Iterator[tuple[Var, int, int]]:
-    """Yield ``(feature map, first channel, end)`` of what a gather concatenates."""
+    """Yield ``(feature map, first channel, end)`` for each run that a gather concatenates."""
     channels = maps.gathers[gather]
     places = {s: _places(maps, orders, s) for s in dict.fromkeys(s for s, _ in channels)}
     lies = [(s, places[s][c]) for s, c in (channels[i] for i in orders[gather])]
@@ -288,7 +288,7 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
 
     for binding in bindings(func):
         var, value = binding.var, binding.value
-        # Nothing else reads what is permuted; gathers that stay read the feature maps as they were.
+        # Nothing else reads permuted maps; gathers that stay read the maps as they were.
         if is_dense_conv(value, known) or is_channelwise(value, known):
             before = orders.get(maps.root_of(value.args[0]))
             value = reordered(value, known, before, orders.get(var))
@@ -308,13 +308,13 @@ def _emit(func: relax.Function, maps: _Maps, orders: dict[Var, list[int]]) -> re
     block = relax.DataflowBlock(emitted)
     body = relax.SeqExpr([block], func.body.body)
     rebuilt = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-    told = dict(channel_orders(func))
+    reported = dict(channel_orders(func))
     for each in emitted:
         name, order = str(each.var.name), orders.get(maps.root_of(each.var), [])
         if order != sorted(order) and not is_numbered(name):
-            known_order = told.get(name, tuple(range(len(order))))
-            told[name] = tuple(known_order[place] for place in order)
-    rebuilt = rebuilt.with_attr(REORDERED, {name: list(order) for name, order in told.items()})
+            known_order = reported.get(name, tuple(range(len(order))))
+            reported[name] = tuple(known_order[place] for place in order)
+    rebuilt = rebuilt.with_attr(REORDERED, {name: list(order) for name, order in reported.items()})
     return relax.analysis.remove_all_unused(rebuilt)
 
 

@@ -5,7 +5,7 @@
     relu(reshape(conv2d(x, w)))    ->  reshape(relu(conv2d(x, w)))
     sigmoid(transpose(matmul(x)))  ->  transpose(sigmoid(matmul(x)))
 
-There they are steps of the convolution or dense layer, which applies them to what it stores.
+There they are steps of the convolution or dense layer, which applies them to its results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _sink(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _follows_layer(shaped: Call, rewrite: Rewrite) -> bool:
-    """Whether only shapes lie in front, down to a layer, and nothing else reads these."""
+    """Whether only reshapes and transposes with one reader lie between ``shaped`` and a layer."""
     inner = rewrite.sole_definition(shaped.args[0])
     if is_op(inner, *SHAPING):
         return _follows_layer(inner, rewrite)

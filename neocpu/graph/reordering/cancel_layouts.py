@@ -1,4 +1,4 @@
-"""Remove transposes and reshapes that undo each other, whatever elementwise lies between.
+"""Remove transposes and reshapes that undo each other, past any elementwise operators in between.
 
 ::
 
@@ -6,8 +6,8 @@
     transpose_back(concat([transpose(x), transpose(y)], i)) ->  concat([x, y], j)
     transpose_back(matmul(transpose(x), w))           ->  conv2d(x, w')   # 1x1
 
-A constant is transposed while compiling. A dense layer of channels that were moved behind the
-pixels, or of heads behind their scores, becomes a 1x1 convolution.
+A constant is transposed while compiling. A dense layer over channels that were moved after the
+pixels, or over heads that were moved after their scores, becomes a 1x1 convolution.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from neocpu.ir.expressions import Expr, dtype_of, is_op, is_tensor, op_name, sta
 from neocpu.ir.rewriting import Rewrite
 
 _MAX_DEPTH = 16
-"""Operators in a row."""
+"""The most consecutive operators that a transpose or reshape moves past."""
 
 _CHANNELS_FIRST = (0, 3, 1, 2)
 
@@ -40,9 +40,9 @@ class _Undoing:
     Attributes
     ----------
     cancelled : int
-        The number of opposites that it met and that nothing else reads.
+        The number of opposites that it met and that have no other reader.
     added : int
-        The number of its kind that it left before other operators.
+        The number of copies of it that were added before other operators.
     """
 
     def __init__(self, call: Call, rewrite: Rewrite) -> None:

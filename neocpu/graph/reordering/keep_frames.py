@@ -1,15 +1,15 @@
-"""Keep networks over volumes to the frames of these from one operator to the next.
+"""Keep volumes as depth slices from one operator of a network to the next.
 
 ::
 
-    conv3d(x, w)            ->  volumes(conv_over_frames(frames(x), w))
+    conv3d(x, w)            ->  volumes(conv_over_slices(slices(x), w))
     relu(volumes(y))        ->  volumes(relu(y))
-    frames(volumes(y))      ->  y
+    slices(volumes(y))      ->  y
 
 A convolution or pooling over volumes ``(V, C, D, H, W)`` becomes one over images ``(V * D, C, H,
-W)``, whose layouts and templates it gets, between two reshapes and transpositions. Elementwise
-operators, normalisations and concatenations move before the second pair, which meets the next
-operator's first pair, with which it vanishes.
+W)``, with the layouts and templates of these, between two pairs of a reshape and a transpose.
+Elementwise operators, normalisations and concatenations move before the second pair. That pair
+meets the next operator's first pair, and both vanish.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def _convolution(call: Call, rewrite: Rewrite) -> Expr | None:
     ):
         return None
     depth, shape = (static_shape(call.args[0]) or ())[2], static_shape(call.args[1]) or ()
-    frames, groups = _frames_of(call.args[0], rewrite), int(attrs.groups)
+    slices, groups = _slices_of(call.args[0], rewrite), int(attrs.groups)
     within = (shape[2], strides[0], padding[0], padding[3]) == (1, 1, 0, 0)
-    if within and (image := _of_one_frame(weights, rewrite)) is not None:
+    if within and (image := _without_depth(weights, rewrite)) is not None:
         result = relax.op.nn.conv2d(
-            frames,
+            slices,
             image,
             strides[1:],
             (*padding[1:3], *padding[4:]),
@@ -83,13 +83,13 @@ def _convolution(call: Call, rewrite: Rewrite) -> Expr | None:
         )
     else:
         result = frame_calls.convolution(
-            frames, call.args[1], depth, strides, padding, dilation, groups
+            slices, call.args[1], depth, strides, padding, dilation, groups
         )
     return _restored(rewrite.emit(result), static_shape(call) or (), rewrite)
 
 
-def _of_one_frame(weights: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return weights ``(O, I, 1, KH, KW)`` as ``(O, I, KH, KW)``, what is stored as stored."""
+def _without_depth(weights: Expr, rewrite: Rewrite) -> Expr | None:
+    """Return weights ``(O, I, 1, KH, KW)`` as ``(O, I, KH, KW)``; integers stay integers."""
     if (values := constant_value(weights)) is not None:
         return make_const(values[:, :, 0])
     (stored, scale), attrs = map(constant_value, weights.args[:2]), weights.attrs
@@ -111,7 +111,7 @@ def _pooling(call: Call, rewrite: Rewrite) -> Expr | None:
     depth = (static_shape(call.args[0]) or ())[2]
     include = bool(attrs.count_include_pad)
     result = within(
-        _frames_of(call.args[0], rewrite),
+        _slices_of(call.args[0], rewrite),
         size[1:],
         strides[1:],
         (*padding[1:3], *padding[4:]),
@@ -125,33 +125,33 @@ def _pooling(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _mean(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Take the mean of volumes' pixels frame by frame first, where these are at hand."""
-    frames, shape = _shown(call.args[0], rewrite), static_shape(call)
+    """Take the mean of the pixels of each depth slice first, if the volumes are views of slices."""
+    slices, shape = _shown(call.args[0], rewrite), static_shape(call)
     volumes = static_shape(call.args[0]) or ()
-    if frames is None or shape is None or math.prod(shape) != math.prod(volumes[:2]):
+    if slices is None or shape is None or math.prod(shape) != math.prod(volumes[:2]):
         return None
     if is_op(call, "relax.mean") and reduced_axes(call) != [2, 3, 4]:
         return None
-    each = rewrite.emit(relax.op.mean(frames, [2, 3], keepdims=True))
+    each = rewrite.emit(relax.op.mean(slices, [2, 3], keepdims=True))
     v, c, d = volumes[:3]
     rows = rewrite.emit(relax.op.reshape(each, (v, d, c)))
     return relax.op.reshape(rewrite.emit(relax.op.mean(rows, 1)), shape)
 
 
 def _concat(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Concatenate channels of frames, where any are at hand."""
+    """Concatenate the channels of depth slices, if any of the volumes are views of slices."""
     found, shape = inputs_of(call, rewrite.definition), static_shape(call)
     if found is None or shape is None or len(shape) != 5:
         return None
     axis, volumes = found
     if axis != 1 or all(_shown(each, rewrite) is None for each in volumes):
         return None
-    frames = [_frames_of(each, rewrite) for each in volumes]
-    return _restored(rewrite.emit(relax.op.concat(frames, 1)), shape, rewrite)
+    slices = [_slices_of(each, rewrite) for each in volumes]
+    return _restored(rewrite.emit(relax.op.concat(slices, 1)), shape, rewrite)
 
 
 def _shuffle(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Make frames and pixels of frames' channels, as a transposed convolution ends."""
+    """Turn channels of depth slices into slices and pixels, as at the end of a transposed conv."""
     before, shape = static_shape(call.args[0]) or (), static_shape(call) or ()
     if (len(before), len(shape)) != (8, 5):
         return None
@@ -179,15 +179,15 @@ def _shuffle(call: Call, rewrite: Rewrite) -> Expr | None:
     moved = None if whole is None else whole.permuted((0, 5, 1, 2, 6, 3, 7, 4)).reshaped(shape)
     if moved != found.view:
         return None
-    frames = rewrite.emit(shuffled(found.source, workload, rewrite))
-    return _restored(frames, shape, rewrite)
+    slices = rewrite.emit(shuffled(found.source, workload, rewrite))
+    return _restored(slices, shape, rewrite)
 
 
 def _rectangle(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Take a rectangle of frames, of several volumes in all of their depth."""
-    shape, frames = static_shape(call), _shown(call.args[0], rewrite)
+    """Take a rectangle of depth slices; the depth can be cut only if there is one volume."""
+    shape, slices = static_shape(call), _shown(call.args[0], rewrite)
     region, whole = region_of(call), static_shape(call.args[0])
-    if frames is None or shape is None or region is None or whole is None:
+    if slices is None or shape is None or region is None or whole is None:
         return None
     cut = [axis for axis, extent in enumerate(whole) if region[axis] != (0, extent)]
     if {0, 1} & set(cut) or (2 in cut and whole[0] > 1):
@@ -196,18 +196,18 @@ def _rectangle(call: Call, rewrite: Rewrite) -> Expr | None:
         if axes:
             firsts, ends = zip(*(region[axis] for axis in axes), strict=True)
             own = [axis - 1 if axis > 2 else 0 for axis in axes]
-            frames = rewrite.emit(relax.op.strided_slice(frames, own, firsts, ends))
-    return _restored(frames, shape, rewrite)
+            slices = rewrite.emit(relax.op.strided_slice(slices, own, firsts, ends))
+    return _restored(slices, shape, rewrite)
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether an operator's volumes are of float32, and of a size that is known."""
+    """Whether an operator's volumes are float32 tensors of static shape."""
     shapes = static_shape(call), static_shape(call.args[0])
     return None not in shapes and dtype_of(call) == dtype_of(call.args[0]) == "float32"
 
 
-def _frames_of(volumes: Expr, rewrite: Rewrite) -> Expr:
-    """Return the frames ``(V * D, C, H, W)`` of ``(V, C, D, H, W)``."""
+def _slices_of(volumes: Expr, rewrite: Rewrite) -> Expr:
+    """Return the depth slices ``(V * D, C, H, W)`` of ``(V, C, D, H, W)``."""
     if (shown := _shown(volumes, rewrite)) is not None:
         return shown
     v, c, d, h, w = static_shape(volumes) or ()
@@ -215,14 +215,14 @@ def _frames_of(volumes: Expr, rewrite: Rewrite) -> Expr:
     return rewrite.emit(relax.op.reshape(swapped, (v * d, c, h, w)))
 
 
-def _restored(frames: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> Expr:
-    """Return frames as the volumes of ``shape`` that they make up."""
+def _restored(slices: Expr, shape: tuple[int, ...], rewrite: Rewrite) -> Expr:
+    """Return depth slices as volumes with a shape."""
     v, c, d, h, w = shape
-    return relax.op.permute_dims(rewrite.emit(relax.op.reshape(frames, (v, d, c, h, w))), _SWAPPED)
+    return relax.op.permute_dims(rewrite.emit(relax.op.reshape(slices, (v, d, c, h, w))), _SWAPPED)
 
 
 def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the frames that `_restored` has made volumes of, else None."""
+    """Return the depth slices that `_restored` has turned into volumes; else None."""
     made: Any = rewrite.definition(volumes) if isinstance(volumes, Var) else None
     shape = static_shape(volumes)
     if made is None or shape is None or len(shape) != 5:
@@ -233,7 +233,7 @@ def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
         inner = rewrite.definition(made.args[0])
         if permutation_of(made) != _SWAPPED:
             return None
-    elif c > 1 and d > 1:  # else the transposition is no more than a reshape
+    elif c > 1 and d > 1:  # otherwise the transpose is only a reshape
         return None
     if not is_op(inner, "relax.reshape"):
         return None
@@ -241,7 +241,7 @@ def _shown(volumes: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _image(volumes: Expr, result: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the frames that an operand shows: as many as the result has, or one for all."""
+    """Return the depth slices of an operand: as many as the result has, or one for all."""
     own, shape = static_shape(volumes) or (), static_shape(result) or ()
     same = own[0:3:2] == shape[0:3:2] or (shape[:1] == own[:1] == own[2:3] == (1,))
     return _shown(volumes, rewrite) if same else None

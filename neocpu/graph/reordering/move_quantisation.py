@@ -1,16 +1,16 @@
-"""Quantisations and their inverses move up, over operators that keep values, until they meet.
+"""Move quantisations and their inverses before operators that keep values, until they meet.
 
-Quantisers leave a pooling or a concatenation between integers, or in float32 in front of a
-quantisation. Either hides that what comes before computes values of a grid::
+Quantisers leave a pooling or a concatenation between integers, or in float32 before a quantisation.
+Either hides that the operators before it compute values on a grid::
 
     dequantize(max_pool(quantize(conv)))     -> max_pool(dequantize(quantize(conv)))
     dequantize(quantize(concat(conv, conv))) -> concat(dequantize(quantize(conv)), …)
     quantize(split(x)[i])                    -> strided_slice(quantize(x), …)
     quantize(dequantize(x))                  -> x, on the same grid
 
-Rounding to a grid is monotone and element by element, so that maxima and places may come after it.
-What is on the grid already stays as it is: a quotient of a rounded product is nearer to its integer
-than half a step.
+Rounding to a grid is monotone and works element by element, so that maxima and moves may come after
+it. Values that are on the grid already are unchanged, because the quotient of a rounded product is
+nearer to its integer than half a step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from neocpu.ir.expressions import SHAPING, Expr, is_nearest, is_op
 from neocpu.ir.rewriting import Rewrite
 
 _KEEPING: Final = (*SHAPING, "relax.nn.max_pool2d", "relax.strided_slice")
-"""Operators whose results are among the values of their first operand."""
+"""Operators whose results are values of their first operand."""
 
 
 def _move(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -65,7 +65,7 @@ def _split_of(part: Expr | None, rewrite: Rewrite) -> Call | None:
 
 
 def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
-    """Return the slice that one part of a split is, which alone can be rounded before."""
+    """Return one part of a split as a slice, before which rounding can move."""
     found = part_of(part, rewrite.definition)
     if found is None:
         return None
@@ -73,7 +73,7 @@ def _as_slice(part: relax.TupleGetItem, rewrite: Rewrite) -> Call | None:
 
 
 def _keeps(call: Expr) -> bool:
-    """Whether a call's results are among the values of what it reads first."""
+    """Whether a call's results are values of its first operand."""
     return is_op(call, *_KEEPING) or is_nearest(call)
 
 
@@ -122,20 +122,20 @@ def _undoes(quantise: Call, dequantise: Expr | None) -> bool:
     """Whether integers that are dequantised and quantised again are the same."""
     if not isinstance(dequantise, Call) or not is_op(dequantise, "relax.dequantize"):
         return False
-    given = [constant_value(arg) for call in (quantise, dequantise) for arg in call.args[1:]]
-    numbers = [number for number in given if number is not None]
-    if len(numbers) < len(given):
+    values = [constant_value(arg) for call in (quantise, dequantise) for arg in call.args[1:]]
+    numbers = [number for number in values if number is not None]
+    if len(numbers) < len(values):
         return False
     scale, zero, other, middle = numbers
-    alike = np.array_equal(scale, other) and np.array_equal(zero, middle)
+    same = np.array_equal(scale, other) and np.array_equal(zero, middle)
     along = scale.size == 1 or int(quantise.attrs.axis) == int(dequantise.attrs.axis)
     limits = np.finfo(np.float32)
     exact = scale.min() >= limits.tiny and scale.max() <= limits.max / 256
-    return bool(alike and along and exact and zero.dtype == middle.dtype)
+    return bool(same and along and exact and zero.dtype == middle.dtype)
 
 
 def _of(change: Call, data: Expr) -> Call:
-    """Return a quantisation or its inverse, of other data: of all of its elements alike."""
+    """Return a quantisation or its inverse on other data, with one scale for all elements."""
     numbers = [constant_value(arg) for arg in change.args[1:]]
     scale, zero = (make_const(number.reshape(())) for number in numbers if number is not None)
     make = relax.op.quantize if is_op(change, "relax.quantize") else relax.op.dequantize

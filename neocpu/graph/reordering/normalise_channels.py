@@ -1,4 +1,4 @@
-"""Normalise images where they are, and not between transposes.
+"""Normalise images as they are instead of between transposes.
 
 ::
 

@@ -5,11 +5,11 @@
     depth_to_space(conv2d(x, w), "CRD")  ->  depth_to_space(conv2d(x, w[order]), "DCR")
     conv2d(space_to_depth(x, "CRD"), w)  ->  conv2d(space_to_depth(x, "DCR"), w[:, order])
 
-PyTorch's ``PixelShuffle`` (ONNX's DepthToSpace in mode ``CRD``) makes the parts of a pixel of
-neighbouring channels, which no block of a layout keeps together. The convolution before it can
-write its channels in the other order (``DCR``), and the convolution after its inverse can read them
-so: weights are permuted, and nothing else changes. A concatenation of slices that take every second
-row and column (the stem of YOLOv5) is such an inverse, too, in an order of its own.
+PyTorch's ``PixelShuffle`` (ONNX's DepthToSpace in mode ``CRD``) makes the parts of a pixel from
+neighbouring channels, so that each block of a layout is spread over several parts. The convolution
+before it can write its channels in the other order (``DCR``), and the convolution after its inverse
+can read that order: weights are permuted, and nothing else changes. A concatenation of slices that
+take every second row and column (the stem of YOLOv5) is such an inverse, too, with its own order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _order(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _found(value: Expr | None, rewrite: Rewrite) -> FoundShuffle | None:
-    """Return the shuffle that ``value`` is, if its order may change: nothing else sees that."""
+    """Return ``value`` as a shuffle whose order may change, as nothing else reads it; else None."""
     found = None if value is None else find_shuffle(value, rewrite.definitions)
     if found is None or not found.by_channel or found.workload.is_cropped:
         return None
@@ -56,13 +56,13 @@ def _found(value: Expr | None, rewrite: Rewrite) -> FoundShuffle | None:
 
 
 def _by_part(workload: ShuffleWorkload) -> list[int]:
-    """Return the channel of the coarser grid, as it was, that each place holds."""
+    """Return the old channel of the coarser feature map at each new position."""
     channels = np.arange(workload.coarse[1]).reshape(workload.channels, -1)
     return [int(channel) for channel in channels.T.ravel()]
 
 
 def _written(source: Var, rewrite: Rewrite, order: list[int]) -> Expr | None:
-    """Return a map with its channels in another order; None if no convolution can write them so."""
+    """Return a map with its channels in another order; None if no convolution can write that."""
     chain: list[Call] = []
     value, known = rewrite.sole_definition(source), rewrite.definitions
     while value is not None and not is_dense_conv(value, known):
@@ -80,7 +80,7 @@ def _written(source: Var, rewrite: Rewrite, order: list[int]) -> Expr | None:
 
 
 def _reading(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Return a convolution of what a shuffle gathers, as one of the other order."""
+    """Return a convolution after a shuffle as one that reads the other order."""
     if not is_dense_conv(call, rewrite.definitions):
         return None
     made = rewrite.sole_definition(call.args[0])
@@ -98,7 +98,7 @@ def _reading(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _sliced(value: Expr | None, rewrite: Rewrite) -> tuple[Var, ShuffleWorkload, list[int]] | None:
-    """Return what slices that are concatenated gather: of what, how, and in which order."""
+    """Return concatenated slices as a shuffle: its source, its workload, and its channel order."""
     parts = None if value is None else inputs_of(value, rewrite.definition)
     shape = None if value is None else feature_map_shape(value)
     if parts is None or shape is None or parts[0] != 1:

@@ -1,8 +1,8 @@
 """Take means before a 1x1 convolution or after it, whichever is less work.
 
 The two commute: both are linear, one along pixels, the other along channels. DenseNet's transitions
-convolve four times as many pixels as are left of them; Inception's branches take means of six times
-as many channels.
+convolve four times as many pixels as they keep. Inception's branches take means of six times as
+many channels as they keep.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from neocpu.ir.expressions import Expr, is_op
 from neocpu.ir.rewriting import Rewrite, summed
 
 _SUM = 16
-"""Multiply-adds that take as long as reading one element of memory, and adding to it there."""
+"""The multiply-adds that take as long as reading and writing one element of a sum in memory."""
 
 
 def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
@@ -55,11 +55,11 @@ def _project_first(expr: Expr, rewrite: Rewrite) -> Expr | None:
         for piece, resize in zip(pieces, resized, strict=True)
         if resize is None or id(resize) not in moved
     ]
-    terms = [rewrite.emit(_together(rest, rewrite).call())] if rest else []
+    terms = [rewrite.emit(_concatenated(rest, rewrite).call())] if rest else []
     enlarging = bool(rest) or any(_pixels(resize.args[0]) > 1 for _, resize in small)
     for piece, resize in small:
         projected = rewrite.emit(piece.call())
-        if _pixels(resize.args[0]) > 1 or not enlarging:  # or it is added as it is
+        if _pixels(resize.args[0]) > 1 or not enlarging:  # a single pixel broadcasts in the sum
             args = [projected, *resize.args[1:]]
             projected = rewrite.emit(Call(resize.op, args, resize.attrs, resize.ty_args))
         terms.append(projected)
@@ -87,7 +87,7 @@ def _pixels(value: Expr) -> int:
     return extent_of(value, 2) * extent_of(value, 3)
 
 
-def _together(pieces: list[Convolution], rewrite: Rewrite) -> Convolution:
+def _concatenated(pieces: list[Convolution], rewrite: Rewrite) -> Convolution:
     if len(pieces) == 1:
         return pieces[0]
     data = rewrite.emit(relax.op.concat([piece.data for piece in pieces], 1))

@@ -26,7 +26,7 @@ from neocpu.ir.rewriting import Rewrite
 
 _SUMS: Final = ("relax.mean", "relax.sum")
 _CHOICES: Final = ("relax.mean", "relax.max", "relax.min")
-"""What keeps a value that is the same everywhere."""
+"""Reductions that return the value of equal elements."""
 
 _REDUCTIONS: Final = {
     "relax.mean": relax.op.mean,
@@ -78,7 +78,7 @@ def _of_transposed(expr: Call, made: Call, axes: list[int], rewrite: Rewrite) ->
 
 
 def _of_repeated(expr: Call, made: Call, shape: tuple[int, ...], rewrite: Rewrite) -> Expr | None:
-    """Reduce what was repeated, and repeat what is left."""
+    """Reduce the data before they are repeated, and repeat the result."""
     source, result = static_shape(made.args[0]), static_shape(expr)
     if source is None or result is None or len(source) != len(shape) or source == shape:
         return None

@@ -37,15 +37,15 @@ class View:
     Attributes
     ----------
     image : callable
-        ``image(value, result, rewrite)``: the images that an operand of ``result`` shows, if they
-        broadcast with the images of ``result`` as the operand does with it; else None.
+        ``image(value, result, rewrite)`` returns the images that an operand of ``result`` views, if
+        they broadcast with the images of ``result`` as the operand broadcasts with it; else None.
     rank : int
-        The rank of values that show images.
+        The rank of the views.
     constant : callable
-        ``constant(shape)``: the shape in which a constant of that rank broadcasts with images as
-        it does with what shows them, or None if in none.
+        ``constant(shape)`` returns the shape in which a constant broadcasts with images as
+        ``shape`` broadcasts with their view; None if there is none.
     restore : callable
-        ``restore(images, shape, rewrite)``: images as the value of ``shape`` that shows them.
+        ``restore(images, shape, rewrite)`` returns the view of images that has ``shape``.
     """
 
     image: Callable[[Expr, Expr, Rewrite], Expr | None]
@@ -55,7 +55,7 @@ class View:
 
 
 def sink(expr: Expr, rewrite: Rewrite, view: View) -> Expr | None:
-    """Return an elementwise operator or a normalisation of what ``view`` shows as one of images."""
+    """Return an elementwise operator or a normalisation on a view as one on its images."""
     if isinstance(expr, relax.TupleGetItem):
         return _normalised(expr, rewrite, view)
     if is_op(expr, *_ROUNDING):
@@ -63,13 +63,13 @@ def sink(expr: Expr, rewrite: Rewrite, view: View) -> Expr | None:
     if op_name(expr) not in _MOVED:
         return None
     if is_op(expr, "relax.nn.prelu") and int(expr.attrs.axis) != 1:
-        return None  # along what is the row of an image
+        return None  # its axis lies within the rows of images
     args, shown = [], 0
     for number, arg in enumerate(expr.args):
         image = view.image(arg, expr, rewrite)
         shown += image is not None
         if image is None and number and is_op(expr, "relax.nn.prelu"):
-            image = arg  # slopes are a vector along an axis that it names
+            image = arg  # slopes are a vector along the axis of an attribute
         if image is None and (image := _operand(arg, view)) is None:
             return None
         args.append(image)
@@ -106,7 +106,7 @@ def _normalised(expr: relax.TupleGetItem, rewrite: Rewrite, view: View) -> Expr 
 
 
 def _operand(arg: Expr, view: View) -> Expr | None:
-    """Return a constant as images broadcast with it; None for what is no constant."""
+    """Return a constant in a shape that broadcasts with images; None for anything else."""
     if not is_tensor(arg):
         return arg
     value = constant_value(arg)
@@ -119,7 +119,7 @@ def _operand(arg: Expr, view: View) -> Expr | None:
 
 
 def _row_image(arg: Expr, _: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return the image whose one row a value is, else None."""
+    """Return the image with one row that a value views; None if there is none."""
     made: Any = rewrite.definition(arg) if isinstance(arg, Var) else None
     if made is None or not is_op(made, "relax.reshape", "relax.squeeze"):
         return None

@@ -1,12 +1,12 @@
-"""Take a part before computing, and not after.
+"""Take a part before computing instead of after.
 
 ::
 
     slice(op(x))         ->  op(slice(x))
     slice(matmul(x, w))  ->  matmul(slice(x), w)
 
-A transformer classifies by its first token: the network slices one of all tokens that its last
-block has computed. Each value of the operators here is made of few elements of their operands.
+A transformer classifies by its first token: the network slices it from all tokens that its last
+block has computed. Each result of the operators here depends on few elements of their operands.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from neocpu.ir.norm_calls import DIVISION, normalised_axes
 from neocpu.ir.rewriting import Rewrite
 
 Part: TypeAlias = tuple[range, ...]
-"""What is kept along each axis of a tensor."""
+"""The indices that are kept along each axis of a tensor."""
 
 _WEIGHTED = ("relax.nn.conv2d", "relax.matmul")
 _MAX_CHAIN = 8  # as many steps as an epilogue has
 
 
 def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Return ``op(slice(x))`` where ``expr`` is ``slice(op(x))`` and the only reader of ``op``."""
+    """Return ``op(slice(x))`` if ``expr`` is ``slice(op(x))`` and the only reader of ``op``."""
     part = _kept_by(expr)
     made = None if part is None else rewrite.sole_definition(expr.args[0])
     if part is None or not isinstance(made, Call) or _cuts_epilogue(made, part, rewrite):
@@ -55,7 +55,7 @@ def _slice_before(expr: Expr, rewrite: Rewrite) -> Expr | None:
 def _kept_by(call: Call) -> Part | None:
     """Return the part that a slice takes of its data; None if it takes everything.
 
-    A slice that runs backwards anywhere is None, too.
+    None also if the slice runs backwards along any axis.
     """
     part = ranges_of(call)
     if part is None or not all(part):
@@ -64,7 +64,7 @@ def _kept_by(call: Call) -> Part | None:
 
 
 def _sliced(value: Expr, part: Part, rewrite: Rewrite) -> Expr:
-    """Return a part of ``value``: bound, a constant, or itself where it is all of it."""
+    """Return a part of ``value``: a bound slice, a constant, or ``value`` if the part is all."""
     shape = static_shape(value)
     assert shape is not None
     if _is_whole(part, shape):
@@ -76,7 +76,7 @@ def _sliced(value: Expr, part: Part, rewrite: Rewrite) -> Expr:
 
 
 def _cuts_epilogue(made: Call, part: Part, rewrite: Rewrite, steps: int = _MAX_CHAIN) -> bool:
-    """Whether a slice would come between a convolution or dense layer and what is fused with it."""
+    """Whether a slice would separate a convolution or dense layer from its epilogue."""
     if is_op(made, *_WEIGHTED):
         return _needed(made, part) is None
     needed = _needed(made, part) if op_name(made) in ELEMENTWISE and steps else None
@@ -91,7 +91,7 @@ def _cuts_epilogue(made: Call, part: Part, rewrite: Rewrite, steps: int = _MAX_C
 def _needed(call: Call, part: Part) -> list[Part | None] | None:
     """Return the part of each argument that a part of the result of ``call`` needs.
 
-    None if it is no such operator, or needs more than a part of anything.
+    None if the operator has no rule, or needs more than a part of its operands.
     """
     name = op_name(call)
     rule = _elementwise if name in ELEMENTWISE else _RULES.get(str(name))
@@ -134,7 +134,7 @@ def _permute_dims(call: Call, part: Part) -> list[Part | None]:
 
 
 def _reshape(call: Call, part: Part) -> list[Part | None] | None:
-    """Find each axis that is cut among those of the data."""
+    """Find the axis of the data for each axis that is cut."""
     source, shape = static_shape(call.args[0]), static_shape(call)
     if source is None or shape is None:
         return None
@@ -167,7 +167,7 @@ def _matmul(call: Call, part: Part) -> list[Part | None] | None:
 
 
 def _conv2d(call: Call, part: Part) -> list[Part | None] | None:
-    """Images and filters are independent; pixels, where a filter has one."""
+    """Cut images and filters, which are independent; pixels too, if a filter has only one."""
     data, weights, shape = (
         static_shape(call.args[0]),
         static_shape(call.args[1]),

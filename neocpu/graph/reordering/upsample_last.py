@@ -1,4 +1,4 @@
-"""Enlarge maps after 1x1 convolutions, biases and activations, and not before.
+"""Enlarge feature maps after 1x1 convolutions, biases and activations instead of before.
 
 ::
 
@@ -6,8 +6,8 @@
     resize(x) + bias      ->  resize(x + bias)
     relu(resize(x))       ->  resize(relu(x))        # nearest neighbours
 
-A feature pyramid enlarges maps and then mixes their channels, which is as much work for each pixel
-as on the small map.
+A feature pyramid enlarges feature maps and then mixes their channels, which takes the same work for
+each pixel but has more pixels than before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNARY = (
 
 
 def enlarged(value: Expr, rewrite: Rewrite) -> Call | None:
-    """Return the enlarging that ``value`` is bound to, if nothing else reads it."""
+    """Return the enlargement that ``value`` is bound to, if nothing else reads it."""
     made = rewrite.sole_definition(value)
     if made is None or not is_op(made, "relax.image.resize2d"):
         return None
@@ -62,7 +62,7 @@ def _upsample_last(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _of_small(expr: Expr, resize: Call) -> Expr | None:
-    """Return ``expr`` of small maps in place of the enlarged ones."""
+    """Return ``expr`` on the small feature map in place of the enlarged one."""
     shape = static_shape(resize)
     assert shape is not None
     if is_op(expr, "relax.nn.conv2d"):

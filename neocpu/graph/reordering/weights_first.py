@@ -1,4 +1,4 @@
-"""Multiply the weights of attention by the values, and not the values by transposed weights.
+"""Multiply the weights of attention by the values instead of the values by transposed weights.
 
 ::
 

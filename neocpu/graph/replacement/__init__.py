@@ -1,1 +1,1 @@
-"""Rules that replace operators by others which compute the same."""
+"""Rules that replace operators by others that compute the same."""

@@ -34,7 +34,7 @@ from neocpu.ir.rewriting import Rewrite
 COEFFICIENT_RTOL = 1e-5
 
 _DEPTH: Final = 8
-"""Steps in a row of a polynomial in pieces: GELU's has five. Each may read the one before twice."""
+"""The most consecutive steps of a polynomial; GELU has five. Each may read the one before twice."""
 
 _ROUNDING: Final = (
     "relax.ceil",
@@ -106,7 +106,7 @@ def _without_inverse(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _is_rounded(var: Var | None, rewrite: Rewrite, depth: int = 3) -> bool:
-    """Whether a value becomes an integer or a truth, which may be another for the next number."""
+    """Whether a value becomes an integer or a bool, which may change with the last bit of it."""
     for result, reader in rewrite.readers(var):
         if is_op(reader, *_ROUNDING):
             return True
@@ -160,7 +160,7 @@ def _clamp(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
-    """``x * sigmoid(x)``."""
+    """Match ``x * sigmoid(x)``."""
     for data, gate in (call.args, reversed(call.args)):
         sigmoid = rewrite.definition(gate)
         if is_op(sigmoid, "relax.sigmoid") and sigmoid.args[0].same_as(data):
@@ -169,7 +169,7 @@ def _silu(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
-    """Recognise GELU, its factors in any order and grouping.
+    """Match GELU, with its factors in any order and grouping.
 
     Exact: ``0.5 * x * (1 + erf(x / sqrt(2)))``; approximate:
     ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
@@ -194,7 +194,7 @@ def _gelu(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _hard_swish(call: Call, rewrite: Rewrite) -> Expr | None:
-    """``x * clip(x + 3, 0, 6) / 6``, its factors in any order, before or after clipping."""
+    """Match ``x * clip(x + 3, 0, 6) / 6``, with factors in any order, before or after clipping."""
     scale, factors = _scale_and_factors(call, rewrite)
     if len(factors) != 2:
         return None
@@ -211,7 +211,7 @@ def _hard_swish(call: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _mish(call: Call, rewrite: Rewrite) -> Expr | None:
-    """``x * tanh(log(1 + exp(x)))``; the importer writes the logarithm so that none overflows."""
+    """Match ``x * tanh(log(1 + exp(x)))``, also with the importer's logarithm without overflow."""
     for data, gate in (call.args, reversed(call.args)):
         tanh = rewrite.definition(gate)
         if not isinstance(data, Var) or not is_op(tanh, "relax.tanh"):
@@ -281,7 +281,7 @@ def _polynomial(
 ) -> tuple[float, ...] | None:
     """Return the coefficients, by rising degree, of ``expr`` as a cubic polynomial in ``x``.
 
-    None of one that is written in more than ``depth`` steps.
+    None for other expressions, and for those with more than ``depth`` steps.
     """
     if expr.same_as(x):
         return (0.0, 1.0, 0.0, 0.0)

@@ -16,27 +16,27 @@ from neocpu.ir.rewriting import Rewrite
 from neocpu.schedules.operators.statistics.normalization import Root
 
 LEAST: Final = 2.0**-126
-"""Least number but zero in float32 that is normal. No root of a square is between them."""
+"""The least normal number in float32 above zero. No root of a square lies between the two."""
 
 
 _STEPS: Final = 6
-"""Operators in a row that are looked through, from a quotient to a root, and from that to a sum."""
+"""The most consecutive operators from a quotient to a root, and from the root to a sum."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Divisor:
-    """A root of squares, summed up.
+    """The root of a sum of squares.
 
     Attributes
     ----------
     data : Expr
         The tensor that is squared, before its mean is subtracted.
     centred : bool
-        Whether the mean along the axes is subtracted before.
+        Whether the mean along the axes is subtracted first.
     axes : list of int
-        Rising, none below zero.
+        The axes of the sum, rising and none below zero.
     kept : bool
-        Whether it has these axes, with one element each.
+        Whether the divisor has these axes, with one element each.
     root : Root
     """
 
@@ -51,7 +51,7 @@ class Divisor:
         return replace(self, root=replace(self.root, **changes))
 
     def reshaped(self, shape: tuple[int, ...] | None) -> Divisor | None:
-        """Return it with its axes, if that is its shape; None of another one."""
+        """Return it with its axes kept, if ``shape`` has these; None for any other shape."""
         data = static_shape(self.data)
         return replace(self, kept=True) if data and shape == _kept(data, self.axes) else None
 
@@ -59,7 +59,7 @@ class Divisor:
 def divisor_of(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divisor | None:
     """Return ``tensor`` as a root of squares that nothing else reads; None if it is none.
 
-    A divisor that is written in more than ``steps`` steps to its root is None, too.
+    None also if there are more than ``steps`` steps to the root.
     """
     return _divisor(rewrite.sole_definition(tensor), rewrite, steps) if steps else None
 
@@ -104,7 +104,7 @@ def _divisor(value: Any, rewrite: Rewrite, steps: int) -> Divisor | None:
 
 
 def _one_for_zero(where: Call, rewrite: Rewrite, steps: int) -> Divisor | None:
-    """Look at ``where(norm == 0, 1, norm)``, by which only zeros are divided where it is 1."""
+    """Match ``where(norm == 0, 1, norm)``: where it is 1, only zeros are divided by it."""
     condition, one, norm = where.args
     test: Any = rewrite.sole_definition(condition)
     if not is_op(test, "relax.equal") or not test.args[0].same_as(norm) or number_of(one) is None:
@@ -118,7 +118,7 @@ def _one_for_zero(where: Call, rewrite: Rewrite, steps: int) -> Divisor | None:
 
 
 def lower_bound(value: Any) -> float | None:
-    """Return the number that ``value`` is at least, if it is else what it reads first."""
+    """Return the bound if ``value`` is its first operand bounded from below; else None."""
     if is_op(value, "relax.maximum") and _keeps(value, 0):
         return _distance(value.args[1])
     if is_op(value, "relax.clip"):
@@ -156,7 +156,7 @@ def _sum_of_squares(tensor: Expr, rewrite: Rewrite, steps: int = _STEPS) -> Divi
 
 
 def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
-    """Look at a mean or sum of squares, or a variance."""
+    """Match a mean or sum of squares, or a variance."""
     if not is_op(value, "relax.mean", "relax.sum", "relax.variance"):
         return None
     data, axes = static_shape(value.args[0]), reduced_axes(value)
@@ -171,7 +171,7 @@ def _reduced(value: Any, rewrite: Rewrite) -> Divisor | None:
 
 
 def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
-    """Look at a variance as the mean of squares, less the square of the mean."""
+    """Match a variance written as the mean of squares less the square of the mean."""
     if not is_op(value, "relax.subtract") or not _keeps(value, 0):
         return None
     squares = _reduced(rewrite.sole_definition(value.args[0]), rewrite)
@@ -184,7 +184,7 @@ def _difference(value: Expr, rewrite: Rewrite) -> Divisor | None:
 
 
 def is_mean_of(tensor: Expr, data: Expr, axes: list[int], rewrite: Rewrite) -> bool:
-    """Whether a tensor is the mean of another one along these axes, which it keeps."""
+    """Whether a tensor is the mean of another along these axes, and keeps them."""
     value: Any = rewrite.definition(tensor)
     if is_op(value, "relax.reshape"):
         value = rewrite.definition(value.args[0])
@@ -214,7 +214,7 @@ def _square_of(tensor: Expr, definition: Callable[[Expr], Expr | None]) -> Expr 
 
 
 def _distance(expr: Expr) -> float | None:
-    """Return the value of a constant of one element that is finite, and not below zero."""
+    """Return the value of a constant with one element that is finite and not below zero."""
     number = number_of(expr)
     return None if number is None or not 0 <= number < math.inf else number
 

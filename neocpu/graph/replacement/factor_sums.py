@@ -1,4 +1,4 @@
-"""Multiply a map once that is added to a multiple of itself.
+"""Multiply a feature map once that is added to a multiple of itself.
 
 ::
 
@@ -62,7 +62,7 @@ def _others(product: Expr | None, data: Expr, rewrite: Rewrite) -> list[Expr] | 
 
 
 def _is_smaller(factors: list[Expr], data: Expr) -> bool:
-    """Whether the product of factors has fewer elements than data, and data's shape with them."""
+    """Whether the product of factors has fewer elements than the data, and broadcasts to them."""
     shape, shapes = static_shape(data), [static_shape(factor) for factor in factors]
     known = [each for each in shapes if each is not None]
     if shape is None or len(known) < len(shapes):

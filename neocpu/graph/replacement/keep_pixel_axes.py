@@ -4,8 +4,8 @@
 
     mean(x, [2, 3])  ->  reshape(mean(x, [2, 3], keepdims=True), (n, c))
 
-The mean then is one number for each channel of a map, which kernels compute in the layout that the
-map has. Exporters write the ends of classifiers, and the gates of ECA, without these axes.
+The mean is then one number for each channel of a feature map, which kernels compute in the map's
+own layout. Exporters write the ends of classifiers, and the gates of ECA, without these axes.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _NAMED = ("relax.nn.layer_norm", "relax.nn.group_norm", DIVISION)
 
 
 def _name(expr: Expr, rewrite: Rewrite, *, centred: bool) -> Expr | None:
-    """Find a normalisation: of data less their mean, or of others."""
+    """Find a normalisation, of data less their mean if ``centred``, else of the data."""
     if dtype_of(expr) != "float32":
         return None
     if is_op(expr, "relax.add"):
@@ -58,9 +58,9 @@ def _name(expr: Expr, rewrite: Rewrite, *, centred: bool) -> Expr | None:
 
 
 def _divisions(expr: Expr, rewrite: Rewrite) -> Iterator[tuple[Expr, Divisor, Expr | None]]:
-    """Yield data, what these are divided by, and the constant that the quotient is multiplied by.
+    """Yield data, their divisor, and the constant by which the quotient is multiplied.
 
-    Their product has the shape of the data.
+    The result has the shape of the data.
     """
     if is_op(expr, "relax.divide"):
         divisor = divisor_of(expr.args[1], rewrite)
@@ -86,7 +86,7 @@ def _inverse(factor: Any, rewrite: Rewrite) -> tuple[Divisor | None, Expr | None
 
 
 def _spread_of(divisor: Divisor, rewrite: Rewrite) -> Expr | None:
-    """Return the tensor whose deviation from its mean a divisor is; None if there is none."""
+    """Return the tensor whose deviation from its mean is the divisor; None if there is none."""
     if divisor.centred:
         return divisor.data
     difference: Any = rewrite.definition(divisor.data)
@@ -144,7 +144,7 @@ def _normalised(data: Expr, divisor: Divisor) -> Call:
     if root.least or root.added:
         return division(data, axes, root, centred=True)
     extents = [shape[axis] for axis in axes]
-    # Of a mean over one element less, what is divided by is the root of so many variances.
+    # If the mean is over one element less, the divisor is the root of so many variances.
     variances = root.factor * math.prod(extents)
     epsilon, scale = root.epsilon / variances, 1 / math.sqrt(variances)
     if math.isclose(variances, 1, rel_tol=1e-7):
@@ -158,9 +158,9 @@ def _normalised(data: Expr, divisor: Divisor) -> Call:
 
 
 def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Write a normalisation of each group of channels as one, where it is written by reshapes.
+    """Write a normalisation of groups of channels between reshapes as one operator.
 
-    What is multiplied by and added to the channels then can be its own.
+    A product and a sum after it can then become its own scale and shift.
     """
     normal: Any = rewrite.sole_definition(expr.args[0])
     shape = static_shape(expr)
@@ -183,7 +183,7 @@ def _of_groups(expr: Call, rewrite: Rewrite) -> Expr | None:
 
 
 def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
-    """Fold a product or a sum after a normalisation into its own."""
+    """Fold a product or sum after a normalisation into its scale or shift."""
     constant, made = constant_value(expr.args[1]), rewrite.sole_definition(expr.args[0])
     if constant is None or made is None or not is_op(made, *_NAMED):
         return None
@@ -203,7 +203,7 @@ def _absorb(expr: Expr, rewrite: Rewrite) -> Expr | None:
 
 
 def _along(call: Call, constant: Array, extents: tuple[int, ...]) -> Array | None:
-    """Return a constant as one of the shape of a normalisation's own; None if it varies more."""
+    """Return a constant in the shape of a normalisation's own; None if it varies otherwise."""
     shape = static_shape(call) or ()
     if is_op(call, "relax.nn.group_norm"):
         axes = [1]

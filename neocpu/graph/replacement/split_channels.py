@@ -1,11 +1,11 @@
-"""Replace the parts of a split by slices where they are channels of a feature map.
+"""Replace the parts of a split by slices if they are channels of a feature map.
 
 ::
 
     split(x, 2, axis=1)[1]  ->  slice(x, axis=1, begin=c / 2, end=c)
 
-A part of a split has no layout but NCHW; a slice has each, and may be read where it lies. YOLOv8
-splits the map that each of its blocks begins with.
+A part of a split has no layout but NCHW. A slice can have every layout, and may be read where it
+lies. YOLOv8 splits the feature map at the begin of each block.
 """
 
 from __future__ import annotations

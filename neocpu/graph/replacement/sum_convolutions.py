@@ -1,4 +1,4 @@
-"""Sum the filters of parallel convolutions, and not their results.
+"""Sum the filters of parallel convolutions instead of their results.
 
 ::
 
@@ -26,7 +26,7 @@ from neocpu.ir.expressions import Expr, is_op, static_shape
 from neocpu.ir.rewriting import Rewrite, summed
 
 _MAX_TERMS: Final = 8
-"""The most branches of a block; a longer sum is taken in pieces."""
+"""The most branches of a block; a longer sum is split into pieces."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,9 +138,9 @@ def _of_both(first: Convolution, second: Convolution) -> Convolution | None:
         weights[:, :, row : row + height, column : column + width] += each.weights
     top, left, bottom, right = padding
     merged = replace(first, weights=weights, padding=(top, left, bottom, right), dilation=dilation)
-    identity = second.weights.dtype == np.float64  # of a scaled map: no convolution of its own
-    apart = first.products + (0 if identity else second.products)
-    return merged if merged.products <= apart else None
+    identity = second.weights.dtype == np.float64  # a scaled map is no convolution of its own
+    separate = first.products + (0 if identity else second.products)
+    return merged if merged.products <= separate else None
 
 
 def _sum(merged: Convolution, rest: list[Expr], rewrite: Rewrite) -> Expr:

@@ -1,4 +1,4 @@
-"""Add tensors to each other that are stacked and then summed up over the new axis.
+"""Add tensors to each other instead of stacking them and summing over the new axis.
 
 ::
 
@@ -24,7 +24,7 @@ from neocpu.ir.rewriting import Rewrite, summed
 
 
 def _add_up(expr: Call, rewrite: Rewrite) -> Expr | None:
-    """Write a sum of a stack, or of what each input of a concatenation has one of, as sums."""
+    """Write a sum of a stack, or of concatenated inputs with one element each, as sums."""
     stack, shape = rewrite.sole_definition(expr.args[0]), static_shape(expr)
     if stack is None or shape is None:
         return None

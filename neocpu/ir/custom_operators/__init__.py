@@ -1,1 +1,1 @@
-"""Operators that other packages add: what one is, where it is found, and how it is compiled."""
+"""Operators that other packages add: their type, their registry, and their compilation."""

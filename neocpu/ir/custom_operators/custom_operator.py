@@ -1,4 +1,4 @@
-"""What another package says of an operator that it adds."""
+"""The type by which another package describes an operator that it adds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Computed: TypeAlias = te.Tensor | Sequence[te.Tensor] | tirx.PrimFunc
 
 _NO_NUMBERS: Final = "OSUMm"
-"""numpy's kinds of arrays of objects, texts and times."""
+"""The kinds of numpy arrays that hold objects, text and times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,25 @@ class CustomOperator:
     Attributes
     ----------
     domain, name : str
-        What nodes call it. The domain is not ONNX's own.
+        The domain and type of its nodes. The domain is not ONNX's own.
     compute : callable
-        What it computes. Takes the inputs, a sequence of ``te.Tensor`` of static shapes, with None
-        for one that is left out, and the node's attributes: numbers, strings, lists of these, and
-        arrays. Returns a ``te.Tensor`` or a sequence of them, one for each output, which are
-        scheduled, and fused with what is around, as other operators are. Or a scheduled
-        ``tirx.PrimFunc``, which takes buffers of the inputs that are given and then of the outputs,
-        and runs as it is. The outputs' shapes and types follow from what is returned.
+        A function that takes the inputs and the node's attributes. The inputs are a sequence of
+        ``te.Tensor`` with static shapes, and None for an input that is left out. The attributes are
+        numbers, strings, lists of these, and arrays. It returns a ``te.Tensor`` for each output,
+        alone or in a sequence; these are scheduled and fused with other operators. Or it returns a
+        scheduled ``tirx.PrimFunc``, which takes buffers for the inputs that are present and then
+        for the outputs, and runs as it is. The outputs' shapes and types follow from the returned
+        value.
     reference : callable, optional
-        The same in numpy, to verify against. Takes the inputs as arrays and the attributes; returns
-        an array, or a sequence of them. float32 inputs come as float64 too, where the outputs
-        should be float64. Without one, models with this operator compile with ``--no-verify``.
+        The same computation in numpy, for verification. It takes the inputs as arrays, and the
+        attributes; it returns an array, or a sequence of them. It may get float64 in place of
+        float32 inputs, and then returns float64. Without a reference, models with this operator
+        only compile with ``--no-verify``.
 
     Raises
     ------
     UsageError
-        If name or domain are no names of a custom operator.
+        The name or the domain cannot be that of a custom operator.
     """
 
     domain: str
@@ -62,12 +64,12 @@ class CustomOperator:
 
     @property
     def package(self) -> str:
-        """The package that it is from."""
+        """The package that adds it."""
         module: str = getattr(self.compute, "__module__", None) or "?"
         return module.partition(".")[0]
 
     def failure(self, node: str, error: BaseException) -> UnsupportedError:
-        """Return in one line what it did wrong.
+        """Return an exception whose message describes a failure in one line.
 
         Parameters
         ----------
@@ -82,19 +84,19 @@ class CustomOperator:
     def reference_outputs(
         self, node: str, inputs: Sequence[Array | None], attributes: Attributes
     ) -> tuple[Array, ...]:
-        """Return what its reference computes.
+        """Return the results of its reference.
 
         Raises
         ------
         UnsupportedError
-            If that fails or makes no numbers, or there is none.
+            There is no reference, or it fails, or its results are no numbers.
         """
         if self.reference is None:
             raise UnsupportedError(
                 f"custom operator {self.domain}::{self.name} of package {self.package} has no "
                 "reference"
             )
-        import numpy as np  # here, for the command line knows this module before any model
+        import numpy as np  # here, because the command line imports this module for every command
 
         with foreign_code(partial(self.failure, node)):
             found = self.reference(inputs, attributes)

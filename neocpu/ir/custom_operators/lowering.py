@@ -1,4 +1,4 @@
-"""What a custom operator's outputs are, and the calls in Relax that compute them."""
+"""The types of a custom operator's outputs, and the Relax calls that compute them."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def output_types(
     inputs: Sequence[TensorType | None],
     attributes: Mapping[str, Any],
 ) -> list[TensorType]:
-    """Return the outputs' types, by what the operator makes of inputs of such types.
+    """Return the types of the outputs that the operator makes from inputs of these types.
 
     Parameters
     ----------
     node : str
-        Its name, for messages.
+        The node's name, for messages.
 
     Raises
     ------
     UnsupportedError
-        If the operator fails, or makes something else than tensors of static shapes.
+        The operator fails, or makes something other than tensors with static shapes.
     """
     with foreign_code(partial(operator.failure, node)):
         return _types(_built(operator, inputs, attributes), inputs)
@@ -74,23 +74,23 @@ def call_operator(
     Raises
     ------
     UnsupportedError
-        If the operator fails.
+        The operator fails.
     """
     types = [None if each is None else _type_of(each) for each in inputs]
-    given = [each for each in inputs if each is not None]
+    present = [each for each in inputs if each is not None]
     with foreign_code(partial(operator.failure, node)):
         built = _built(operator, types, attributes)
         if isinstance(built, tirx.PrimFunc):
             results = [relax.TensorType(t.shape, t.dtype) for t in _types(built, types)]
             scheduled = built.without_attr("global_symbol").with_attr("op_pattern", OPAQUE)
             function = builder.add_func(scheduled, operator.name)
-            return relax.call_tir(function, relax.Tuple(given), results)
+            return relax.call_tir(function, relax.Tuple(present), results)
 
         def computed(*tensors: te.Tensor) -> te.Tensor | list[te.Tensor]:
             made = _tensors(operator.compute(_placed(types, tensors), attributes))
             return made[0] if len(made) == 1 else list(made)
 
-        return builder.emit_te(computed, *given, primfunc_name_hint=operator.name)
+        return builder.emit_te(computed, *present, primfunc_name_hint=operator.name)
 
 
 def _built(
@@ -98,8 +98,8 @@ def _built(
     inputs: Sequence[TensorType | None],
     attributes: Mapping[str, Any],
 ) -> _Built:
-    given = [each for each in inputs if each is not None]
-    tensors = [te.placeholder(each.shape, each.dtype, f"x{i}") for i, each in enumerate(given)]
+    present = [each for each in inputs if each is not None]
+    tensors = [te.placeholder(each.shape, each.dtype, f"x{i}") for i, each in enumerate(present)]
     made = operator.compute(_placed(inputs, tensors), attributes)
     return made if isinstance(made, tirx.PrimFunc) else _tensors(made)
 
@@ -121,7 +121,7 @@ def _tensors(made: Any) -> list[te.Tensor]:
 
 
 def _computed(tensor: te.Tensor) -> te.Tensor:
-    """Return a copy of what is an input as it is: a kernel has to compute something."""
+    """Return a tensor, or a copy if it is an input: a kernel has to compute something."""
     if not isinstance(tensor.op, te.PlaceholderOp | relax.expr.TEPlaceholderOp):
         return tensor
     return te.compute(tensor.shape, lambda *place: tensor(*place), name="copy")

@@ -1,7 +1,7 @@
-"""Where custom operators are found: registered in Python, named by a caller, or installed.
+"""The registry of custom operators: registered in Python, named by a caller, or installed.
 
-An installed package names them as entry points of the group ``neocpu.operators``, each of which is
-a `CustomOperator` or several. They are loaded when a model has an operator of a foreign domain.
+An installed package has entry points in the group ``neocpu.operators``. Each of them is a
+`CustomOperator`, or several. They are loaded when a model has an operator of a foreign domain.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from neocpu.ir.custom_operators.custom_operator import CustomOperator
 GROUP: Final = "neocpu.operators"
 
 _ATTRIBUTE: Final = "OPERATORS"
-"""What holds a module's operators where only the module is named."""
+"""The name that holds a module's operators if only the module is named."""
 
 _REGISTERED: Final[dict[tuple[str, str], CustomOperator]] = {}
 
 
 class _CurrentFolder(MetaPathFinder):
-    """Finds modules in the current folder, after all that is installed.
+    """Finds modules in the current folder, after all installed modules.
 
-    Python takes any folder for a package. Here one without ``__init__.py`` is none unless a caller
-    named it: a virtual environment ``torch`` would otherwise pass for PyTorch.
+    Python takes any folder for a package. Here a folder without ``__init__.py`` is a package only
+    if a caller named it: a virtual environment ``torch`` would otherwise pass for PyTorch.
     """
 
     def __init__(self) -> None:
         self._named: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Have a module found that a caller named, and those that it imports."""
+        """Make a module that a caller named, and those that it imports, known to Python."""
         self._named.add(name)
         if self not in sys.meta_path:
             sys.meta_path.append(self)
@@ -47,7 +47,7 @@ class _CurrentFolder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a module is; of parts of packages, the packages know."""
+        """Return the place of a module; None for parts of packages, which the packages know."""
         if path is not None:
             return None
         spec = PathFinder.find_spec(fullname, [""])
@@ -60,12 +60,12 @@ _CURRENT_FOLDER: Final = _CurrentFolder()
 
 
 def register_operator(operator: CustomOperator) -> None:
-    """Add an operator to those that models may use, in place of one of the same name.
+    """Add an operator that models may use; it replaces one with the same name.
 
     Raises
     ------
     UsageError
-        If it is no `CustomOperator`.
+        It is no `CustomOperator`.
     """
     if not isinstance(operator, CustomOperator):
         raise UsageError(f"not a neocpu.CustomOperator: {operator!r}")
@@ -78,13 +78,13 @@ def register_named(names: Iterable[str]) -> None:
     Parameters
     ----------
     names : iterable of str
-        Such as ``package.module:NAME``, an operator or several; without ``:NAME`` the module's
-        ``OPERATORS``. Modules in the current folder count too.
+        Names such as ``package.module:NAME``, each of an operator or several. Without ``:NAME``,
+        the module's ``OPERATORS`` is meant. Modules in the current folder are found, too.
 
     Raises
     ------
     UsageError
-        If one cannot be imported, or is none.
+        A name cannot be imported, or is that of something else.
     """
     for name in names:
         module, _, attribute = name.partition(":")
@@ -95,12 +95,12 @@ def register_named(names: Iterable[str]) -> None:
 
 
 def find_operator(domain: str, name: str) -> CustomOperator | None:
-    """Return a custom operator, None if there is none of that name.
+    """Return a custom operator; None if there is none with that name.
 
     Raises
     ------
     UsageError
-        If an installed package's operators cannot be loaded, or two packages have the same one.
+        An installed package's operators cannot be loaded, or two packages have the same operator.
     """
     if domain in ("", "ai.onnx"):
         return None
@@ -128,7 +128,7 @@ def _loaded(entry: EntryPoint, where: str) -> list[CustomOperator]:
     def failure(error: BaseException) -> UsageError:
         return UsageError(f"{where} cannot be loaded from {entry.value}: {told(error)}")
 
-    with foreign_code(failure):  # importing runs whatever the module does, and so does what it has
+    with foreign_code(failure):  # importing runs any code, and so may iterating over the operators
         value: Any = entry.load()
         operators = list(value) if isinstance(value, list | tuple) else [value]
         for operator in operators:

@@ -15,8 +15,8 @@ DIFFERENT_AXES: Final = "joins tensors that have the {rows} along different axes
 class DependentRowsError(Exception):
     """A call may compute a row from other rows.
 
-    The message is the end of a sentence that begins with the operator, and a template: a user puts
-    its own nouns in place of ``{rows}``, ``{row}`` and ``{axis}``.
+    The message is the end of a sentence that begins with the operator. It is a template: a user
+    replaces ``{rows}``, ``{row}`` and ``{axis}`` by its own nouns.
     """
 
     def described(self, *, rows: str, row: str, axis: str) -> str:
@@ -31,8 +31,8 @@ class Way:
     Attributes
     ----------
     inputs : sequence of int or None
-        The axis of each input; None, also for inputs beyond the last, for one that all indices
-        share.
+        The axis of each input; None for an input that all indices share, as are inputs beyond the
+        last.
     results : sequence of int
         The axis of each result, or one axis that is the same in all results.
     """
@@ -48,7 +48,7 @@ class Independence:
     Attributes
     ----------
     ways : sequence of Way
-        The alternatives; no index along one of them matters to another.
+        The alternatives; indices along each of them are independent.
     why : str
         The message of a `DependentRowsError` where the rows lie along another axis.
     broadcasts : bool
@@ -67,8 +67,8 @@ class CarriedRows:
     Attributes
     ----------
     required : mapping of int to int
-        Positions of inputs that are the same for all rows so far, but have to carry rows too, each
-        with the axis.
+        The axis of each input, by position, that has to carry rows but is the same for all rows
+        so far.
     results : sequence of int
         The axis of each result, or one axis that is the same in all results.
     """
@@ -84,14 +84,14 @@ class CarriedRows:
 def carry(
     inputs: Sequence[Shape | None], carried: Mapping[int, int], independence: Independence
 ) -> CarriedRows:
-    """Find where the results of a call carry rows.
+    """Return the axes of a call's results that carry rows.
 
     Parameters
     ----------
     inputs : sequence of (shape or None)
         The shapes of the inputs; None for an omitted one.
     carried : mapping of int to int
-        Positions of inputs that carry rows, at least one, each with the axis.
+        The axis of each input, by position, that carries rows; there is at least one.
     independence : Independence
         The call's axes.
 

@@ -1,4 +1,4 @@
-"""The independent axes that kernels report which no pass looks into."""
+"""The independent axes that kernels report, because no pass looks into kernels."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ are the same for any number of rows."""
 
 @dataclass(frozen=True, slots=True)
 class KernelRows:
-    """Axes along which a kernel computes index by index, none of which matters to another.
+    """The axes along which a kernel computes each index independently of the others.
 
     Attributes
     ----------
     computes : str
-        The computation for one index, as far as shapes do not say it.
+        A description of the computation for one index, as far as it does not follow from shapes.
     ways : sequence of Way
         The axes that run alongside each other, one alternative after the other.
     indexed : sequence of int, optional
-        The extents that indices point into, if the kernel makes offsets of rows of indices.
+        The extents that indices point into, if the kernel turns rows of indices into offsets.
     selects : sequence of int, optional
-        The numbers of classes and of boxes of an image, if the kernel is a NonMaxSuppression, which
-        makes rows of image, class and box.
+        The numbers of classes and boxes of an image, if the kernel is a NonMaxSuppression, whose
+        rows are image, class and box.
     packed : sequence of Packed, optional
         The constants whose order depends on the number of rows.
     """
@@ -51,6 +51,6 @@ class KernelRows:
 
     @classmethod
     def of(cls, kernel: tirx.PrimFunc) -> KernelRows | None:
-        """Return what a kernel reports, or None if it reports nothing."""
+        """Return the report of a kernel; None if it has none."""
         text = kernel.attrs.get(ATTRIBUTE) if kernel.attrs else None
         return None if text is None else cls(**json.loads(str(text)))

@@ -13,7 +13,7 @@ from neocpu.ir.row_analysis.independence import DependentRowsError
 from neocpu.ir.row_analysis.operator_call import OperatorCall
 
 _TO_THE_END: Final = 2**31 - 1
-"""The end of a Slice that takes all there is, as exporters write it, or a larger one."""
+"""The least end of a Slice that takes everything, as exporters write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class OnnxCall(OperatorCall):
         pads = self.integers("pads") or []
         axes = self.integers("axes") or list(range(self.rank()))
         pairs = zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)
-        return [axis for axis, before, behind in pairs if before or behind]
+        return [axis for axis, before, after in pairs if before or after]
 
     @property
     def images_first(self) -> bool:

@@ -1,4 +1,4 @@
-"""A call of an operator in terms that ONNX and Relax share."""
+"""A call of an operator, described in terms that ONNX and Relax share."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class OperatorCall(ABC):
         Parameters
         ----------
         name : str
-            ONNX's name for it, ``sliced_axes`` for the axes of which a slice does not take all
-            indices in order, or ``padded_axes`` for those to which a pad adds indices.
+            ONNX's name for it, ``sliced_axes`` for the axes that a slice does not take completely
+            and in order, or ``padded_axes`` for the axes to which a pad adds indices.
         """
 
     @abstractmethod
@@ -48,7 +48,7 @@ class OperatorCall(ABC):
         return any(self.integers(name) or ())
 
     def shape(self, index: int = 0) -> Shape:
-        """Return the shape of an input; one without axes for an omitted one."""
+        """Return the shape of an input; an empty one for an omitted input."""
         shape = self.inputs[index] if index < len(self.inputs) else None
         return () if shape is None else shape
 

@@ -42,15 +42,15 @@ def follow_rows(site: Site) -> list[Part]:
         ) from None
     for index, axis in sorted({**carried, **found.required}.items()):
         site.follow(index, part.moved(axis))
-    if name in _FRAMES:
-        part = _other_frames(site.call, name, part)
+    if name in _VOLUMES:
+        part = _with_other_depth(site.call, name, part)
     return [part.moved(axis) for axis in found.of_results(len(site.results))]
 
 
 def _independence(site: Site, name: str) -> Independence:
     if name == "relax.call_tir" and site.kernel is not None:
         return Independence(ways=[Way(*way) for way in site.kernel.ways])
-    if name in _FRAMES:
+    if name in _VOLUMES:
         return Independence(ways=[Way([0], [0])])
     rule = RELAX_RULES.get(name)
     if rule is None:
@@ -59,12 +59,12 @@ def _independence(site: Site, name: str) -> Independence:
     return rule(call)
 
 
-def _other_frames(call: Call, name: str, part: Part) -> Part:
-    """Return where the result of an operator on volumes has the rows.
+def _with_other_depth(call: Call, name: str, part: Part) -> Part:
+    """Return the place of the rows in the result of an operator on volumes.
 
-    The frames of a volume lie one after the other along the first axis.
+    The depth slices of a volume lie one after the other along the first axis.
     """
-    read, made = _FRAMES[name](call)
+    read, made = _VOLUMES[name](call)
     if part.inner % read:
         raise MixedError("reaches across the rows of a batch")
     return Part(0, part.outer, part.inner // read * made)
@@ -81,8 +81,8 @@ def _pooled(call: Call) -> tuple[int, int]:
     return frames.depth, frames.out_depth
 
 
-_FRAMES: Final[Mapping[str, Callable[[Call], tuple[int, int]]]] = {
+_VOLUMES: Final[Mapping[str, Callable[[Call], tuple[int, int]]]] = {
     CONVOLUTION: _convolved,
     POOLING: _pooled,
 }
-"""Operators on volumes: functions that return the frames that they read and make of one volume."""
+"""Operators on volumes: functions that return the depth of a volume that they read and make."""

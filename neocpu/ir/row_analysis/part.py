@@ -15,17 +15,17 @@ class MixedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The axis that has the rows, of extent ``outer * rows * inner``.
+    """The axis that has the rows, with the extent ``outer * rows * inner``.
 
-    Sequences of words, one after the other, are an axis of ``rows * inner``; steps of time, each
-    with all sequences, are one of ``outer * rows``.
+    Sequences of words, one after the other, are an axis of ``rows * inner``. Steps of time, each
+    with all sequences, are an axis of ``outer * rows``.
 
     Attributes
     ----------
     axis : int
         The axis.
     outer : int
-        The number of blocks, each of which has all rows.
+        The number of blocks; every block has all rows.
     inner : int
         The number of consecutive indices that belong to one row.
     """
@@ -43,9 +43,9 @@ class Part:
         return self.outer * rows * self.inner
 
     def stride(self, shape: Shape) -> int:
-        """Return how many elements, in C order, lie between one row's and the next one's.
+        """Return the number of elements, in C order, from the start of one row to that of the next.
 
-        It stays what it is when a tensor takes another shape.
+        It stays the same when a tensor is reshaped.
         """
         return self.inner * math.prod(shape[self.axis + 1 :])
 
@@ -57,7 +57,7 @@ class Part:
 
 
 def find_part(stride: int, shape: Shape, rows: int) -> Part:
-    """Return which axis of a shape has the rows: the inverse of `Part.stride`.
+    """Return the axis of a shape that has the rows: the inverse of `Part.stride`.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Rows that a run selects from each row of a batch.
 
 A NonMaxSuppression of a batch selects boxes of the first image, then of the second, and so on, each
-with its image's number. Other plans select the same boxes of an image, under another number. Each
-element of such rows is ``factor * number + rest``; the factor and bounds of the rest are followed.
-An index into a tensor that all images share points to its own image if the factor is the number of
-elements that an image has there, and the rest is less.
+with its image's number. Plans for other batches select the same boxes of an image, with another
+number. Each element of such rows is ``factor * number + rest``; the factor and bounds of the rest
+are followed. An index into a tensor that all images share points to its own image if the factor is
+the number of elements that an image has there, and the rest is less.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNKNOWN: Final = np.inf
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedRows:
-    """The selected rows, which lie along a tensor's first axis; each batch row has the same bound.
+    """Selected rows along a tensor's first axis. Each row of the batch has the same bound on them.
 
     Attributes
     ----------
@@ -39,21 +39,21 @@ class SelectedRows:
     high: Numbers
 
     def mapped(self, function: Callable[[Numbers], Any]) -> SelectedRows:
-        """Return the rows with their elements moved by a function."""
+        """Return the rows after a function that moves elements."""
         return SelectedRows(
             *(np.asarray(function(each)) for each in (self.factor, self.low, self.high))
         )
 
     @property
     def numbered(self) -> tuple[tuple[int, int], ...]:
-        """The elements of a row, in C order, that depend on the number, each with its factor."""
+        """The elements of a row, in C order, that depend on the number, and their factors."""
         flat = self.factor.reshape(-1)
         return tuple((int(place), int(flat[place])) for place in np.flatnonzero(flat))
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """The number of rows that a run has selected from all rows of the batch."""
+    """The number of rows that a run selects from all rows of the batch."""
 
 
 def selected_boxes(classes: int, boxes: int) -> SelectedRows:
@@ -63,7 +63,7 @@ def selected_boxes(classes: int, boxes: int) -> SelectedRows:
 
 
 def plain(shape: Shape) -> SelectedRows:
-    """Return rows of a shape, none of whose elements depends on the number."""
+    """Return rows of a shape with unknown elements that do not depend on the number."""
     unknown = np.full(shape, _UNKNOWN)
     return SelectedRows(np.zeros(shape), -unknown, unknown)
 
@@ -76,7 +76,7 @@ def reshaped(selected: SelectedRows, before: Shape, shape: Shape) -> SelectedRow
 
 
 def combined(name: str, operands: Sequence[SelectedRows], shape: Shape) -> SelectedRows:
-    """Return the result of an elementwise operator on rows, and on what is the same for all.
+    """Return the result of an elementwise operator on rows, and on operands that all rows share.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def constant(value: npt.NDArray[Any]) -> SelectedRows:
 def offsets(
     selected: SelectedRows, extents: Sequence[int], rows: int
 ) -> tuple[SelectedRows, list[int]]:
-    """Return the offsets that rows of indices point to, and the extents for one row of the batch.
+    """Return the offsets of rows of indices, and the extents for one row of the batch.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def offsets(
 
 
 def own_rows(selected: SelectedRows, inner: int) -> None:
-    """Check that indices into an axis with ``inner`` indices of each row point to their own row."""
+    """Check that indices point to their own row of an axis with ``inner`` indices for each row."""
     own = (selected.factor == inner) & (selected.low >= 0) & (selected.high < inner)
     if not own.all():
-        raise MixedError("may pick from other rows of a batch")
+        raise MixedError("may select from other rows of a batch")

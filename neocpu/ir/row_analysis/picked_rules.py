@@ -1,4 +1,4 @@
-"""Rules by operator for rows that a run selects from each row of a batch."""
+"""Rules, by operator, for rows that a run selects from each row of a batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def follow_selected(site: Site, found: Sequence[Found]) -> SelectedRows:
     Raises
     ------
     MixedError
-        The operator may mix those that were selected from different rows of the batch.
+        The operator may mix rows that were selected from different rows of the batch.
     """
     name = op_name(site.call) or ""
     rule = _elementwise if is_elementwise(name) else _RULES.get(name)
@@ -73,7 +73,7 @@ def _elementwise(site: Site, found: Sequence[Found]) -> SelectedRows:
 
 
 def _keeps_numbers(site: Site) -> bool:
-    """Whether a cast of a sum is that of both parts: a fraction would be cut off of the whole."""
+    """Whether a cast of a sum is the sum of casts: not if a fraction is cut off the whole sum."""
     read, wanted = dtype_of(site.tensors[0]), dtype_of(site.call)
     wide = wanted in ("int32", "int64", "float32", "float64")
     return wide and (wanted.startswith("float") or read.startswith("int"))

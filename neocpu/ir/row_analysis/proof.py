@@ -1,9 +1,9 @@
 """The proof that the rows of a batch are independent, and a digest of the computation of one row.
 
-The place of the rows is followed through each tensor that differs from row to row; an operator that
-may compute a row from other rows ends the proof. Plans for several batches may share requests if
-they compute the same for each row. The digest shows this, since it does not depend on the number of
-rows.
+The place of the rows is followed through every tensor with different elements for each row. An
+operator that may compute a row from other rows ends the proof. Plans for several batches may share
+requests if they compute the same for each row. The digest shows this, since it does not depend on
+the number of rows.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Rows:
     Attributes
     ----------
     function : str or None
-        A digest of the computation of one row, whatever the others are, and however many.
+        A digest of the computation of one row, which does not depend on the other rows.
     mixed : str or None
         The reason why there is none: the operator that may mix rows.
     numbered : tuple
         The elements of each output's rows, in C order, that contain the number of the batch's row,
-        each with its factor; the image of what a NonMaxSuppression selects is one. Empty if no
-        output has any.
+        each with its factor. An example is the image in the rows of a NonMaxSuppression. Empty if
+        no output has any.
     """
 
     function: str | None = None
@@ -75,8 +75,8 @@ class _Tensor:
     digest : str
         The digest of the computation of one of its rows, in C order.
     found : Found
-        The place of the rows, or the rows that a run has selected; None for a tensor that is the
-        same for all rows.
+        The place of the rows, or the rows that a run selects; None for a tensor that is the same
+        for all rows.
     shape, of_one : tuple of int
         The shape for all rows, and for one row.
     """
@@ -127,7 +127,7 @@ class _Proof:
         params = mod["main"].params
         extents = {_shape(param.ty)[:1] for param in params}
         if len(extents) != 1 or not extents.isdisjoint({(), (0,)}):
-            raise MixedError("inputs have no first axis of the same extent")
+            raise MixedError("inputs have no first axis with the same extent")
         ((self._rows,),) = extents
         part = Part(0) if self._rows > 1 else None  # one row alone is not followed
         for number, param in enumerate(params):
@@ -169,7 +169,7 @@ class _Proof:
                 raise MixedError(f"output {number} has rows without a count")
             return found.numbered
         if found != Part(0):
-            raise MixedError(f"output {number} has not a row for each of a batch")
+            raise MixedError(f"output {number} does not have one row for each row of a batch")
         return ()
 
     def _of(self, expr: Expr) -> _Value:
@@ -211,7 +211,7 @@ class _Proof:
             indexed=reported.indexed if reported and reported.indexed else (),
         )
         made = self._follow(site, [tensor.found for tensor in tensors])
-        for index, part in site.alike.items():
+        for index, part in site.repeated.items():
             value = constant_value(exprs[index])
             assert value is not None
             digest = self._hash_array(of_one_row(value, part, self._rows))
@@ -249,7 +249,7 @@ class _Proof:
             return [selected_boxes(*site.kernel.selects), RowCount()]
         for part, shape in zip(parts, site.results, strict=True):
             if not part.axis < len(shape) or shape[part.axis] != part.extent(self._rows):
-                raise MixedError("spreads the rows of a batch over other things")
+                raise MixedError("spreads the rows of a batch over other axes")
         return parts
 
     def _follow_selected(self, site: Site, read: Sequence[Found]) -> SelectedRows:
@@ -283,7 +283,7 @@ class _Proof:
 
 
 def _moved(call: Call, tensor: _Tensor) -> str:
-    """Return the digest of a row after its axes are permuted, the same if no element moves."""
+    """Return the digest of a row with permuted axes, which is unchanged if no element moves."""
     extents = tensor.of_one
     axes = [axis for axis in permutation_of(call) if extents[axis] != 1]
     if axes == sorted(axes):
@@ -293,10 +293,10 @@ def _moved(call: Call, tensor: _Tensor) -> str:
 
 
 def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
-    """Return shapes that are broadcast, without the axes in which all have one element.
+    """Return broadcast shapes without the axes in which all of them have one element.
 
-    A graph of one row may have fewer of these, since a row is added to a constant before or after
-    it gets an axis of its own.
+    A graph for one row may have fewer such axes, because a constant may be added to a row before or
+    after the row gets an axis of its own.
     """
     rank = max(map(len, shapes), default=0)
     whole = [(1,) * (rank - len(shape)) + shape for shape in shapes]
@@ -305,7 +305,7 @@ def _without_ones(shapes: Sequence[Shape]) -> list[Shape]:
 
 
 def _attributes_text(call: Call) -> str:
-    """Return a call's attributes, and those arguments that are no tensors, as text."""
+    """Return a call's attributes, and its arguments that are no tensors, as text."""
     if is_op(call, LAYER):
         attrs = {str(key): str(value) for key, value in call.attrs.items() if key != "batch"}
         return str(sorted(attrs.items()))
@@ -368,7 +368,7 @@ def _fields(ty: relax.Type) -> Iterator[relax.Type]:
 def _shape(ty: relax.Type) -> Shape:
     shape = shape_values(ty.shape) if isinstance(ty, relax.TensorType) else None
     if shape is None:
-        raise MixedError("is no tensor of a static shape")
+        raise MixedError("is no tensor with a static shape")
     return shape
 
 

@@ -58,7 +58,7 @@ class RelaxCall(OperatorCall):
 
 
 def sliced_ranges(call: Call, extents: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Return each axis that a slice does not take all of, with its begin, end and step."""
+    """Return the axes that a slice does not take completely, with their begins, ends and steps."""
     axes, begins, ends = (_numbers(argument) for argument in call.args[1:4])
     steps = _numbers(call.args[4]) if len(call.args) > 4 else [1] * len(axes)
     found = []

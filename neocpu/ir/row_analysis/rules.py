@@ -18,7 +18,7 @@ _STEPS: Final = "takes the {rows} for steps of time or features"
 
 
 def elementwise(call: OperatorCall) -> Independence:
-    """Operators that broadcast their inputs, whose axes are aligned at their ends."""
+    """Operators that broadcast their inputs, aligning the last axes."""
     ranks = [None if shape is None else len(shape) for shape in call.inputs]
     rank = call.result_rank or max(each or 0 for each in ranks)
     ways = []
@@ -41,12 +41,12 @@ class AxisMap:
     Attributes
     ----------
     along : str
-        The parameters, separated by spaces, that hold the axes which it works along. If one of them
-        is missing, it works along all axes.
+        The names of the parameters, separated by spaces, that hold the axes along which it works.
+        If one of them is missing, it works along all axes.
     dropped : str
-        The parameter that holds the axes among these which its results lack.
+        The parameter with those of these axes that its results lack.
     added : str
-        The parameter that holds the axes of its results which the input lacks.
+        The parameter with the axes of its results that the input lacks.
     order : str
         The parameter that holds the order of the axes in its results; without it, they are
         reversed.
@@ -88,7 +88,7 @@ def map_axes(
     order: Sequence[int] | None = None,
     why: str = _ACROSS,
 ) -> Independence:
-    """Return what `AxisMap` does, of axes instead of parameters, each counted from either end."""
+    """Return the result of `AxisMap` for axes, counted from either end, instead of parameters."""
     rank = call.rank()
     if along is None or not rank:
         return Independence(ways=(), why=why)
@@ -115,7 +115,7 @@ def along_last_two(call: OperatorCall) -> Independence:
 def quantisation(call: OperatorCall) -> Independence:
     """Operators with one scale, or with one for each index along an axis."""
     if call.rank(1) > 1:
-        raise DependentRowsError("has scales of blocks")
+        raise DependentRowsError("has a scale for each block")
     (axis,), rank = call.integers("axis") or [1], call.rank()
     scales = max((call.shape(index) for index in (1, 2)), default=())
     per_axis = bool(rank and scales) and (scales[0] != 1 or call.shape()[axis % rank] == 1)
@@ -131,7 +131,7 @@ def reduction(call: OperatorCall) -> Independence:
 
 
 def arg_extreme(call: OperatorCall) -> Independence:
-    """Operators that find the index of an extreme along the attribute ``axis``, or of all."""
+    """Operators that find the index of an extreme, along the attribute ``axis`` or of all."""
     return _reduced(call, call.integers("axis"), "compares the {rows}")
 
 
@@ -141,7 +141,7 @@ def _reduced(call: OperatorCall, axes: Sequence[int] | None, why: str) -> Indepe
 
 
 def tile(call: OperatorCall) -> Independence:
-    """Tile; repeats for more axes than there are add axes in front."""
+    """Tile; more repeats than the input has axes add axes in front."""
     repeats = call.integers("repeats") or []
     added = max(len(repeats) - call.rank(), 0)
     used = [axis - len(repeats) for axis, times in enumerate(repeats) if times != 1]
@@ -157,7 +157,7 @@ def images(call: OperatorCall) -> Independence:
 
 
 def images_and_grids(call: OperatorCall) -> Independence:
-    """Operators on images, each with a grid of its own."""
+    """Operators on images that read a grid for each image."""
     return Independence(ways=[Way([0, 0], [0])], why=_NOT_FIRST)
 
 
@@ -194,7 +194,7 @@ def gather(call: OperatorCall) -> Independence:
 
 
 def matrix_product(call: OperatorCall) -> Independence:
-    """Products of matrices, of which there may be several, or of vectors."""
+    """Products of matrices, of batches of matrices, or of vectors."""
     left, right = call.rank(0), call.rank(1)
     rank = max(left, right, 2) - (left == 1) - (right == 1)
     ends = (left > 1) + (right > 1)
@@ -230,7 +230,7 @@ def recurrent(call: OperatorCall) -> Independence:
 
 
 def recurrent_layer(call: OperatorCall) -> Independence:
-    """The recurrent layer of the planner, whose optional inputs come last and have names."""
+    """The planner's recurrent layer, whose optional inputs come last and have names."""
     batch = 0 if call.flag("batch_first") else 1
     axes = {"lengths": 0, "initial_h": batch, "initial_c": batch}
     named = [axes.get(name) for name in call.strings("given")]

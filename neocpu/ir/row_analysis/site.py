@@ -1,4 +1,4 @@
-"""One call of a graph, and where the tensors that it reads have the rows of a batch."""
+"""One call of a graph, and the places of a batch's rows in the tensors that it reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neocpu.ir.row_analysis.part import MixedError, Part, Shape
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A call that reads tensors which differ from row to row.
+    """A call that reads tensors with different elements for each row.
 
     Attributes
     ----------
@@ -34,11 +34,11 @@ class Site:
     kernel : KernelRows or None
         The independent axes that the called kernel reports.
     indexed : sequence of int
-        The extents that the call makes offsets into; those of one row of the batch, once that is
+        The extents that the call makes offsets into; those for one row of the batch, once they are
         known.
-    alike : dict of int to Part
-        Constants that have the rows too, each of them with the same elements, and the places of
-        the rows: `follow` fills it.
+    repeated : dict of int to Part
+        The places of the rows in constants that have the same elements for every row. `follow`
+        fills it.
     """
 
     call: Call
@@ -49,7 +49,7 @@ class Site:
     rows: int
     kernel: KernelRows | None = None
     indexed: Sequence[int] = ()
-    alike: dict[int, Part] = field(default_factory=dict)
+    repeated: dict[int, Part] = field(default_factory=dict)
 
     @property
     def result(self) -> Shape:
@@ -71,20 +71,20 @@ class Site:
             return
         value = constant_value(self.tensors[index])
         if shape[part.axis] != part.extent(self.rows) or value is None:
-            raise MixedError("joins the rows of a batch with what has other extents")
+            raise MixedError("joins the rows of a batch with a tensor of other extents")
         split = _with_rows(value, part, self.rows)
         if not (split == split.take([0], part.axis + 1)).all():
             raise MixedError("joins each row of a batch with another part of a constant")
-        self.alike[index] = part
+        self.repeated[index] = part
 
 
 def of_one_row(value: Array, part: Part, rows: int) -> Array:
-    """Return the elements of one row of a constant that has the rows, all of them alike."""
+    """Return the elements of one row of a constant that has the same elements for every row."""
     own: Array = _with_rows(value, part, rows).take(0, part.axis + 1)
     return own.reshape(part.of_one(value.shape))
 
 
 def _with_rows(value: Array, part: Part, rows: int) -> Array:
-    """Return a constant that has the rows in an axis of their own, the one after ``part``'s."""
+    """Return a constant with the rows along an axis of their own, the one after ``part``'s."""
     shape, axis = value.shape, part.axis
     return value.reshape(*shape[:axis], part.outer, rows, part.inner, *shape[axis + 1 :])

@@ -1,4 +1,4 @@
-"""The table of operators: under which names the two graph formats have them, and their rule."""
+"""The table of operators: their names in the two graph formats, and their rules."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Family:
     onnx : str
         The ONNX operators, separated by spaces.
     relax : str
-        The Relax operators, separated by spaces; ``relax.`` stands before those without a prefix of
-        the project.
+        The Relax operators, separated by spaces; those without the project's prefix begin with
+        ``relax.``.
     """
 
     rule: Rule

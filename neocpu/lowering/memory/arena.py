@@ -1,9 +1,10 @@
-"""Where tensors lie in one block of memory, so that those alive at the same time do not overlap.
+"""Places for tensors in one block of memory, so that those in use at the same time do not overlap.
 
-Greedy by size, lowest place that is free (Pisarchyk and Lee, "Efficient Memory Management for Deep
-Neural Net Inference", 2020): within a few per cent of the lower bound in networks like ours. What
-is placed is not one tensor but a `Group` of them with fixed distances: the parts of a concatenation
-are written to where the joined tensor is read, and each part is busy only as long as it needs be.
+Larger ones come first, each at the lowest place that is free (Pisarchyk and Lee, "Efficient Memory
+Management for Deep Neural Net Inference", 2020). The result is within a few per cent of the lower
+bound for networks like ours. The unit that is placed is a `Group` of tensors at fixed distances:
+the parts of a concatenation are written where the whole is read, and each part is busy only as long
+as it is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGN: Final = 128
-"""Bytes each group starts on a multiple of: two cache lines, the adjacent-line prefetch unit."""
+"""The alignment of groups in bytes: two cache lines, which CPUs prefetch together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,27 @@ class Span:
 
 
 Group = tuple[Span, ...]
-"""Spans with fixed distances. Of those busy at a time only sides of a selection overlap."""
+"""Spans at fixed distances. Only the two sides of a selection may overlap while both are busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where each group starts, in the order given, and the bytes of all; both in bytes."""
+    """The places of groups.
+
+    Attributes
+    ----------
+    size : int
+        The bytes of the whole arena.
+    starts : tuple of int
+        The first byte of each group, in the groups' order.
+    """
 
     size: int
     starts: tuple[int, ...]
 
 
 def place(groups: Sequence[Group]) -> Arena:
-    """Give every group a place: larger ones first, each at the lowest free multiple of `ALIGN`."""
+    """Place all groups, larger ones first, each at the lowest free multiple of `ALIGN`."""
     starts = [0] * len(groups)
     taken = _Taken(sum(map(len, groups)))
     for index in sorted(range(len(groups)), key=lambda i: -_extent(groups[i])):
@@ -64,20 +73,20 @@ def place(groups: Sequence[Group]) -> Arena:
 
 
 class _Taken:
-    """The spans that have their place, as columns: a network may have tens of thousands."""
+    """The spans that are placed, as columns of arrays: a network may have tens of thousands."""
 
     def __init__(self, capacity: int) -> None:
         self._columns = np.zeros((4, capacity), np.int64)
         self._count = 0
 
     def add(self, span: Span) -> None:
-        """Add a span, its offset from the start of the arena."""
+        """Add a span whose offset is from the start of the arena."""
         ends = span.offset + span.size
         self._columns[:, self._count] = (span.first, span.last, span.offset, ends)
         self._count += 1
 
     def meeting(self, span: Span) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where those that are busy when ``span`` is begin and end."""
+        """Return the begins and ends of all spans that are busy at the same time as ``span``."""
         first, last, begins, ends = self._columns[:, : self._count]
         busy = (first <= span.last) & (last >= span.first)
         return begins[busy], ends[busy]
@@ -99,8 +108,8 @@ def _lowest_start(group: Group, taken: _Taken) -> int:
         return 0
     low, high = (np.concatenate(bounds) for bounds in zip(*forbidden, strict=True))
     order = np.argsort(low)
-    # The lowest start after all before it, for each, and after all.
-    behind = np.maximum.accumulate(-(-high[order] // ALIGN) * ALIGN)
-    starts = np.concatenate([[0], np.maximum(behind, 0)])
-    free = np.flatnonzero(low[order] >= starts[:-1])  # and so are the lower ends of all that follow
+    # For each forbidden range, the lowest start after all ranges before it; the last is after all.
+    after = np.maximum.accumulate(-(-high[order] // ALIGN) * ALIGN)
+    starts = np.concatenate([[0], np.maximum(after, 0)])
+    free = np.flatnonzero(low[order] >= starts[:-1])  # all later ranges begin above these, too
     return int(starts[free[0]] if free.size else starts[-1])

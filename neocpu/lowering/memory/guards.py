@@ -1,4 +1,4 @@
-"""Which calls a run need not make, because what they compute is selected against."""
+"""The conditions of calls: a run skips a call if a selection does not choose its result."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that has to have a value for a call to be made.
+    """A condition, and the value that it must have for a call to be made.
 
     Attributes
     ----------
     condition : hashable
-        A tensor of one bool.
+        A tensor with one bool.
     value : bool
     """
 
@@ -29,9 +29,9 @@ class Step:
     Attributes
     ----------
     reads, writes : tuple of hashable
-        Nothing is written twice.
+        The tensors; none is written twice.
     selects : bool
-        Whether it is ``select(condition, then, other)``, which looks at one of the two alone.
+        Whether it is ``select(condition, then, other)``, which reads only one of the two.
     """
 
     reads: tuple[Hashable, ...]
@@ -43,23 +43,23 @@ _Guards: TypeAlias = frozenset[Guard]
 
 
 def guards_of(steps: Sequence[Step], kept: Iterable[Hashable]) -> list[tuple[Guard, ...]]:
-    """Return under which conditions each call has to be made.
+    """Return the conditions under which each call has to be made.
 
-    A call need not be made if all that comes of it is read on one side of selections whose
-    conditions are known before it, and choose the other side.
+    A call is skipped if its results are only needed for sides of selections that are not chosen.
+    The conditions of these selections must be known before the call.
 
     Parameters
     ----------
     steps : sequence of Step
-        In the order in which they are made.
+        The calls, in the order in which they are made.
     kept : iterable of hashable
-        What is read after them.
+        The tensors that are read after all calls.
 
     Returns
     -------
     list of tuple of Guard
-        Those of a call that makes a condition are among those of the calls which that guards, and
-        come before it: a condition that nobody has computed is not looked at.
+        The guards of each call. If a call makes the condition of a guard, its own guards are in the
+        same tuple before that guard, so that no run reads a condition that was not computed.
     """
     made = {tensor: number for number, step in enumerate(steps) for tensor in step.writes}
     places: dict[Hashable, int] = {}

@@ -1,4 +1,4 @@
-"""Concatenations, slices, and selections of what is made under a condition, that need no kernel."""
+"""Concatenations, slices, and selections of conditional results that need no kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Guards:
     Attributes
     ----------
     of_steps : list of tuple of Guard
-        The conditions of each binding: allocations or parameters.
+        The guards of each binding; their conditions are allocations or parameters.
     makers : dict of Var to int
         The binding whose call writes an allocation.
     """
@@ -61,7 +61,7 @@ def find_guards(
             steps.append(Step(roots(value.args[:count]), made, _has(mod, value, SELECT)))
             makers |= dict.fromkeys(made, number)
         elif isinstance(value, Call) and not is_reshape(value) and not is_placeable(value):
-            # Whatever it does with a tensor, it does so always.
+            # It may use a tensor in any way, and always does.
             steps.append(Step(roots([value]), (binding.var,)))
         else:
             steps.append(Step((), ()))
@@ -85,9 +85,9 @@ class Part:
     offset : int
         The byte at which it begins.
     guards : tuple of Guard
-        The conditions under which it has to be there.
+        The conditions under which the part is needed.
     side : Guard, optional
-        The one of these conditions without which another part takes its place.
+        The condition among these under which a selection chooses this part over the other.
     """
 
     var: Var
@@ -104,7 +104,7 @@ class Join:
     ----------
     output : Var
     copied : tuple of Part
-        The parts that are not made in their places.
+        The parts that are copied to their places, because no kernel can write them there.
     """
 
     output: Var
@@ -113,21 +113,31 @@ class Join:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joins:
-    """Joins and slices without a kernel, by binding, and which tensors lie inside which."""
+    """Joins and slices without a kernel.
+
+    Attributes
+    ----------
+    at : dict of int to Join
+        The joins that copy some of their parts, by binding.
+    inside : dict of Var to (Var, int)
+        The tensor that each tensor lies in, and the first byte there.
+    slices : set of int
+        The bindings that are slices.
+    """
 
     at: dict[int, Join]
     inside: dict[Var, tuple[Var, int]]
     slices: set[int]
 
     def made_under(self, root: Var | None, guard: Guard, guards: Guards) -> bool:
-        """Whether a tensor, and all that are parts of it, are written only if ``guard`` holds."""
+        """Whether a tensor and all parts of it are written only if ``guard`` holds."""
         parts = (part for part, (whole, _) in self.inside.items() if whole is root)
         return guards.made_under(root, guard) and all(
             self.made_under(part, guard, guards) for part in parts
         )
 
     def outermost(self, root: Var) -> tuple[Var, int]:
-        """Return the tensor that ``root`` is finally a part of, and where in it (bytes)."""
+        """Return the outermost tensor that ``root`` is a part of, and the first byte there."""
         offset = 0
         while root in self.inside:
             root, distance = self.inside[root]
@@ -136,11 +146,12 @@ class Joins:
 
 
 def find_joins(main: relax.Function, mod: tvm.IRModule, uses: Uses, guards: Guards) -> Joins:
-    """Put every tensor into the first join it is a part of, if it can be written there.
+    """Put every tensor into the first join that it is a part of, if it can be written there.
 
-    A part of a selection can, if it is made only where it is selected: the other one is not then.
-    What a loop hands on has a place of its own: the kernel that writes it may read what it is a
-    part of. A slice is inside what it is a slice of, and so is no part of a join.
+    A part of a selection can be if it is made only when it is selected, because the other part is
+    not made then. A tensor that a loop carries to its next step has a place of its own: the kernel
+    that writes it may read the tensor that it is a part of. A slice lies inside its source, and so
+    cannot be part of a join.
     """
     joins = Joins({}, {}, set())
     for step, binding in enumerate(bindings(main)):
@@ -184,7 +195,7 @@ def _end_to_end(call: Call, guards: tuple[Guard, ...]) -> tuple[Part, ...]:
 
 
 def _sides(call: Call, guards: tuple[Guard, ...], uses: Uses) -> tuple[Part, ...]:
-    """Return the tensors between which a selection selects."""
+    """Return the two parts that a selection chooses from."""
     condition, *pair, _ = call.args
     sides = [Guard(uses.roots.get(condition, condition), value) for value in (True, False)]
     return tuple(
@@ -194,7 +205,7 @@ def _sides(call: Call, guards: tuple[Guard, ...], uses: Uses) -> tuple[Part, ...
 
 
 def busy_spans(uses: Uses, joins: Joins) -> Iterator[tuple[Var, Span]]:
-    """Yield what each kernel writes: the outermost tensor around it, and its bytes there."""
+    """Yield the outermost tensor and the bytes in it that each kernel writes."""
     joined = {join.output for join in joins.at.values()}
     for root, first in uses.first.items():
         if root not in joined and root not in uses.shared:

@@ -1,7 +1,8 @@
-"""Launch independent calls together where they are too small for all threads.
+"""Launch independent calls jointly if each is too small for all threads.
 
-The calls of a block change their order for that: its branches become neighbours. The tensors of a
-launch are in use for all of it; where memory would grow too much, the calls stay as they are.
+For that, the calls of a block change their order: calls of its branches become neighbours. All
+tensors of a launch are in use until it ends. If memory would grow too much, the calls stay as they
+are.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from neocpu.schedules.recurrent.counted_loop import LOOP_BEGIN, LOOP_END
 from neocpu.search.solver.launches import CallNode, plan_launches
 
 WORTH: Final = 0.1
-"""The share of the calls' own time that a common launch has to save: predictions err."""
+"""The share of the calls' own time that a joint launch has to save, since predictions err."""
 LEAST: Final = 1e-6
-"""The seconds that a common launch has to save."""
+"""The seconds that a joint launch has to save."""
 GROWTH: Final = 1.1
-"""The arena may grow by this factor."""
+"""The factor by which the arena may grow."""
 
 _JOINS: Final = (END_TO_END, VIEW)
 _FIXED: Final = (SELECT, LOOP_BEGIN, LOOP_END)
 
 PieceOf: TypeAlias = Callable[[str], Piece | None]
-"""Returns the piece of a kernel by its name; None if it cannot be launched with others."""
+"""A function that returns the piece of a kernel by its name; None if it is launched alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,14 +61,14 @@ class Launched:
     ----------
     mod : tvm.IRModule
     launches : tuple of Steps
-        Bindings of ``main`` that are launched together, in turn.
+        The bindings of ``main`` that each launch has, in order.
     """
 
     mod: tvm.IRModule
     launches: tuple[Steps, ...]
 
 
-def launch_together(
+def launch_jointly(
     mod: tvm.IRModule,
     written: Mapping[str, int],
     piece: PieceOf,
@@ -75,23 +76,23 @@ def launch_together(
     threads: int,
     arena_bytes: int,
 ) -> Launched | None:
-    """Return a module in which calls are launched together; None if there are none.
+    """Return a module in which calls are launched jointly; None if no launch pays.
 
     Parameters
     ----------
     mod : tvm.IRModule
         The module that `plan_memory` takes.
     written : mapping of str to int
-        The number of tensors that a kernel writes, where it is not one.
+        The number of tensors that a kernel writes, if it is not one.
     piece : callable
-        Returns the piece of a kernel by its name; None if it cannot be launched with others.
+        A function that returns the piece of a kernel by its name; None if it is launched alone.
     machine : Machine
         The machine's costs of starting and ending a launch.
     arena_bytes : int
-        Size of the arena with the calls as they are.
+        The size of the arena with the calls as they are.
     """
     calls = _Calls(mod, written, piece)
-    # What each takes by itself, and what of that could be saved: what no thread computes.
+    # The time of each call by itself, and the part of it that could be saved: no thread computes.
     alone = [
         0.0 if one is None else launch_seconds([one], machine, threads) for one in calls.pieces
     ]
@@ -101,13 +102,13 @@ def launch_together(
     ]
 
     def cost(step: Sequence[int]) -> float | None:
-        apart = sum(alone[number] for number in step)
-        worth = max(WORTH * apart, LEAST)
+        separate = sum(alone[number] for number in step)
+        worth = max(WORTH * separate, LEAST)
         if len(step) == 1 or sum(spare[number] for number in step) < worth:
-            return apart if len(step) == 1 else None
+            return separate if len(step) == 1 else None
         pieces = (calls.pieces[number] for number in step)
-        together = launch_seconds([one for one in pieces if one is not None], machine, threads)
-        return together if apart - together >= worth else None
+        joint = launch_seconds([one for one in pieces if one is not None], machine, threads)
+        return joint if separate - joint >= worth else None
 
     stretches = plan_launches(calls.nodes, cost, MAX_LAUNCH, GROWTH)
     found = [i for i, steps in enumerate(stretches) if any(len(step) > 1 for step in steps)]
@@ -135,7 +136,7 @@ def _one_by_one(stretch: Sequence[Sequence[int]]) -> list[Sequence[int]]:
 def _fitting(
     kept: list[int], more: list[int], fits: Callable[[Collection[int]], bool]
 ) -> list[int]:
-    """Return ``kept``, and of ``more`` all if they fit, or else what does of each half."""
+    """Return ``kept`` and all of ``more`` if they fit; if not, those of each half that fit."""
     if not more or fits([*kept, *more]):
         return [*kept, *more]
     if len(more) == 1:
@@ -145,12 +146,12 @@ def _fitting(
 
 
 class _Calls:
-    """The calls of ``main`` and what each needs.
+    """The calls of ``main`` and the calls that each depends on.
 
     Parameters
     ----------
     mod, written, piece
-        The arguments of `launch_together`.
+        The arguments of `launch_jointly`.
 
     Attributes
     ----------
@@ -164,16 +165,16 @@ class _Calls:
         self._bindings = list(bindings(mod["main"]))
         self._uses = read_uses(mod["main"], mod)
         self._guards = find_guards(mod["main"], mod, self._uses, written)
-        self._numbers: list[int] = []  # of the bindings that are calls
-        self._names: dict[Var, int] = {}  # of the others: what stands for a tensor
+        self._numbers: list[int] = []  # positions of the bindings that are calls
+        self._names: dict[Var, int] = {}  # positions of the others, which stand for tensors
         self.nodes: list[CallNode] = []
         self.pieces: list[Piece | None] = []
         self._read()
 
     def _read(self) -> None:
-        touched: dict[Any, set[int]] = defaultdict(set)  # tensors: who has read or written them
+        touched: dict[Any, set[int]] = defaultdict(set)  # the calls that read or write each tensor
         writers: dict[Any, set[int]] = defaultdict(set)
-        last: dict[str, int] = {}  # of each kernel
+        last: dict[str, int] = {}  # the last call of each kernel
         barrier = -1
         for place, binding in enumerate(self._bindings):
             value = self._uses.resolve(binding.value)
@@ -191,10 +192,10 @@ class _Calls:
                 needs, barrier = set(range(number)), number
             else:
                 name = str(value.op.name_hint)
-                # Joins and slices call no kernel, but where they copy.
+                # Joins and slices call no kernel unless they copy.
                 is_join = any(mark_of(self._mod[value.op], m) is not None for m in _JOINS)
                 piece = None if is_join else self._piece(name)
-                # The plan's operators are told from each other by the order of equal kernels.
+                # Reports match operators with calls of one kernel by their order.
                 follows = frozenset({last[name]} if name in last else ())
                 last[name] = number
             for tensor in writes:
@@ -214,7 +215,7 @@ class _Calls:
         return _roots(self._uses, value.args[:count]), _roots(self._uses, value.args[count:])
 
     def _is_fixed(self, place: int, value: Expr) -> bool:
-        """Whether a call stays between those before it and those after it."""
+        """Whether a call stays between the calls before it and those after it."""
         if not is_kernel_call(value, self._mod) or self._guards.of_steps[place]:
             return True
         if any(mark_of(self._mod[value.op], mark) is not None for mark in _FIXED):
@@ -222,7 +223,7 @@ class _Calls:
         return any(place in loop for loop in self._uses.loops)
 
     def in_order(self, steps: Sequence[Sequence[int]]) -> Launched:
-        """Return the module with its calls in this order, those of a step launched together."""
+        """Return the module with its calls in this order, and a launch for each step."""
         kept: list[Any] = []
         done: set[int] = set()
 
@@ -259,7 +260,7 @@ class _Calls:
 
 
 def _stands_for_tensor(binding: Any, value: Expr) -> bool:
-    """Whether a binding calls nothing: it makes room for a tensor, or gives one another name."""
+    """Whether a binding calls nothing: it allocates a tensor, or gives one another name."""
     named = isinstance(binding, relax.VarBinding) and isinstance(value, Var | relax.Tuple)
     return named or is_placeable(value) or is_reshape(value)
 

@@ -1,10 +1,10 @@
-"""Give every tensor between two kernels a fixed place in one arena, which ``main`` is handed.
+"""Give every tensor between two kernels a fixed place in one arena.
 
-TVM's own planning leaves two more calls per kernel in the code, to make a tensor
-object and to name it: together they take as long as a small kernel. Here tensors become parameters
-of ``main``, made once. And as places are ours to choose, a concatenation whose parts lie end to end
-needs no kernel: those that make its parts write them where they belong. Nor does a slice of what
-lies together, which is read there, nor a selection between two tensors of which only one is made.
+TVM's own planning leaves two more calls per kernel in the code, which make a tensor object and name
+it. The two take as long as a small kernel. Here tensors become parameters of ``main`` that are made
+once. A concatenation whose parts lie end to end needs no kernel: the kernels of its parts write
+them in their places. A slice of contiguous elements is read where it lies. A selection between two
+tensors needs no kernel if only one of them is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from neocpu.lowering.memory.arena import Span, place
 from neocpu.lowering.memory.guards import Guard
 from neocpu.lowering.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
 from neocpu.lowering.memory.tensor_uses import Loop, Uses, read_uses, rebound, replace_vars
-from neocpu.lowering.values.held_values import HeldPlace
+from neocpu.lowering.values.held_values import StoredPlace
 from neocpu.runtime.header_parts import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.format import Format
@@ -31,12 +31,12 @@ from neocpu.schedules.vocabulary.layout import NCHW
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 Steps: TypeAlias = tuple[int, int]
-"""Neighbouring bindings: the first and the last one."""
+"""The first and the last of several neighbouring bindings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LoopCalls:
-    """Calls that are made again and again.
+    """Calls that are repeated.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class LoopCalls:
     number : Var
         The parameter of ``main`` that holds the number of the step.
     count, condition : Var, optional
-        Parameters with the number of steps, and with whether there is another one.
+        The parameters that hold the number of steps, and whether there is another step.
     """
 
     first: int
@@ -65,17 +65,17 @@ class PlannedModule:
     Attributes
     ----------
     activations : tuple of Placement
-        The place in the arena of each of those parameters, in order. Some overlap: those never
-        busy at once, two shapes of one tensor, a concatenation and its parts.
+        The place in the arena of each of these parameters, in order. Tensors that are never in use
+        at the same time overlap, as do two shapes of one tensor, and a concatenation and its parts.
     arena_bytes : int
         Size of the arena.
     guards : tuple of tuple of Guard
         The guards of each call of ``main``, in order; their conditions are parameters.
     loops : tuple of LoopCalls
-        Loops, each within another one or after it.
+        The loops, each within another one or after it.
     launches : tuple of Launch
-        Calls whose loops are shared out together, in turn.
-    places : mapping of str to HeldPlace
+        The calls that are launched jointly, in order.
+    places : mapping of str to StoredPlace
         The places of the variables in ``names``.
     """
 
@@ -85,7 +85,7 @@ class PlannedModule:
     guards: tuple[tuple[Guard, ...], ...]
     loops: tuple[LoopCalls, ...]
     launches: tuple[Launch, ...]
-    places: Mapping[str, HeldPlace]
+    places: Mapping[str, StoredPlace]
 
 
 def plan_memory(
@@ -101,15 +101,16 @@ def plan_memory(
     ----------
     mod : tvm.IRModule
         The result of ``relax.transform.CallTIRRewrite``: kernels take their results as arguments.
-        An allocation stays as it is if its size is not static or something but kernels reads it.
+        An allocation stays as it is if its size is not static, or if something other than a kernel
+        reads it.
     target : CpuTarget
-        The CPU that runs the copies of what cannot be made in its place in a concatenation.
+        The CPU that copies parts of concatenations which cannot be made in their places.
     written : mapping of str to int
-        The number of tensors that a kernel writes, where it is not one.
+        The number of tensors that a kernel writes, if it is not one.
     names : collection of str
-        Variables whose places are returned.
+        The variables whose places are returned.
     launches : sequence of Steps
-        Bindings that call kernels which are launched together, in turn.
+        The bindings that call the kernels of each joint launch, in order.
     """
     layout = lay_out(mod, written, launches)
     emitter = _Emitter(mod, layout, target)
@@ -137,7 +138,7 @@ class MemoryLayout:
     size : int
         Bytes of the arena.
     starts : dict of Var to int
-        The byte of the arena at which each tensor begins that lies in no other one.
+        The first byte of each tensor that lies in no other tensor.
     """
 
     uses: Uses
@@ -152,7 +153,7 @@ def lay_out(
 ) -> MemoryLayout:
     """Return the places of a module's tensors; see `plan_memory`.
 
-    What is in use at one call of a launch, is at all of them.
+    A tensor that is in use at one call of a launch is in use at all of its calls.
     """
     main = mod["main"]
     uses = read_uses(main, mod)
@@ -170,7 +171,7 @@ def lay_out(
 
 
 class _Emitter:
-    """Writes ``main`` anew: without allocations, names and joins, with the tensors' parameters."""
+    """Rewrites ``main`` without allocations, aliases and joins, with parameters for tensors."""
 
     def __init__(self, mod: tvm.IRModule, layout: MemoryLayout, target: CpuTarget) -> None:
         self._mod = mod
@@ -181,10 +182,10 @@ class _Emitter:
         self._guards = layout.guards
         self.guards: list[tuple[Guard, ...]] = []
         self.loops: list[LoopCalls] = []
-        self._made: list[int] = []  # by binding: how many calls up to it
+        self._made: list[int] = []  # the number of calls up to each binding
         self._builder = relax.BlockBuilder(mod)
-        # What is returned, and lies in that, has parameters of its own: a run may then compute it
-        # at the caller's, whatever else has had its place before.
+        # Results, and the tensors in them, have parameters of their own, even if another tensor has
+        # the same place before. So a run may write them directly to the caller's memory.
         result = layout.uses.resolve(mod["main"].body.body)
         self._returned = {self._outermost(var) for var in used_vars(result)}
         self._params: dict[tuple[Placement, bool], Var] = {}
@@ -199,7 +200,7 @@ class _Emitter:
         """Return the new module."""
         main = self._mod["main"]
         kept: list[Any] = []
-        begun: dict[int, int] = {}  # loops by the binding that ends them: their first calls
+        begun: dict[int, int] = {}  # the first call of each loop, by the binding that ends it
         begins = {loop.begin: loop for loop in self._uses.loops}
         ends = {loop.end: loop for loop in self._uses.loops}
         for step, binding in enumerate(bindings(main)):
@@ -223,20 +224,20 @@ class _Emitter:
             result = outputs
         body = relax.SeqExpr([relax.BindingBlock(kept)], result)
         params = [*main.params, *self._params.values()]
-        # The loader has checked the inputs and makes the rest: the machine need not check any.
+        # The loader checks the inputs and makes the other arguments, so that none is checked here.
         func = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
         return self._module(func.with_attr("num_input", 0), kept)
 
-    def places(self, names: Collection[str]) -> dict[str, HeldPlace]:
-        """Return the places of variables, after `run`; of several of one name, the last one."""
-        found: dict[str, HeldPlace] = {}
+    def places(self, names: Collection[str]) -> dict[str, StoredPlace]:
+        """Return the places of variables, after `run`; for a name of several, that of the last."""
+        found: dict[str, StoredPlace] = {}
         for binding in bindings(self._mod["main"]) if names else ():
             root = self._uses.root(self._uses.resolve(binding.var))
             shape = None if root is None else static_shape(root)
             if str(binding.var.name) in names and root in self._guards.makers and shape is not None:
                 place = Placement(self._start(root), dtype_of(root), shape)
                 calls = self._made[self._guards.makers[root]]
-                found[str(binding.var.name)] = HeldPlace(calls, place)
+                found[str(binding.var.name)] = StoredPlace(calls, place)
         return found
 
     def calls_of(self, steps: Steps) -> Launch:
@@ -261,7 +262,7 @@ class _Emitter:
         self.loops.append(calls)
 
     def _module(self, main: relax.Function, kept: list[Any]) -> tvm.IRModule:
-        """Return the module with ``main``, without kernels that nothing calls any more."""
+        """Return the module with the new ``main``, without kernels that nothing calls."""
         called = {binding.value.op for binding in kept if isinstance(binding.value, Call)}
         functions = {
             variable: function
@@ -301,7 +302,7 @@ class _Emitter:
         return self._params[key]
 
     def _copy_parts(self, join: Join) -> Iterator[Any]:
-        """Yield the calls that copy what is not made in its place."""
+        """Yield the calls that copy parts which are not made in their places."""
         start, returned = self._start(join.output), self._outermost(join.output) in self._returned
         for part in join.copied:
             if self._is_made(part.guards):

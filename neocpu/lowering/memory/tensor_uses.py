@@ -1,4 +1,4 @@
-"""The variables of a planned ``main`` that are one tensor, and the time that it is in use."""
+"""The variables of a planned ``main`` that are the same tensor, and the time it is in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neocpu.schedules.recurrent.counted_loop import (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Loop:
-    """Bindings that are repeated: those behind ``begin``, up to ``end``.
+    """Bindings that are repeated: those after ``begin``, up to ``end``.
 
     Attributes
     ----------
@@ -66,11 +66,11 @@ class Uses:
         The numbers of the first and last binding that use an allocation; the result counts as one
         after the last.
     shared : set of Var
-        Allocations that not only kernels use.
+        Allocations that something other than a kernel uses.
     loops : list of Loop
-        Inner ones before those around them.
+        The loops, inner ones before those around them.
     carried : set of Var
-        Allocations that hold something from one step of a loop to the next.
+        Allocations whose contents last from one step of a loop to the next.
     """
 
     names: dict[Var, Expr] = field(default_factory=dict)
@@ -82,11 +82,11 @@ class Uses:
     carried: set[Var] = field(default_factory=set)
 
     def resolve(self, expr: Expr) -> Expr:
-        """Return ``expr`` over the variables that stand for nothing but themselves."""
+        """Return ``expr`` with each variable replaced by the one that it is an alias of."""
         return replace_vars(expr, lambda var: self.names.get(var, var))
 
     def root(self, expr: Expr) -> Var | None:
-        """Return the allocation that is ours to place and that ``expr`` is a view of."""
+        """Return the allocation that ``expr`` is a view of; None if it cannot be placed."""
         root = self.roots.get(expr) if isinstance(expr, Var) else None
         return None if root in self.shared else root
 
@@ -124,7 +124,7 @@ def read_uses(main: relax.Function, mod: tvm.IRModule) -> Uses:
 
 
 def _end_loop(uses: Uses, begin: int, first: Call, end: int, last: Call, mod: tvm.IRModule) -> None:
-    """Note a loop: what its end writes of the states takes the places of what its begin wrote."""
+    """Note a loop: its end writes the states to the places where its begin wrote them."""
     kernel = mod[last.op]
     states = int(mark_of(kernel, LOOP_STATES))
     counted, conditional = (int(mark_of(mod[call.op], LOOP_DECIDED)) for call in (first, last))
@@ -143,7 +143,7 @@ def _end_loop(uses: Uses, begin: int, first: Call, end: int, last: Call, mod: tv
 
 
 def _keep_in_loop(uses: Uses, loop: Loop) -> None:
-    """Keep what is made before a loop, and read in it, for all of its steps."""
+    """Keep tensors that are made before a loop and read in it for all steps."""
     for root, last in uses.last.items():
         if uses.first[root] <= loop.begin and last in loop:
             uses.last[root] = loop.end
@@ -156,7 +156,7 @@ def mark_of(function: Any, name: str) -> Any:
 
 
 def is_placeable(value: Expr) -> bool:
-    """Whether ``value`` allocates a tensor of static shape, of elements that modules hold."""
+    """Whether ``value`` allocates a tensor with a static shape and a known element type."""
     return (
         is_op(value, "relax.builtin.alloc_tensor")
         and static_shape(value) is not None
@@ -183,14 +183,14 @@ def bytes_in(var: Var) -> int:
 
 
 def rebound(binding: Any, var: Var, value: Expr) -> Any:
-    """Return a binding of the same kind, of another variable or value."""
+    """Return a binding of the same kind with another variable or value."""
     if isinstance(binding, relax.VarBinding):
         return relax.VarBinding(var, value)
     return relax.MatchCast(var, value, binding.ty)
 
 
 def replace_vars(expr: Expr, variable: Callable[[Var], Expr]) -> Expr:
-    """Return ``expr`` with its variables replaced, and the fields of known tuples taken out."""
+    """Return ``expr`` with its variables replaced, and with fields in place of tuple accesses."""
     if isinstance(expr, Var):
         return variable(expr)
     if isinstance(expr, Call):

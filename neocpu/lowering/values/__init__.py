@@ -1,1 +1,1 @@
-"""Which tensors of a model a compiled one has, and where: a name, from Relax to the arena."""
+"""The model's tensors that a compiled model still has, and their places in the arena."""

@@ -1,7 +1,7 @@
-"""Names of the model's tensors across fusion, which calls the results of its functions lv, lv1, …
+"""Names of the model's tensors across fusion, which names the results of its functions lv, lv1, …
 
-What a variable holds is told by a number: of the same operators on the same tensors the same one,
-whichever functions these are within.
+Each variable's tensor gets a number. The same operators on the same tensors get the same number,
+whichever functions they are in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neocpu.lowering.memory.tensor_uses import rebound, replace_vars
 
 
 class ValueNumbers:
-    """Numbers of what variables hold, in all modules that are asked about."""
+    """The numbers of variables' tensors, across all modules that are numbered."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -29,8 +29,8 @@ class ValueNumbers:
     def of(self, mod: tvm.IRModule) -> dict[Var, int]:
         """Return the numbers of the variables of ``main``, in order."""
         main = mod["main"]
-        given = {param: self._number(("input", place)) for place, param in enumerate(main.params)}
-        return self._within(main, mod, given)
+        params = {param: self._number(("input", place)) for place, param in enumerate(main.params)}
+        return self._within(main, mod, params)
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -58,9 +58,9 @@ class ValueNumbers:
             if isinstance(called, relax.Function):
                 inner = self._within(called, mod, dict(zip(called.params, numbers, strict=True)))
                 return self._of(called.body.body, mod, inner)
-            # Most call kernels, and have no attributes; to print them all takes long.
-            says = "" if is_op(expr, "relax.call_tir") else str(expr.attrs)
-            return self._number((op_name(expr) or str(expr.op), says, *numbers))
+            # Most calls are of kernels and have no attributes; printing all of them takes long.
+            attributes = "" if is_op(expr, "relax.call_tir") else str(expr.attrs)
+            return self._number((op_name(expr) or str(expr.op), attributes, *numbers))
         return self._number(_leaf(expr))
 
     def _tuple(self, fields: tuple[int, ...]) -> int:
@@ -80,15 +80,15 @@ def _leaf(expr: Expr) -> Hashable:
 
 
 def with_names(fused: tvm.IRModule, before: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
-    """Return a fused module in which variables of ``main`` bear names again, each one alone.
+    """Return a fused module in which variables of ``main`` have their names again, each once.
 
     Parameters
     ----------
     fused : tvm.IRModule
-        What ``FuseOps`` made of ``before``.
+        The result of ``FuseOps`` on ``before``.
     names : collection of str
-        Of variables in ``before``. What lies within a fused function has none, and of two names of
-        one tensor the second is lost.
+        The names of variables in ``before`` to restore. Variables within a fused function get no
+        name. If one tensor has two names, the second is lost.
     """
     numbers = ValueNumbers()
     wanted: dict[int, str] = {}
@@ -115,8 +115,8 @@ def with_names(fused: tvm.IRModule, before: tvm.IRModule, names: Collection[str]
     return result
 
 
-def _renamed(given: Any, renamed: Mapping[Var, Var]) -> Iterator[Any]:
-    for binding in given:
+def _renamed(block: Any, renamed: Mapping[Var, Var]) -> Iterator[Any]:
+    for binding in block:
         var = renamed.get(binding.var, binding.var)
         yield rebound(binding, var, _over(binding.value, renamed))
 

@@ -1,4 +1,4 @@
-"""The tensors of a model that a plan keeps, each by the variable that holds it."""
+"""The tensors of a model that a plan keeps, each with the variable that holds it."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.vocabulary.format import Format
 
 
-@dataclass(frozen=True, slots=True)
-class HeldValue:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredValue:
     """A tensor of the model, and the variable that holds it.
 
     Attributes
     ----------
     name : str
-        As the model calls it.
-    held : str
-        The variable's name, which no other one has.
+        The model's name for it.
+    variable : str
+        The variable's name, which no other variable has.
     shape : tuple of int
-        As the model has it; of feature maps in a format, NCHW.
+        The shape that the model gives it; the NCHW shape if it is a feature map in a format.
     form : Format or None
-        How a feature map is held; None of what is as the model has it.
+        The format in which a feature map is stored; None if the tensor is stored as the model
+        has it.
     grid : Grid or None
-        What integers stand for.
+        The grid that stored integers are on.
     error_factor : float
-        What its kernel errs at most, as a multiple of direct summation in float32.
+        The largest error of its kernel, as a multiple of that of direct summation in float32.
     order : tuple of int
-        The model's channel that each place has; empty where they are in order.
+        The model's channel at each position; empty if the channels are in the model's order.
     """
 
     name: str
-    held: str
+    variable: str
     shape: tuple[int, ...]
     form: Format | None = None
     grid: Grid | None = None
     error_factor: float = 1.0
     order: tuple[int, ...] = ()
 
-    def at(self, place: HeldPlace) -> ModelValue | None:
-        """Return it as artifacts tell of it; None if what lies there is something else."""
+    def at(self, place: StoredPlace) -> ModelValue | None:
+        """Return it as artifacts describe it; None if the place holds something else."""
         value = ModelValue(
             name=self.name,
             calls=place.calls,
@@ -66,29 +67,41 @@ class HeldValue:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPlace:
-    """Where what a variable holds lies, and once how many of the program's calls were made."""
+class StoredPlace:
+    """The place of a variable's tensor.
+
+    Attributes
+    ----------
+    calls : int
+        The number of the program's calls after which the tensor is there.
+    placement : Placement
+    """
 
     calls: int
     placement: Placement
 
 
-def plain_value(var: Var, held: Expr | None) -> HeldValue | None:
-    """Return the tensor ``var`` that is held as the model has it, or seen in another shape.
+def plain_value(var: Var, holder: Expr | None) -> StoredValue | None:
+    """Return ``var`` as a value that ``holder`` stores as the model has it, or reshaped.
 
-    None if it is no tensor, or not held.
+    None if ``var`` is no tensor, or if ``holder`` is no variable with as many elements.
     """
     shape = static_shape(var)
-    if not isinstance(held, Var) or shape is None:
+    if not isinstance(holder, Var) or shape is None:
         return None
-    own = static_shape(held)
+    own = static_shape(holder)
     if own is None or math.prod(own) != math.prod(shape):
         return None
-    return HeldValue(str(var.name), str(held.name), shape)
+    return StoredValue(name=str(var.name), variable=str(holder.name), shape=shape)
 
 
-def of_the_model(values: Iterable[HeldValue | None], main: relax.Function) -> tuple[HeldValue, ...]:
-    """Return those values that are the model's, as it calls them: names of our own are none."""
+def of_the_model(
+    values: Iterable[StoredValue | None], main: relax.Function
+) -> tuple[StoredValue, ...]:
+    """Return the values that are tensors of the model, under the model's names.
+
+    Values whose names TVM made are left out.
+    """
     orders, renamed = channel_orders(main), renamed_by(main)
     return tuple(
         replace(value, name=renamed.get(value.name, value.name), order=orders.get(value.name, ()))
@@ -97,13 +110,15 @@ def of_the_model(values: Iterable[HeldValue | None], main: relax.Function) -> tu
     )
 
 
-def placed(values: Iterable[HeldValue], places: Mapping[str, HeldPlace]) -> tuple[ModelValue, ...]:
-    """Return those values that are somewhere in the arena.
+def placed(
+    values: Iterable[StoredValue], places: Mapping[str, StoredPlace]
+) -> tuple[ModelValue, ...]:
+    """Return the values that have a place in the arena, in the order of their calls.
 
     Parameters
     ----------
-    places : mapping of str to HeldPlace
-        Of what variables hold, by their names.
+    places : mapping of str to StoredPlace
+        The places of variables, by name.
     """
-    found = (each.at(places[each.held]) for each in values if each.held in places)
+    found = (each.at(places[each.variable]) for each in values if each.variable in places)
     return tuple(sorted(filter(None, found), key=lambda value: value.calls))

@@ -1,1 +1,1 @@
-"""Operators that run in several layouts, and dense layers: a file each, which says all of one."""
+"""Operators that run in several layouts, and dense layers, each described by a file of its own."""

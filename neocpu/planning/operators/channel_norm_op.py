@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ChannelNormOp(WorkloadOp):
     """A layer normalisation of channels.
 
@@ -38,16 +38,24 @@ class ChannelNormOp(WorkloadOp):
     def match(
         cls, function: Function, var: Var, value: Expr, shape: Shape4
     ) -> ChannelNormOp | None:
-        """Find normalisations along the channels alone, by constants."""
+        """Find normalisations along the channels alone, with constant scales and biases."""
         if not is_op(value, "relax.nn.layer_norm") or not isinstance(value.args[0], Var):
             return None
         gamma, beta = (constant_value(arg) for arg in value.args[1:3])
         if [int(axis) % 4 for axis in value.attrs.axes] != [1] or gamma is None or beta is None:
             return None
-        workload = ChannelNormWorkload(shape, float(value.attrs.epsilon))
-        name, dtype = function.name("channel_norm"), dtype_of(value)
-        reads = (Read(value.args[0], shape, dtype),)
-        return cls(name, var, shape, dtype, reads, frozenset(), workload, gamma, beta)
+        dtype = dtype_of(value)
+        return cls(
+            name=function.name("channel_norm"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(value.args[0], shape, dtype),),
+            absorbed=frozenset(),
+            workload=ChannelNormWorkload(shape, float(value.attrs.epsilon)),
+            gamma=gamma,
+            beta=beta,
+        )
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
         """Return the kernel's analytic seconds."""

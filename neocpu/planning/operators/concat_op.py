@@ -20,7 +20,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConcatOp(LayoutOp):
     """A concatenation of channels."""
 
@@ -38,27 +38,27 @@ class ConcatOp(LayoutOp):
         dtype = dtype_of(value)
         reads = tuple(Read(v, s, dtype) for v, s in zip(fields, shapes, strict=True) if s)
         return cls(
-            function.name("concat"),
-            var,
-            shape,
-            dtype,
-            reads,
-            frozenset(),
-            function.grid(var) is not None,
+            name=function.name("concat"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=reads,
+            absorbed=frozenset(),
+            is_on_grid=function.grid(var) is not None,
         )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Either, if all its parts are on one grid."""
+        """The model's type, and stored integers if all parts are on one grid."""
         return either(self.dtype, self.is_on_grid, self.in_halves)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return whether lanes are shifted."""
+        """Return the class of concatenations, with or without shifted lanes."""
         shifted = is_shifted(tuple(read.shape[1] for read in self.reads), layout.block)
         return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
 
     def parts(self, form: Format) -> tuple[Read, ...]:
-        """Return all it reads, if the result in ``form`` is these one after the other."""
+        """Return all reads, if the result in ``form`` is one after the other."""
         end_to_end = lies_end_to_end([read.shape for read in self.reads], 1, form)
         return self.reads if end_to_end else ()
 
@@ -69,7 +69,7 @@ class ConcatOp(LayoutOp):
         in_registers: Container[Var] = (),
         copied: Container[Read] = (),
     ) -> Cost:
-        """Return what copying costs; parts that are written where they belong cost nothing."""
+        """Return the cost of copying; parts that are written in their places cost nothing."""
         if parts := self.parts(form):
             shapes = [read.shape for read in parts if read in copied]
             if len(shapes) < len(parts):

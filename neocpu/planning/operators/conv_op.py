@@ -1,4 +1,4 @@
-"""Convolutions with their prologues and epilogues: what templates compute."""
+"""Convolutions with their prologues and epilogues, which templates compute."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 
 
 def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
-    """Return the workload of a convolution over images or frames with OIHW ``weights``, else None.
+    """Return the workload of a convolution over images or depth slices; None for other values.
 
     Parameters
     ----------
     weights : array or None
-        Constant; of frames as `neocpu.ir.frame_calls.folded_weights` returns them.
+        The constant OIHW weights; for depth slices, those that
+        `neocpu.ir.frame_calls.folded_weights` returns. None if they are not constant.
     """
     if is_op(value, CONVOLUTION):
         return None if weights is None else frame_workload(value)
@@ -62,7 +63,7 @@ def conv_workload(value: Expr, weights: Array | None) -> Conv2dWorkload | None:
     return workload if workload.output_shape == out else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConvOp(LayoutOp):
     """A convolution with its epilogue: the only operator with schemes to choose from.
 
@@ -71,15 +72,16 @@ class ConvOp(LayoutOp):
     weights : array
         OIHW.
     operands : tuple of array or Var
-        What the epilogue's steps read, in order: a ``(C,)`` vector or a feature map.
+        The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
     before : tuple of array or Var
-        What the prologue's steps read: a ``(C,)`` vector or a gate of shape ``(N, C, 1, 1)``.
+        The operands of the prologue's steps: ``(C,)`` vectors and gates of shape
+        ``(N, C, 1, 1)``.
     finite_weights : bool
         Whether no weight is infinite or NaN.
     forms : tuple of ConvForm
-        Ways to compute it that read integers or bfloat16, or store them.
+        The ways to compute it that read or store integers or bfloat16.
     in_float : bool
-        Whether float32, which `weights` and `operands` are for, is a way to compute it.
+        Whether it may be computed in float32, for which `weights` and `operands` are.
     """
 
     workload: Conv2dWorkload
@@ -91,13 +93,13 @@ class ConvOp(LayoutOp):
     in_float: bool = True
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> ConvOp:
-        """Leave out what the CPU has no instruction for, and what is not asked for."""
+        """Return the convolution with the forms that ``precision`` allows and a CPU computes."""
         if precision is Precision.BF16:
-            given = () if self.forms else bfloat16_forms(self.workload, self.weights, self.operands)
+            own = () if self.forms else bfloat16_forms(self.workload, self.weights, self.operands)
         else:
-            given = () if precision is Precision.FP32 else self.forms
-        found = (form.on(target) for form in given)
-        # Of several that read and write the same, the first.
+            own = () if precision is Precision.FP32 else self.forms
+        found = (form.on(target) for form in own)
+        # The first of several forms that read and write the same types is kept.
         first = {form.types: form for form in reversed([form for form in found if form])}
         forms = tuple(reversed(first.values()))
         reading = tuple(f for f in forms if not f.workload.numerics.reads_float32)
@@ -107,9 +109,9 @@ class ConvOp(LayoutOp):
 
     @property
     def ways(self) -> tuple[tuple[Conv2dWorkload, bool], ...]:
-        """What tells its choices: workloads, and whether the weights are finite.
+        """The workloads that decide its choices, each with whether the weights are finite.
 
-        What it stores, alone, makes none of float32: `rounds` says whether that may be integers.
+        Forms that read float32 and store integers are not among them: see `rounds`.
         """
         in_float = ((self.workload, self.finite_weights),) if self.in_float else ()
         forms = (form for form in self.forms if not form.workload.numerics.reads_float32)
@@ -128,26 +130,26 @@ class ConvOp(LayoutOp):
         return str(self.form(choice).workload)
 
     def numerics(self, choice: Choice) -> Numerics:
-        """Return those of the workload."""
+        """Return the element types of the workload."""
         return self.form(choice).workload.numerics
 
     def error_factor(self, choice: Choice) -> float:
-        """Return the template's."""
+        """Return the error factor of the template."""
         assert choice.scheme is not None
         return registry.error_bound(choice.scheme, self.form(choice).workload)
 
     def proof(self, choice: Choice) -> SumBound | None:
-        """Return the template's."""
+        """Return the proof of the template."""
         assert choice.scheme is not None
         return registry.proof(choice.scheme, self.form(choice).workload)
 
     @property
     def flops(self) -> int:
-        """Those of direct convolution."""
+        """The operations of direct convolution."""
         return self.workload.flops
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> NetworkTime:
-        """Return the template's estimate, or what was measured, at the rates of a network."""
+        """Return the estimated or measured time, at the rates of a network."""
         return costs.convolution(self.form(choice).workload, choice)
 
     def form(self, choice: Choice) -> ConvForm:
@@ -157,7 +159,7 @@ class ConvOp(LayoutOp):
         return next(f for f in (own, *self.forms) if f.types == types)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the template's kernel, on packed weights and operands."""
+        """Emit the call of the template's kernel on packed weights and operands."""
         scheme, form = choice.scheme, self.form(choice)
         assert scheme is not None
         workload = form.workload

@@ -1,7 +1,7 @@
-"""Matrix products of many rows in integers or bfloat16, by the template of dot products.
+"""Matrix products with many rows in integers or bfloat16, by the template of dot products.
 
-Rows are the pixels of a 1x1 convolution: a matrix that lies row by row is NCHW[K]c of one block, so
-that the template reads and writes it as it is.
+The rows are taken as the pixels of a 1x1 convolution. A matrix that is stored row by row is
+NCHW[K]c with one block, so that the template reads and writes it as it is.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 def integer_forms(
     workload: DenseWorkload, stored: StoredWeights, data: Grid, steps: Sequence[Step]
 ) -> tuple[ConvForm, ...]:
-    """Return the forms of many rows that read integers: writing float32, and writing integers.
+    """Return the forms of a layer with many rows that read integers, and write these or float32.
 
     Parameters
     ----------
     workload : DenseWorkload
-        Without its epilogue.
+        The workload without its epilogue.
     data : Grid
-        Of what it reads.
+        The grid of the data.
     steps : sequence of Step
-        All that follows.
+        All steps of the epilogue.
     """
     if workload.m <= FEW_ROWS:
         return ()
@@ -80,9 +80,10 @@ def _as_pixels(workload: DenseWorkload) -> Conv2dWorkload:
 def computed_in(
     op: DenseOp, precision: Precision, target: CpuTarget, small: bool = False
 ) -> DenseOp:
-    """Have few rows read weights of 16 bits, if asked for; and many rows integers or bfloat16.
+    """Return a layer in the numbers that ``precision`` allows.
 
-    Many rows do where that is faster, by estimates, or everywhere if ``small``.
+    In bfloat16, a layer with few rows reads 16-bit weights. A layer with many rows reads integers
+    or bfloat16 where that is faster by estimates, or wherever it can if ``small``.
     """
     if precision is Precision.FP32:
         return op
@@ -96,41 +97,41 @@ def computed_in(
 
 
 def _bfloat16_forms(op: DenseOp) -> tuple[ConvForm, ...]:
-    """Return the forms that read bfloat16; none of a layer that has some of integers."""
+    """Return the forms that read bfloat16; none for a layer that has forms with integers."""
     if op.forms or op.workload.numerics != FLOAT32:
         return ()
     weights = np.ascontiguousarray(op.weights.T)[:, :, None, None]
     forms = bfloat16_forms(_as_pixels(op.workload), weights, op.operands)
-    adds = any(each.operand == TENSOR for each in op.workload.epilogue)  # these are float32
+    adds = any(each.operand == TENSOR for each in op.workload.epilogue)  # float32 tensors
     return tuple(form for form in forms if not adds or form.types[1] == "float32")
 
 
 def _in_forms(op: DenseOp, forms: Sequence[ConvForm], target: CpuTarget) -> FormedDenseOp | None:
-    """Return it as one that is computed by forms and writes float32; None if the CPU cannot."""
+    """Return a layer that is computed by forms and writes float32; None if the CPU cannot."""
     found = tuple(form for each in forms if (form := each.on(target)) is not None)
     if not found or _scheme(found[0].workload, target, 1) is None:
         return None
-    given = {each.name: getattr(op, each.name) for each in fields(op)}
-    return FormedDenseOp(**given | {"forms": found}).writing("float32")
+    values = {each.name: getattr(op, each.name) for each in fields(op)}
+    return FormedDenseOp(**values | {"forms": found}).writing("float32")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FormedDenseOp(DenseOp):
-    """A matrix product by one of `forms`, of which `workload` and the weights, OIHW, are."""
+    """A matrix product by one of `forms`, which has `workload` and the OIHW weights."""
 
     @property
     def precision(self) -> Precision:
-        """What it computes with."""
+        """The precision of the data: integers or bfloat16."""
         reads_integers = DTYPES[self.workload.numerics.data].is_integer
         return Precision.INT8 if reads_integers else Precision.BF16
 
     @property
     def form(self) -> ConvForm:
-        """How it is computed."""
+        """The form by which it is computed."""
         return next(f for f in self.forms if f.types[1] == self.workload.numerics.output)
 
     def writing(self, dtype: str) -> FormedDenseOp:
-        """Return it as it writes ``dtype``; itself if it cannot."""
+        """Return the layer writing ``dtype``; the layer itself if it cannot."""
         form = next((form for form in self.forms if form.types[1] == dtype), None)
         if form is None:
             return self
@@ -143,7 +144,7 @@ class FormedDenseOp(DenseOp):
         )
 
     def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme:
-        """Return the scheme with the best estimate, between matrices."""
+        """Return the scheme with the best estimate that reads and writes matrices."""
         found = _scheme(self.form.workload, target, threads)
         assert found is not None
         return found
@@ -160,7 +161,7 @@ class FormedDenseOp(DenseOp):
         return math.prod(shape) * bytes_of(dtype)
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit the template's kernel, and the rounding of data that are float32 yet."""
+        """Emit the call of the template's kernel, and the rounding of data that are float32."""
         form, target, threads = self.form, emitter.target, emitter.threads
         workload, scheme = form.workload, self.scheme(target, threads)
         kernel = emitter.kernel(
@@ -187,7 +188,7 @@ class FormedDenseOp(DenseOp):
         return columns if shape == (m, n) else emitter.emit(relax.op.reshape(columns, shape))
 
     def _data(self, emitter: Emitter, shape: tuple[int, ...]) -> Var:
-        """Return the data as the kernel reads them, which whoever made them may have stored."""
+        """Return the data in the kernel's element type, rounded if they are not stored in it."""
         source, dtype = self.rows.var if self.rows else self.data, self.workload.numerics.data
         data = emitter.plain(source, (self.workload.m, self.workload.k))
         if dtype_of(data) != dtype:
@@ -197,7 +198,10 @@ class FormedDenseOp(DenseOp):
 
 
 def storing_narrow(layers: Sequence[DenseOp]) -> tuple[DenseOp, ...]:
-    """Return the layers, of which those store what others read that alone read their results."""
+    """Return the layers, storing narrow numbers where all readers of a result read the same ones.
+
+    All of the readers have to be layers that are computed by forms.
+    """
     formed = [layer for layer in layers if isinstance(layer, FormedDenseOp)]
     reading: dict[Var, set[Var]] = {}
     for layer in formed:
@@ -221,7 +225,7 @@ def _scheme(
 ) -> DotScheme | MatrixScheme | None:
     """Return the best scheme that reads and writes matrices; None if there is none.
 
-    A row of the output is whole vectors: what is beyond its columns is cut off.
+    A row of the output has whole vectors; elements beyond its columns are cut off.
     """
     lanes = target.dot_unit(workload.numerics).lanes
     rows = DataLayout(workload.in_channels)
@@ -240,5 +244,5 @@ def _scheme(
 
 
 def _is_faster(one: DenseOp, other: DenseOp, target: CpuTarget) -> bool:
-    """Whether a layer takes less than another, by estimates for one thread."""
+    """Whether a layer takes less time than another, by estimates for one thread."""
     return one.estimate(target, 1) < other.estimate(target, 1)

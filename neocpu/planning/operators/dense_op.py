@@ -30,7 +30,7 @@ from neocpu.schedules.vocabulary.scheme import DotScheme, MatrixScheme
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 FEW_ROWS: Final = 4
-"""Rows up to which a layer takes as long as its weights take from memory."""
+"""The most rows with which a layer takes only as long as its weights take to read from memory."""
 
 
 def dense_workload(value: Expr, weights: Array | None) -> DenseWorkload | None:
@@ -49,10 +49,10 @@ def dense_workload(value: Expr, weights: Array | None) -> DenseWorkload | None:
 def with_stored_weights(
     workload: DenseWorkload, stored: StoredWeights
 ) -> tuple[DenseWorkload, Array, Array] | None:
-    """Return a layer that reads integers as weights, these, and the scales of its columns.
+    """Return a layer that reads integer weights, the weights, and the scales of its columns.
 
-    None where that does not pay, for many rows share what they make float32 again, or where they
-    are no such integers.
+    None if the layer has many rows, which share the cost of dequantised weights, or if the weights
+    do not fit int8 with a scale for each column.
     """
     centred, scale = stored.centred, stored.scale.reshape(-1)
     per_column = scale.size == 1 or (stored.axis == 1 and scale.size == workload.n)
@@ -70,14 +70,14 @@ class StoredRows:
     Attributes
     ----------
     var : Var
-        Their integers, as `STORED`, or real numbers that round to them.
+        The rows as integers of type `STORED`, or as real numbers that round to these.
     """
 
     var: Var
     grid: Grid
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DenseOp:
     """A matrix product with constant weights, and its epilogue.
 
@@ -88,13 +88,14 @@ class DenseOp:
     weights : array
         ``(K, N)``.
     operands : tuple of array or Var
-        What the epilogue's steps read, in order: a ``(N,)`` vector or a tensor like the result.
+        The operands of the epilogue's steps, in order: ``(N,)`` vectors, and tensors like the
+        result.
     forms : tuple of ConvForm
         See `integer_forms`.
     readers : frozenset of Var
-        What reads the result, unless the function returns it.
+        The readers of the result; none if the function returns it.
     rows : StoredRows or None
-        What `forms` read, where there are any.
+        The data of `forms`; None if there are no forms.
     """
 
     name: str
@@ -111,18 +112,18 @@ class DenseOp:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """The result's, of which all but the last axis are rows."""
+        """The shape of the result; all axes but the last are rows."""
         shape = static_shape(self.result)
         assert shape is not None
         return shape
 
     @property
     def precision(self) -> Precision:
-        """What it computes with."""
+        """The precision of the computation."""
         return Precision.FP32
 
     def scheme(self, target: CpuTarget, threads: int) -> DotScheme | MatrixScheme | None:
-        """Return the scheme of a template that computes it; None of its own schedule."""
+        """Return the scheme of the template that computes it; None for its own schedule."""
         return None
 
     def estimate(self, target: CpuTarget, threads: int) -> float:
@@ -130,7 +131,7 @@ class DenseOp:
         return dense.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
-        """Return what its kernel takes in a run."""
+        """Return the time of its kernel in a run."""
         kind = "dense of few rows" if self.workload.m <= FEW_ROWS else "dense"
         return costs.estimated(
             lambda target: self.estimate(target, costs.threads),
@@ -144,14 +145,14 @@ class DenseOp:
         return math.prod(shape) * bytes_of(self.workload.numerics.weights)
 
     def reading_bfloat16_weights(self) -> DenseOp:
-        """Return it reading weights of 16 bits, if they are of float32: `emit` rounds them."""
+        """Return a float32 layer reading 16-bit weights, which `emit` rounds; else the layer."""
         if self.workload.numerics != FLOAT32:
             return self
         numerics = replace(FLOAT32, weights=NAME)
         return replace(self, workload=replace(self.workload, numerics=numerics))
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit its kernel's call, on packed weights; data and result are seen as matrices."""
+        """Emit the call of its kernel on packed weights, with data and result as matrices."""
         workload, target, threads = self.workload, emitter.target, emitter.threads
         kernel = emitter.kernel(self.name, workload, lambda: lower_dense(workload, target, threads))
         rows = (workload.m, workload.n)

@@ -20,9 +20,15 @@ from neocpu.schedules.vocabulary.layout import DataLayout
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ElementwiseOp(LayoutOp):
-    """An elementwise call. ``call`` is the Relax call itself."""
+    """An elementwise call.
+
+    Attributes
+    ----------
+    call : Call
+        The Relax call itself.
+    """
 
     stays_in_registers: ClassVar[bool] = True
 
@@ -51,11 +57,18 @@ class ElementwiseOp(LayoutOp):
         if not reads:
             return None
         kind = str(op_name(value)).rpartition(".")[2]
-        name, dtype = function.name(kind), dtype_of(value)
-        return cls(name, var, shape, dtype, tuple(reads), frozenset(), value)
+        return cls(
+            name=function.name(kind),
+            result=var,
+            shape=shape,
+            dtype=dtype_of(value),
+            reads=tuple(reads),
+            absorbed=frozenset(),
+            call=value,
+        )
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return the class that is all theirs."""
+        """Return the class of elementwise operators."""
         return MemoryClass.ELEMENTWISE
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
@@ -68,7 +81,7 @@ class ElementwiseOp(LayoutOp):
         )
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the call itself, on constants packed alike: fusion and lowering come later."""
+        """Emit the call itself on constants in the same layout; fusion and lowering come later."""
         layout = choice.out_format.layout
         feature_maps = iter(reads)
         args: list[Expr] = []

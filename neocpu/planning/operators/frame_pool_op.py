@@ -16,9 +16,9 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FramePoolOp(WorkloadOp):
-    """A pooling along the depth."""
+    """A pooling of volumes along their depth."""
 
     workload: FramePoolWorkload
 
@@ -28,8 +28,15 @@ class FramePoolOp(WorkloadOp):
         if not is_op(value, POOLING):
             return None
         workload, dtype = pool_workload(value), dtype_of(value)
-        reads = (Read(value.args[0], workload.input_shape, dtype),)
-        return cls(function.name("pool"), var, shape, dtype, reads, frozenset(), workload)
+        return cls(
+            name=function.name("pool"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(value.args[0], workload.input_shape, dtype),),
+            absorbed=frozenset(),
+            workload=workload,
+        )
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
         """Return its kernel."""

@@ -1,4 +1,4 @@
-"""The gate of squeeze and excitation, pooling and two layers, as one: layout-tolerant."""
+"""The gate of squeeze and excitation, a pooling and two layers as one operator: layout-tolerant."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from neocpu.schedules.vocabulary.steps import NO_OPERAND, PER_CHANNEL
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GateOp(WorkloadOp):
-    """Means of channels, and two layers of them.
+    """The means of all channels, and two layers on these.
 
     Attributes
     ----------
     weights : tuple of array
-        OIHW of both layers.
+        The OIHW weights of both layers.
     operands : tuple of tuple of array
-        What the steps after each layer read, in order: ``(C,)`` vectors.
+        The operands of the steps after each layer, in order: ``(C,)`` vectors.
     """
 
     workload: GateWorkload
@@ -48,7 +48,7 @@ class GateOp(WorkloadOp):
 
     @property
     def flops(self) -> int:
-        """Those of both layers."""
+        """The operations of both layers."""
         return 2 * sum(self.workload.products)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
@@ -60,20 +60,20 @@ class GateOp(WorkloadOp):
         return lower_gate(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
-        """Yield each layer's packed weights, and what its steps read."""
+        """Yield each layer's packed weights, and the operands of its steps."""
         lanes = (self.workload.hidden, lanes_of(self.workload, form))
         for weights, operands, length in zip(self.weights, self.operands, lanes, strict=True):
             yield pack_layer(weights[:, :, 0, 0], length, target)
             yield from (np.pad(each, (0, length - each.size)) for each in operands)
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of the constants, none of which is packed to know them."""
+        """Return the bytes of the constants, without packing any."""
         found = constants_of(self.workload, form, target)
         return sum(math.prod(shape) * bytes_of(dtype) for _, shape, dtype in found)
 
 
 def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
-    """Return operators, of which poolings with two layers after them are gates."""
+    """Return operators with one gate for each pooling and the two layers after it."""
     readers = {read.var: op for op in ops for read in op.reads}
     gates: dict[Var, GateOp] = {}
     parts: set[Var] = set()
@@ -90,7 +90,7 @@ def with_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
 
 
 def _sole_reader(function: Function, op: LayoutOp, readers: dict[Var, LayoutOp]) -> ConvOp | None:
-    """Return the layer that alone reads what an operator makes; None if there is no such."""
+    """Return the layer that is the sole reader of an operator's result; None if there is none."""
     reader = readers.get(op.result)
     if sole_reader(function, op.result) is None:
         return None
@@ -98,14 +98,14 @@ def _sole_reader(function: Function, op: LayoutOp, readers: dict[Var, LayoutOp])
 
 
 def _is_layer(conv: ConvOp) -> bool:
-    """Whether a convolution has one pixel and one tap, and computes in float32 alone."""
+    """Whether a float32 convolution has images of one pixel and filters of one tap."""
     w = conv.workload
     one = w.kernel_shape[2:] == w.output_shape[2:] == (w.height, w.width) == (1, 1)
     return one and w.groups == 1 and is_of_means(conv)
 
 
 def is_of_means(conv: ConvOp) -> bool:
-    """Whether a convolution reads nothing but its map and a number per channel, in float32."""
+    """Whether a float32 convolution reads only its feature map and one number per channel."""
     w = conv.workload
     alone = all(step.operand in (NO_OPERAND, PER_CHANNEL) for step in w.epilogue)
     plain = w.frames is None and w.numerics == FLOAT32
@@ -123,13 +123,13 @@ def _gate(function: Function, pool: GlobalPoolOp, inner: ConvOp, outer: ConvOp) 
     )
     absorbed: set[Any] = {pool.result, inner.result}
     return GateOp(
-        function.name("gate"),
-        outer.result,
-        outer.shape,
-        outer.dtype,
-        pool.reads,
-        frozenset(absorbed.union(pool.absorbed, inner.absorbed, outer.absorbed)),
-        workload,
-        (inner.weights, outer.weights),
-        (inner.operands, outer.operands),
+        name=function.name("gate"),
+        result=outer.result,
+        shape=outer.shape,
+        dtype=outer.dtype,
+        reads=pool.reads,
+        absorbed=frozenset(absorbed.union(pool.absorbed, inner.absorbed, outer.absorbed)),
+        workload=workload,
+        weights=(inner.weights, outer.weights),
+        operands=(inner.operands, outer.operands),
     )

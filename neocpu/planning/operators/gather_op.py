@@ -1,6 +1,7 @@
 """Concatenations of slices of channels, or one slice: layout-oblivious.
 
-A slice of whole blocks is where it is: nothing is copied (`passes.plan_memory`).
+A slice of whole blocks is read where it lies, and nothing is copied:
+`neocpu.lowering.memory.plan_memory`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WHOLE_BLOCKS = 16
 
 
 def concatenated(function: Function, value: Expr) -> list[Var]:
-    """Return the feature maps whose channels ``value`` concatenates; none if it is no such."""
+    """Return the feature maps whose channels ``value`` concatenates; none for other values."""
     if not is_op(value, "relax.concat") or int(value.attrs.axis or 0) % 4 != 1:
         return []
     parts = value.args[0]
@@ -41,7 +42,7 @@ def concatenated(function: Function, value: Expr) -> list[Var]:
 
 
 def _whole_blocks(parts: Iterable[Var], definitions: Mapping[Var, Expr]) -> bool:
-    """Whether all parts of a concatenation begin and end with blocks, and some are no slices."""
+    """Whether all parts of a concatenation are whole blocks, and at least one is no slice."""
     runs = []
     for part in parts:
         shape, made = feature_map_shape(part), definitions.get(part)
@@ -53,14 +54,14 @@ def _whole_blocks(parts: Iterable[Var], definitions: Mapping[Var, Expr]) -> bool
     return aligned and not all(is_slice for is_slice, *_ in runs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GatherOp(LayoutOp):
     """A concatenation of slices of channels, or one slice.
 
     Attributes
     ----------
     slices : tuple of (int, int)
-        Per read, the first channel it takes and the one after the last.
+        The first channel that it takes of each read, and the one after the last.
     """
 
     takes_halves: ClassVar[bool] = True
@@ -71,7 +72,8 @@ class GatherOp(LayoutOp):
     def claims(cls, function: Function) -> frozenset[Var]:
         """Return the slices of channels that only one concatenation of channels reads.
 
-        But for those that are copied to their places in it while its other parts are made there.
+        Slices of whole blocks are left out if other parts of the concatenation can be made in their
+        places: only the slices are copied there.
         """
         found: set[Var] = set()
         definitions = function.definitions()
@@ -96,7 +98,7 @@ class GatherOp(LayoutOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GatherOp | None:
-        """Find slices, and concatenations of what is claimed, beside whole feature maps."""
+        """Find slices, and concatenations of claimed slices and whole feature maps."""
         sliced = function.claimed_by(cls)
         if var in sliced:
             return None
@@ -117,18 +119,24 @@ class GatherOp(LayoutOp):
                 return None
             reads.append(Read(source, source_shape, dtype_of(source)))
             slices.append(run or (0, source_shape[1]))
-        absorbed = frozenset(part for part in parts if part in sliced)
-        name, dtype = function.name("gather"), dtype_of(value)
-        on_grid = function.grid(var) is not None
-        return cls(name, var, shape, dtype, tuple(reads), absorbed, tuple(slices), on_grid)
+        return cls(
+            name=function.name("gather"),
+            result=var,
+            shape=shape,
+            dtype=dtype_of(value),
+            reads=tuple(reads),
+            absorbed=frozenset(part for part in parts if part in sliced),
+            slices=tuple(slices),
+            is_on_grid=function.grid(var) is not None,
+        )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Either, if all that it takes is on one grid."""
+        """The model's type, and stored integers if all its parts are on one grid."""
         return either(self.dtype, self.is_on_grid, self.in_halves)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return whether lanes are shifted."""
+        """Return the class of concatenations, with or without shifted lanes."""
         shifted = is_shifted(tuple(end - first for first, end in self.slices), layout.block)
         shifted = shifted or any(first % layout.block for first, _ in self.slices)
         return MemoryClass.SHIFTED_CONCAT if shifted else MemoryClass.CONCAT
@@ -146,13 +154,13 @@ class GatherOp(LayoutOp):
         in_registers: Container[Var] = (),
         copied: Container[Read] = (),
     ) -> Cost:
-        """Return what copying costs; nothing, of a slice of what a kernel makes."""
+        """Return the cost of copying; a slice of a kernel's result costs nothing."""
         if self.is_view(form) and self.reads[0] not in copied:
             return Cost(0.0, IN_PLACE)
         return LayoutOp.cost(self, form, costs, in_registers)
 
     def moved(self, in_registers: Container[Var]) -> list[Shape4]:
-        """Return as much as it writes: it reads its slices alone."""
+        """Return the shape of the result: it reads as much as it writes."""
         return [self.shape]
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:

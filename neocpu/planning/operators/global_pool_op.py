@@ -28,16 +28,16 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GlobalPoolOp(LayoutOp):
     """A mean or a sum over all pixels.
 
     Attributes
     ----------
     kind : str
-        ``avg``, ``sum``, or ``squares``: the sum of these.
+        ``avg``, ``sum``, or ``squares`` for the sum of squares.
     grid : Grid or None
-        Of what it makes a mean of.
+        The grid of the data, if it computes a mean.
     """
 
     takes_halves: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class GlobalPoolOp(LayoutOp):
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return the squares that are only added up, as by norms of channels."""
+        """Return the squares that are only added up, as in norms of channels."""
         values = function.definitions().items()
         found = (_squares(function, value) for _, value in values if _kind(value) == "sum")
         return frozenset(var for var in found if var is not None)
@@ -54,7 +54,7 @@ class GlobalPoolOp(LayoutOp):
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GlobalPoolOp | None:
         """Find means and sums over height and width, and adaptive pooling to one pixel."""
-        kind, name, dtype = _kind(value), "global_pool", dtype_of(value)
+        kind, dtype = _kind(value), dtype_of(value)
         if kind is None:
             return None
         data, inner = value.args[0], frozenset[Var]()
@@ -65,18 +65,25 @@ class GlobalPoolOp(LayoutOp):
         source = feature_map_shape(data)
         if source is None or shape != (*source[:2], 1, 1) or var in function.claimed_by(cls):
             return None
-        grid = function.grid(data) if kind == "avg" else None
-        reads = (Read(data, source, dtype),)
-        return cls(function.name(name), var, shape, dtype, reads, inner, kind, grid)
+        return cls(
+            name=function.name("global_pool"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(data, source, dtype),),
+            absorbed=inner,
+            kind=kind,
+            grid=function.grid(data) if kind == "avg" else None,
+        )
 
     def describe(self, choice: Choice) -> str:
-        """Return what it makes of which map."""
+        """Return the shape, after the kind unless it is a mean."""
         text = LayoutOp.describe(self, choice)
         return text if self.kind == "avg" else f"{self.kind} {text}"
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """As the model has it, and of integers too."""
+        """The model's type, and narrower data if it computes a mean."""
         return means_of(self.dtype, self.grid, self.in_halves and self.kind == "avg")
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
@@ -92,7 +99,7 @@ class GlobalPoolOp(LayoutOp):
 
 
 def _kind(value: Expr) -> str | None:
-    """Return what ``value`` makes of all pixels of a map, if it does; see `GlobalPoolOp`."""
+    """Return the kind of a mean or sum over all pixels, as in `GlobalPoolOp`; else None."""
     kind = next((kind for name, kind in _KINDS.items() if is_op(value, name)), None)
     if kind is None or is_op(value, "relax.nn.adaptive_avg_pool2d"):
         return kind
@@ -100,7 +107,7 @@ def _kind(value: Expr) -> str | None:
 
 
 def _squares(function: Function, total: Any) -> Var | None:
-    """Return the squares of a feature map that ``total`` alone reads; None if it adds others up."""
+    """Return the squares of a feature map that only ``total`` reads; None if there are none."""
     var = total.args[0]
     value: Any = function.definition(var) if isinstance(var, Var) else None
     if not is_op(value, "relax.multiply", "relax.square"):

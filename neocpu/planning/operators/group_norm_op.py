@@ -25,9 +25,9 @@ from neocpu.schedules.vocabulary.workload import EpilogueOp
 _NAME: Final = "relax.nn.group_norm"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GroupNormOp(WorkloadOp):
-    """A group normalisation, and the steps after it that read nothing else.
+    """A group normalisation, and the steps after it that have no operands.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class GroupNormOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> GroupNormOp | None:
-        """Find the last step after a normalisation, or one that nothing follows."""
+        """Find the last step after a normalisation, or a normalisation without steps."""
         start, first = var, value
         while not _is_ours(first):
             start = next((arg for arg in getattr(first, "args", ()) if isinstance(arg, Var)), None)
@@ -64,13 +64,21 @@ class GroupNormOp(WorkloadOp):
         assert gamma is not None
         assert beta is not None
         groups, epsilon = int(first.attrs.num_groups), float(first.attrs.epsilon)
-        workload = GroupNormWorkload(shape, groups, epsilon, steps)
-        reads = (Read(first.args[0], shape, dtype_of(value)),)
-        inner, name = frozenset(chain[:-1]), function.name("group_norm")
-        return cls(name, var, shape, dtype_of(value), reads, inner, workload, gamma, beta)
+        dtype = dtype_of(value)
+        return cls(
+            name=function.name("group_norm"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(first.args[0], shape, dtype),),
+            absorbed=frozenset(chain[:-1]),
+            workload=GroupNormWorkload(shape, groups, epsilon, steps),
+            gamma=gamma,
+            beta=beta,
+        )
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds: statistics may be made in a pass of their own."""
+        """Return the kernel's analytic seconds: statistics may need a pass of their own."""
         return estimate(self.workload, form, target, threads)
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
@@ -83,7 +91,7 @@ class GroupNormOp(WorkloadOp):
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether ``value`` normalises a feature map by constants."""
+    """Whether ``value`` normalises a feature map, with constant scales and biases."""
     if not is_op(value, _NAME) or int(value.attrs.channel_axis) != 1:
         return False
     axes = sorted(int(axis) % 4 for axis in value.attrs.axes)
@@ -92,7 +100,7 @@ def _is_ours(value: Any) -> bool:
 
 
 def _chain(function: Function, start: Var) -> tuple[list[Var], tuple[EpilogueOp, ...]]:
-    """Return a normalisation and the variables after it that are steps of it, and these."""
+    """Return the variables of a normalisation and of the steps after it, and the steps."""
     chain, steps = [start], list[EpilogueOp]()
     shape = feature_map_shape(start)
     assert shape is not None

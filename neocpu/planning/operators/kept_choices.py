@@ -1,4 +1,4 @@
-"""The ways to run a convolution that a search chooses from, perhaps of an earlier compilation."""
+"""The ways to run a convolution, which may be kept from an earlier compilation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def convolution_choices(
     fold : bool
         Whether layout transforms may become part of its loads and stores: see `with_folds`.
     rows : set of Format
-        As `with_folds` takes them.
+        The formats of rows that `with_folds` takes.
     """
     own = rows & {*whole_formats(workload)}
 

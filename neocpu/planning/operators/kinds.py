@@ -1,4 +1,4 @@
-"""The kinds of operators that run in several layouts, apart from convolutions."""
+"""The kinds of operators that run in several layouts, without convolutions."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ KINDS: list[type[LayoutOp]] = [
     ElementwiseOp,
     QuantiseOp,
 ]
-"""In the order in which a binding is offered to them."""
+"""All kinds, in the order in which a binding is offered to them."""

@@ -1,15 +1,15 @@
-"""The contract of an operator that runs in several layouts: all that is known of one elsewhere.
+"""The interface of an operator that runs in several layouts.
 
-A subclass says how the operator is found in a Relax function, what it costs in a format, and which
-kernel it becomes; `neocpu.planning.operators.kinds` lists it. Extraction, the searches, the layout
-pass and reports ask nothing else.
+A subclass finds the operator in a Relax function, returns its cost in a format, and makes its
+kernel; `neocpu.planning.operators.kinds` lists the subclasses. Extraction, the searches, the layout
+pass and reports use nothing but this interface.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -57,13 +57,13 @@ class Read:
 
 
 class Function(Protocol):
-    """What an operator may ask of the function that it is looked for in."""
+    """The questions that an operator may ask about the function in which it is looked for."""
 
     def name(self, kind: str) -> str:
         """Return a new name for an operator of ``kind``."""
 
     def definition(self, var: Var) -> Expr | None:
-        """Return what ``var`` is bound to; None of a parameter."""
+        """Return the value that ``var`` is bound to; None for a parameter."""
 
     def definitions(self) -> dict[Var, Expr]:
         """Return every variable's value, in program order."""
@@ -75,14 +75,14 @@ class Function(Protocol):
         """Whether the function returns ``var``."""
 
     def grid(self, var: Expr) -> Grid | None:
-        """Return the grid that a feature map's values are on, if there is one."""
+        """Return the grid that a feature map's values are on; None if there is none."""
 
     def claimed_by(self, kind: type[LayoutOp]) -> frozenset[Var]:
-        """Return what ``kind`` claimed of the function."""
+        """Return the variables that ``kind`` has claimed."""
 
 
 def sole_reader(function: Function, var: Var) -> Var | None:
-    """Return the variable whose value reads ``var``, if it is one and the function does not."""
+    """Return the only reader of ``var``; None if there are others, or the function returns it."""
     readers = function.readers(var)
     if len(readers) != 1 or function.is_result(var):
         return None
@@ -90,14 +90,14 @@ def sole_reader(function: Function, var: Var) -> Var | None:
 
 
 def sole_definition(function: Function, expr: Expr) -> Expr | None:
-    """Return what a variable that is read once is bound to."""
+    """Return the value of a variable with one reader; None for any other expression."""
     if not isinstance(expr, Var) or sole_reader(function, expr) is None:
         return None
     return function.definition(expr)
 
 
 def read_within(function: Function, inner: set[Var], outer: Set[Var]) -> frozenset[Var]:
-    """Return those of ``inner`` that nothing reads but others of them, or ``outer``."""
+    """Return the variables of ``inner`` whose readers are among these variables or ``outer``."""
     kept = {var for var in inner if not function.is_result(var)}
     while True:
         fewer = {var for var in kept if function.readers(var) <= kept | outer}
@@ -107,15 +107,15 @@ def read_within(function: Function, inner: set[Var], outer: Set[Var]) -> frozens
 
 
 class Emitter(Protocol):
-    """What an operator needs to become a kernel in a module."""
+    """The functions that an operator needs to become a kernel in a module."""
 
     @property
     def target(self) -> CpuTarget:
-        """CPU to make kernels for."""
+        """The CPU to make kernels for."""
 
     @property
     def threads(self) -> int:
-        """Threads to make kernels for."""
+        """The number of threads to make kernels for."""
 
     def kernel(self, name: str, key: Any, build: Callable[[], Any]) -> Any:
         """Return the kernel of operator ``name``, built once for equal keys."""
@@ -145,14 +145,14 @@ class Emitter(Protocol):
         """Emit any binding."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LayoutOp:
     """An operator that runs in several layouts.
 
     Attributes
     ----------
     name : str
-        Unique in the network, such as ``conv2d_7``.
+        A name that is unique in the network, such as ``conv2d_7``.
     result : Var
         The variable that holds the result, after the epilogue.
     shape : tuple of int
@@ -164,11 +164,11 @@ class LayoutOp:
     absorbed : frozenset of Var
         Variables that no longer exist once the operator and its epilogue are one.
     in_halves : bool
-        Whether what it reads may be bfloat16, and what it writes too if it is nothing new.
+        Whether it may read bfloat16, and also write it if it only passes values on.
     """
 
     stays_in_registers: ClassVar[bool] = False
-    """Whether an operator of this kind that alone reads such a result fuses with its maker."""
+    """Whether operators of this kind fuse with each other if one is the only reader of another."""
     takes_halves: ClassVar[bool] = False
     """Whether kernels of this kind read bfloat16."""
 
@@ -178,64 +178,67 @@ class LayoutOp:
     dtype: str
     reads: tuple[Read, ...]
     absorbed: frozenset[Var]
-    in_halves: bool = field(default=False, kw_only=True)
+    in_halves: bool = False
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return variables that operators of this kind may absorb, so that no other takes them."""
+        """Return the variables that operators of this kind may absorb, so that no others do."""
         return frozenset()
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> LayoutOp | None:
-        """Return the operator that ``var``, bound to ``value``, is; None if of another kind."""
+        """Return ``var``, bound to ``value``, as an operator; None if it is of another kind."""
         return None
 
     def describe(self, choice: Choice) -> str:
-        """Return what it computes as ``choice`` has it, for people."""
+        """Return a description of its computation under ``choice``, for people."""
         return "x".join(map(str, self.shape))
 
     def numerics(self, choice: Choice) -> Numerics | None:
-        """Return the element types that ``choice`` computes with; None where none are chosen."""
+        """Return the element types of ``choice``; None if there are none to choose."""
         return None
 
     def error_factor(self, choice: Choice) -> float:
-        """Return what it errs at most, as a multiple of direct summation in float32."""
+        """Return the bound on its error, as a multiple of that of direct summation in float32."""
         return 1.0
 
     def proof(self, choice: Choice) -> SumBound | None:
-        """Return why ``choice`` loses nothing of integers; None where that needs no proof."""
+        """Return the proof that integer sums of ``choice`` are exact; None if none is needed."""
         return None
 
     @property
     def flops(self) -> int:
-        """Floating-point operations; 0 of what is bound by memory."""
+        """Floating-point operations; 0 for operators bound by memory."""
         return 0
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of element types that it can read and write, what the model has first."""
+        """Pairs of element types that it can read and write, the model's types first."""
         return ((self.dtype, self.dtype),)
 
     @property
     def between(self) -> tuple[tuple[Format, Format], ...]:
-        """Formats of different layouts that it can read and write besides."""
+        """Pairs of formats with different layouts that it can also read and write."""
         return ()
 
     def computing(self, precision: Precision, target: CpuTarget, small: bool = False) -> LayoutOp:
-        """Return the operator with those of its ways that ``precision`` and a CPU admit.
+        """Return the operator with the ways to compute it that ``precision`` and a CPU allow.
 
-        If ``small``, of float32 and narrower numbers the narrower ones, however long they take.
+        Parameters
+        ----------
+        small : bool
+            Whether to leave out float32 if there are narrower ways, even if these are slower.
         """
         if precision is not Precision.BF16 or self.dtype != "float32" or not self.takes_halves:
             return self
         return replace(self, in_halves=True)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass | None:
-        """Return whose measurements tell what it costs in ``layout``; None if none do."""
+        """Return the class whose measurements correct its cost in ``layout``; None if none do."""
         return None
 
     def moved(self, in_registers: Container[Var]) -> list[Shape4]:
-        """Return the shapes of what it reads from memory."""
+        """Return the shapes of the feature maps that it reads from memory."""
         return [read.shape for read in self.reads if read.var not in in_registers]
 
     def cost(
@@ -245,14 +248,14 @@ class LayoutOp:
         in_registers: Container[Var] = (),
         copied: Container[Read] = (),
     ) -> Cost:
-        """Return what it costs in ``form``: by default, to move the bytes that it reads and writes.
+        """Return its cost in ``form``: by default, that of the bytes that it reads and writes.
 
         Parameters
         ----------
         in_registers : container of Var
-            What is not moved: see `Network.in_registers`.
+            Feature maps that are not moved: see `Network.in_registers`.
         copied : container of Read
-            See `Network.copied_parts`.
+            Reads that are copied: see `Network.copied_parts`.
         """
         moved, stored = self.moved(in_registers), self.result not in in_registers
         if stored:
@@ -261,21 +264,21 @@ class LayoutOp:
         return costs.stream(kind, form, moved, math.prod(self.shape), forks=stored)
 
     def in_network(self, choice: Choice, costs: NetworkCosts) -> NetworkTime | None:
-        """Return what its kernel takes in a run; None if its loops tell it."""
+        """Return the time of its kernel in a run; None if it is estimated from its loops."""
         return None
 
     def parts(self, form: Format) -> tuple[Read, ...]:
-        """Return what its result in ``form`` is made of, end to end, if that is all there is."""
+        """Return the reads that make up its result in ``form`` end to end; none for others."""
         return ()
 
     def is_view(self, form: Format) -> bool:
-        """Whether its result in ``form`` is a stretch of what it reads."""
+        """Whether its result in ``form`` is a contiguous part of what it reads."""
         return False
 
     def constant_bytes(self, form: Format, target: CpuTarget) -> int:
-        """Return the bytes of constants that it reads in ``form``: nobody else counts them."""
+        """Return the bytes of the constants that it reads in ``form``."""
         return 0
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit its kernel's call on ``reads``, which are in the formats of ``choice``."""
+        """Emit the call of its kernel on ``reads``, which are in the formats of ``choice``."""
         raise AssertionError("abstract")

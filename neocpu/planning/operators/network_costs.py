@@ -1,9 +1,9 @@
-"""What an operator takes in a running network, of which the search compared costs.
+"""The time of operators in a running network, as opposed to the costs that the search compares.
 
 Plans compare kernels with their weights in memory, at rates that rank them best. A prediction adds
-up what each takes: at the rates that networks were measured to run at, with the weights where all
-of the network's find room. How much longer kernels of a kind were found to take comes to that at
-the end.
+up the time of each kernel at the rates that were measured in networks, with the weights in the
+cache that holds all of the network's weights. In the end, the time of each kind of kernel is
+multiplied by the measured pace of that kind.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from neocpu.schedules.vocabulary.workload import Conv2dWorkload
 MEASURED_CONVOLUTION: Final = "measured convolution"
 """The kind of convolutions on record, which were measured alone."""
 OF_PLANES: Final = " of planes"
-"""What the kind of those ends with that read NCHW: their pixels of a channel lie side by side."""
+"""The suffix of the kind of convolutions that read NCHW, where a channel's pixels lie together."""
 MOVING: Final = "moving"
-"""The kind of what the way of data makes estimated kernels longer by."""
+"""The kind of the time that estimated kernels spend on moving data."""
 
 IN_COMPANY: Final = 1.05
-"""How much longer a convolution takes between others than alone, on CPUs of which no more is known.
-"""
+"""The time of a convolution in a network, as a multiple of its time alone. It stands for CPUs
+without measured paces."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkTime:
-    """Seconds of a kernel in a run, at a pace of 1.
+    """The seconds of a kernel in a run, at a pace of 1.
 
     Attributes
     ----------
     computing : float
-        Those it would take with all data in L2; of records, all.
+        The seconds with all data in L2; all seconds if they are measured.
     moving : float
-        What the rest of its way makes it longer by.
+        The additional seconds because data are farther away.
     kind : str
-        Whose pace its computing has.
+        The kind whose pace applies to ``computing``.
     source : str
-        See `neocpu.planning.choice.Choice`.
+        The source as in `neocpu.planning.choice.Choice`.
     streamed : float
-        Bytes of feature maps that it reads and writes: estimates take those that fit for being in
-        the L2 of who needs them, where another thread may have made them.
+        The bytes of feature maps that it reads and writes. Estimates assume that those that fit are
+        in the L2 of the thread that needs them, although another thread may have made them.
     """
 
     computing: float
@@ -64,16 +64,16 @@ class NetworkTime:
 
 @dataclass(frozen=True, slots=True)
 class NetworkCosts:
-    """What operators take in a network, for one target and thread count.
+    """The time of operators in a network, for one target and thread count.
 
     Attributes
     ----------
     plan : CpuTarget
-        At the rates of plans.
+        The target at the rates of plans.
     warm, cold : CpuTarget
-        At those of networks: of this one, and of one none of whose weights stay in a cache.
+        The target at the rates of this network, and of a network whose weights fit into no cache.
     near : CpuTarget
-        At the clock of networks, were all data in L2.
+        The target at the clock of networks, with all data in L2.
     """
 
     plan: CpuTarget
@@ -93,9 +93,9 @@ class NetworkCosts:
         return cls(with_cores(target, threads), warm, cold, near, threads)
 
     def convolution(self, workload: Conv2dWorkload, choice: Choice) -> NetworkTime:
-        """Return what a convolution takes as a plan chose it.
+        """Return the time of a convolution by a plan's choice.
 
-        What is measured had its weights in memory.
+        Measured convolutions had their weights in memory.
         """
         scheme, source, streamed = choice.scheme, choice.source, _streamed(workload)
         assert scheme is not None
@@ -115,16 +115,16 @@ class NetworkCosts:
         source: str = ESTIMATED,
         streamed: float = 0.0,
     ) -> NetworkTime:
-        """Return what a kernel takes whose estimate tells it: see `NetworkTime`."""
+        """Return the time of a kernel by its estimate."""
         computing = estimate(self.near)
         return NetworkTime(computing, estimate(self.warm) - computing, kind, source, streamed)
 
     def streaming(self, size: float) -> float:
-        """Return the seconds in which all threads together move bytes of feature maps."""
+        """Return the seconds in which all threads move so many bytes of feature maps."""
         return stream_seconds(math.ceil(size), self.warm, self.threads)
 
     def pace(self, kind: str) -> float:
-        """Return how many times its seconds here a kernel of a kind takes."""
+        """Return the factor by which kernels of a kind take longer than their seconds here."""
         known = NETWORK_RATES.get(self.plan.mcpu)
         if known is None:
             return IN_COMPANY if kind == MEASURED_CONVOLUTION else 1.0
@@ -133,7 +133,7 @@ class NetworkCosts:
 
 
 def _streamed(workload: Conv2dWorkload) -> float:
-    """Return the bytes of a convolution's image, its result, and the maps that its steps read."""
+    """Return the bytes of a convolution's image, its result, and its steps' feature maps."""
     numerics = workload.numerics
     read = sum(step.operand == TENSOR for step in workload.epilogue)
     written = math.prod(workload.output_shape) * bytes_of(numerics.output)

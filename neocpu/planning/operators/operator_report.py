@@ -1,4 +1,4 @@
-"""What was decided of each operator, as a plan's report has it."""
+"""The decisions of a plan for each operator, as its report has them."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ from neocpu.schedules.vocabulary.scheme import Scheme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorReport:
-    """What was decided of one operator.
+    """The decisions for one operator.
 
     Attributes
     ----------
     name, kind : str
-        Such as ``conv2d_7`` and ``conv2d``.
+        Names such as ``conv2d_7`` and ``conv2d``.
     workload : str
-        What it computes.
+        A description of what it computes.
     flops : int
         Floating-point operations of the direct algorithm.
     scheme : Scheme or None
-        Of a convolution.
+        The scheme of a convolution.
     weight_bytes : int or None
-        Packed; None of dense layers, whose weights no plan changes.
+        The bytes of packed weights; None for dense layers, whose weights no plan changes.
     in_layout, out_layout : str
     precision : str
-        What it computes with: ``fp32``, ``int8`` or ``bf16``.
+        The numbers that it computes with: ``fp32``, ``int8`` or ``bf16``.
     seconds : float
-        What the plan takes it to cost.
+        The cost in the plan.
     cost_source : str
-        Where that is from.
+        The source of the cost.
     kernel : str or None
-        The function that computes it; None if fusion is yet to decide.
+        The function that computes it; None before fusion has decided that.
     in_network : NetworkTime or None
-        What it takes in a run; None if its loops are to tell.
+        The time in a run; None if it is estimated from the loops of the kernel.
     reads_integers : bool
         Whether its weights or its data are integers.
     numerics : Numerics or None
-        Of a convolution: element types of all that it reads, adds up and stores.
+        The element types that a convolution reads, adds up and stores.
     day : str
-        When what the cost is from was measured; empty of estimates.
+        The day of the measurement that the cost is from; empty for estimates.
     proof : SumBound or None
-        Why it loses nothing of integers, where that needs a proof.
+        The proof that its integer sums are exact, if that needs a proof.
     alternatives : tuple of Alternative
         The next best ways to run it.
     tensors : frozenset of str
-        What it makes and what it absorbed, as the model calls them, as far as its names are left.
+        The model's names of the tensors that it makes or absorbed, as far as they are known.
     """
 
     name: str
@@ -92,12 +92,12 @@ def report_of_op(
     renamed: Mapping[str, str],
     alternatives: tuple[Alternative, ...] = (),
 ) -> OperatorReport:
-    """Describe an operator as a plan has it, and the kernel that it became.
+    """Describe an operator of a plan, and the kernel that it became.
 
     Parameters
     ----------
     renamed : mapping of str to str
-        What the model calls tensors, by the names of those variables that have others.
+        The model's names of tensors, by the names of variables that differ from these.
     """
     return OperatorReport(
         name=op.name,
@@ -127,21 +127,21 @@ def _tensors(made: Iterable[Var], renamed: Mapping[str, str]) -> frozenset[str]:
 
 
 def _precision(dtype: str) -> Precision:
-    """Return what an operator computes with that reads such elements."""
+    """Return the precision of an operator that reads such elements."""
     if dtype == BFLOAT16:
         return Precision.BF16
     return Precision.INT8 if DTYPES[dtype].is_integer else Precision.FP32
 
 
 def format_text(form: Format) -> str:
-    """Return the layout, and the element type where it is another than float32."""
+    """Return the layout, with the element type if that is not float32."""
     return str(form.layout if form.dtype == "float32" else form)
 
 
 def report_of_layer(
     op: DenseOp | ProductOp, costs: NetworkCosts, kernel: str | None, renamed: Mapping[str, str]
 ) -> OperatorReport:
-    """Describe an operator on matrices, of which the search has nothing to choose."""
+    """Describe an operator on matrices, for which the search has nothing to choose."""
     numerics, target, threads = op.workload.numerics, costs.plan, costs.threads
     return OperatorReport(
         name=op.name,

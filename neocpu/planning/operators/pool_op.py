@@ -19,7 +19,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PoolOp(WorkloadOp):
     """A pooling with a window."""
 
@@ -52,20 +52,29 @@ class PoolOp(WorkloadOp):
         )
         if workload.output_shape != shape:
             return None
-        reads = (Read(value.args[0], source, workload.dtype),)
-        name = function.name("pool")
-        grid = function.grid(value.args[0])
-        return cls(name, var, shape, workload.dtype, reads, frozenset(), workload, grid)
+        return cls(
+            name=function.name("pool"),
+            result=var,
+            shape=shape,
+            dtype=workload.dtype,
+            reads=(Read(value.args[0], source, workload.dtype),),
+            absorbed=frozenset(),
+            workload=workload,
+            grid=function.grid(value.args[0]),
+        )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Either; maxima of integers are those of what they stand for, means are none of them."""
+        """The model's type, and narrower types where those give the same result.
+
+        Maxima of stored integers are stored integers of the same grid; means are not.
+        """
         if self.workload.kind == "avg":
             return means_of(self.dtype, self.grid, self.in_halves)
         return either(self.dtype, self.grid is not None, self.in_halves)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
-        """Return the kernel's analytic seconds: a window is more work than its bytes."""
+        """Return the kernel's analytic seconds: a window takes longer than moving its bytes."""
         workload = replace(self.workload, dtype=form.dtype)
         return estimate(workload, form.layout, target, threads)
 

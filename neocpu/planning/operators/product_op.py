@@ -19,19 +19,19 @@ from neocpu.schedules.vocabulary.numerics import BFLOAT16_PRODUCTS, Numerics
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ProductOp:
     """Attention, or a product of two activations.
 
     Attributes
     ----------
     result : Var
-        As its readers see it: the kernel stores it in that shape and order.
+        The variable that is read; the kernel stores it in its shape and order.
     absorbed : frozenset of Var
-        What no longer exists: the scores, and what merely gave its factors another shape or order.
+        Variables that no longer exist: the scores, and reshaped or transposed factors.
     workload : AttentionWorkload or ProductWorkload
     sources : tuple of Expr
-        What the kernel reads, in its order: variables or constants, as flat tensors.
+        The variables or constants that the kernel reads, in its order, as flat tensors.
     """
 
     name: str
@@ -42,12 +42,12 @@ class ProductOp:
 
     @property
     def precision(self) -> Precision:
-        """What it multiplies."""
+        """The precision of the factors."""
         in_bfloat16 = _products(self.workload) == BFLOAT16_PRODUCTS
         return Precision.BF16 if in_bfloat16 else Precision.FP32
 
     def computing(self, precision: Precision, target: CpuTarget) -> ProductOp:
-        """Have attention multiply bfloat16 if asked for, and if that is faster by its estimate."""
+        """Return attention multiplying bfloat16 if allowed and faster by its estimate."""
         w = self.workload
         if precision is not Precision.BF16 or not isinstance(w, AttentionWorkload) or w.mixes:
             return self
@@ -68,7 +68,7 @@ class ProductOp:
         return product.estimate(self.workload, target, threads)
 
     def in_network(self, costs: NetworkCosts) -> NetworkTime:
-        """Return what its kernel takes in a run."""
+        """Return the time of its kernel in a run."""
         kind = self.name.rpartition("_")[0] + _products(self.workload).kind
         return costs.estimated(lambda target: self.estimate(target, costs.threads), kind)
 
@@ -80,7 +80,7 @@ class ProductOp:
         return product.lower_product(self.workload, target, threads)
 
     def emit(self, emitter: Emitter) -> Var:
-        """Emit its kernel's call, on flat tensors."""
+        """Emit the call of its kernel on flat tensors."""
         kernel = emitter.kernel(
             self.name, self.workload, lambda: self._lower(emitter.target, emitter.threads)
         )

@@ -1,9 +1,9 @@
-"""Which matrix products of activations are attention, and what each reads where it lies.
+"""Find attention and other products of activations, and the tensors in memory that they read.
 
-Exporters write attention as a product of queries and transposed keys, scaled before, on either side
-or after, to which biases or masks may be added; a softmax; and a product with the values. Heads are
-split off and joined again by reshapes and transposes, which become part of how the kernel reads and
-writes.
+Exporters write attention as a product of queries and transposed keys, a softmax, and a product with
+the values. Scales come before the first product, on either side, or after it; biases or masks may
+be added to it. Reshapes and transposes split off heads and join them again. They become part of how
+the kernel reads and writes.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from neocpu.schedules.products.workloads import AttentionWorkload, ProductWorklo
 from neocpu.schedules.vocabulary.strided_view import StridedView
 
 FEWEST_ROWS = 4
-"""Rows and columns of a product for which packing one of its factors pays."""
+"""The fewest rows and columns of a product for which packing one of its factors pays."""
 
 MOST_STEPS = 12
-"""Operators from a product to the softmax of it: a scale, two biases and what reshapes them are
-five. Sums are looked at from both sides, and may be of a value and itself."""
+"""The most operators from a product to its softmax: a scale, two biases and their reshapes are
+five. The limit bounds the search: both operands of a sum are followed, and may be the same."""
 
 
 def find_products(function: Function) -> Iterator[ProductOp]:
-    """Yield attention, and the other products of activations, none of which is part of another."""
+    """Yield attention, then the other products of activations; none is part of another."""
     taken: set[Var] = set()
     read: set[Expr] = set()
     definitions = function.definitions()
     for match in (_attention, _product):
-        # Nothing is seen through what others make: what they absorb does not exist.
+        # Variables that other products make or absorb are hidden: absorbed ones do not exist.
         visible = {var: value for var, value in definitions.items() if var not in taken}
         for var, value in reversed(visible.items()):
             if var in taken or not is_op(value, "relax.matmul"):
                 continue
             found = match(function, visible, read, var, value)
-            # A product may read what it would absorb, as a softmax of scores added to themselves.
+            # A product may read a variable that it would absorb, as where scores are added to
+            # themselves before the softmax.
             if found is not None and found.absorbed.isdisjoint((*taken, *found.sources)):
                 taken |= {*found.absorbed, var, found.result}
                 read.update(found.sources)
@@ -92,7 +93,7 @@ def _regular(
 ) -> Seen | None:
     """Return a tensor, broadcast to ``shape``, as a view whose last two axes are regular.
 
-    Where it has none, as the tensor itself.
+    The view is of another tensor if it can be, else of the tensor itself; None if neither can.
     """
     for found in (seen(tensor, definitions, scaled=scaled), stored(tensor)):
         view = None if found is None else found.view.broadcast(shape)
@@ -107,9 +108,9 @@ def _has_matrices(view: StridedView) -> bool:
 
 
 def _in_rows(view: StridedView) -> bool:
-    """Whether rows or columns lie side by side.
+    """Whether the elements of rows or of columns lie side by side.
 
-    Where heads do, threads that compute one each would write to each other's cache lines.
+    If those of heads did, threads with a head each would write to the same cache lines.
     """
     last = len(view.axes) - 1
     return 1 in (view.stride(last), view.stride(last - 1))
@@ -118,7 +119,7 @@ def _in_rows(view: StridedView) -> bool:
 def _product(
     function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
 ) -> ProductOp | None:
-    """Return the product of two activations that ``var`` is."""
+    """Return ``var`` as a product of two activations; None if it is none."""
     factors = _factors(call, visible, scaled=True)
     if factors is None or not math.isfinite(factors.scale):
         return None
@@ -145,13 +146,19 @@ def _product(
     if output.stride(rank + 1) != 1 and output.stride(rank) == 1:
         workload, sources = workload.transposed(), sources[::-1]
     absorbed = read_within(function, {*factors.through, var, *after} - {result}, {result})
-    return ProductOp(function.name("product"), result, absorbed, workload, tuple(sources))
+    return ProductOp(
+        name=function.name("product"),
+        result=result,
+        absorbed=absorbed,
+        workload=workload,
+        sources=tuple(sources),
+    )
 
 
 def _attention(
     function: Function, visible: Mapping[Var, Expr], read: Set[Expr], var: Var, call: Call
 ) -> ProductOp | None:
-    """Return the attention whose product with the values ``var`` is."""
+    """Return the attention that ends with the product ``var``; None if there is none."""
     shape, own = static_shape(call), static_shape(call.args[1])
     after = head_mix(function, call.args[0])
     scores = _softmax_of(function, call.args[0] if after is None else after.scores)
@@ -174,9 +181,9 @@ def _attention(
     if any(bias.view.stride(len(batch) + 1) not in (0, 1) for bias in biases):
         return None
     mixes = [mix for mix in (scores.mix, after) if mix is not None]
-    if mixes and not _may_talk(scores, mixes, batch, keys):
+    if mixes and not _can_mix(scores, mixes, batch, keys):
         return None
-    result, output, behind = _written(function, var, read)
+    result, output, after_product = _written(function, var, read)
     k = replace(k, view=k.view.permuted((*range(len(batch)), len(batch) + 1, len(batch))))
     workload = AttentionWorkload(
         batch=batch,
@@ -195,14 +202,21 @@ def _attention(
         mixed_after=after is not None,
     )
     operands = (q, k, values, *biases)
-    through = {*scores.through, *(inner for one in operands for inner in one.through), var, *behind}
+    through = {*scores.through, var, *after_product}
+    through.update(inner for one in operands for inner in one.through)
     absorbed = read_within(function, through - {result}, {result})
     sources = (*(one.source for one in operands), *(make_const(mix.constants) for mix in mixes))
-    return ProductOp(function.name("attention"), result, absorbed, workload, sources)
+    return ProductOp(
+        name=function.name("attention"),
+        result=result,
+        absorbed=absorbed,
+        workload=workload,
+        sources=sources,
+    )
 
 
-def _may_talk(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], keys: int) -> bool:
-    """Whether heads are the last axis of the batch, and few enough for one kernel of all."""
+def _can_mix(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], keys: int) -> bool:
+    """Whether heads are the last axis of the batch, and few enough for one kernel with all."""
     heads = batch[-1] if len(batch) == 2 else 0
     same = all(mix.heads == heads for mix in mixes) and not scores.zeros
     return same and heads * keys <= MOST_SCORES
@@ -210,21 +224,21 @@ def _may_talk(scores: _Scores, mixes: Sequence[HeadMix], batch: Sequence[int], k
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scores:
-    """What a softmax reads: a product, scaled, to which biases were added.
+    """The operand of a softmax: a scaled product plus biases.
 
     Attributes
     ----------
     product : _Factors
     scale : float
-        Above zero.
+        A factor above zero.
     biases : tuple of Seen
-        Broadcast to the shape that the scores have where they are added.
+        The biases, broadcast to the shape of the scores to which they are added.
     through : tuple of Var
         All variables from the product on.
     zeros : bool
-        Whether zeros take the place of a softmax that is no numbers.
+        Whether zeros replace the softmax where it is NaN.
     mix : HeadMix or None
-        What mixes heads before the softmax.
+        The mix of heads before the softmax.
     """
 
     product: _Factors
@@ -236,7 +250,7 @@ class _Scores:
 
 
 def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
-    """Return the scores of whose softmax, perhaps reshaped, ``weights`` are."""
+    """Return the scores if ``weights`` are their softmax, perhaps reshaped; else None."""
     value: Any = sole_definition(function, weights)
     if is_op(value, "relax.reshape"):
         return _followed(_softmax_of(function, value.args[0]), weights)
@@ -246,7 +260,7 @@ def _softmax_of(function: Function, weights: Expr) -> _Scores | None:
 
 
 def _zeros_for_nan(function: Function, where: Call, weights: Var) -> _Scores | None:
-    """Look at ``where(isnan(w), 0, w)``, as PyTorch writes it of masks that may hide all keys."""
+    """Match ``where(isnan(w), 0, w)``, which PyTorch writes where masks may hide all keys."""
     condition, zero, own = where.args
     test: Any = sole_definition(function, condition)
     number = constant_value(zero)
@@ -278,7 +292,7 @@ def _of_softmax(function: Function, value: Any, weights: Expr) -> _Scores | None
 
 
 def _scores(function: Function, scores: Expr, steps: int = MOST_STEPS) -> _Scores | None:
-    """Return a product, perhaps scaled, with biases, and reshaped."""
+    """Return ``scores`` as a product, perhaps scaled, with biases, and reshaped; else None."""
     value = sole_definition(function, scores) if steps else None
     if value is None or dtype_of(value) != "float32":
         return None
@@ -320,9 +334,9 @@ def _followed(scores: _Scores | None, var: Var) -> _Scores | None:
 
 
 def _over(found: Seen, shape: Sequence[int]) -> Seen | None:
-    """Return matrices over another shape of the batch; None if they are then not regular.
+    """Return matrices over another shape of the batch; None if they would not be regular.
 
-    None too if they would be repeated, as weights are that several batches of values share.
+    None also if they would be repeated, as weights that several batches of values share.
     """
     same = math.prod(found.view.shape) == math.prod(shape)
     view = found.view.reshaped(shape) if same else None
@@ -332,21 +346,21 @@ def _over(found: Seen, shape: Sequence[int]) -> Seen | None:
 def _written(
     function: Function, var: Var, read: Set[Expr]
 ) -> tuple[Var, StridedView, tuple[Var, ...]]:
-    """Return what a product becomes by transposes and reshapes, where its elements are in that.
+    """Follow the transposes and reshapes of a product that the kernel can apply as it writes.
 
     Parameters
     ----------
     read : set of Expr
-        What other products read, which must exist.
+        The sources of other products, which must exist.
 
     Returns
     -------
     result : Var
-        The last of those that nothing else reads.
+        The last variable that the kernel can write.
     output : StridedView
-        The product, in the result.
+        The places of the product's elements in the result.
     after : tuple of Var
-        The variables from the product on.
+        The variables from the product to the result.
     """
     shape = static_shape(var)
     assert shape is not None

@@ -24,7 +24,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ResizeOp(WorkloadOp):
     """A resizing of height and width."""
 
@@ -34,7 +34,7 @@ class ResizeOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ResizeOp | None:
-        """Find ``resize2d`` by nearest neighbours, linear and cubic."""
+        """Find ``resize2d`` with nearest neighbours, linear and cubic."""
         if not is_op(value, "relax.image.resize2d"):
             return None
         source, attrs = feature_map_shape(value.args[0]), value.attrs
@@ -47,13 +47,20 @@ class ResizeOp(WorkloadOp):
         size, cubic = (shape[2], shape[3]), float(attrs.cubic_alpha)
         workload = ResizeWorkload(source, size, method, coordinates, cubic)
         dtype = dtype_of(value)
-        reads = (Read(value.args[0], source, dtype),)
-        name, on_grid = function.name("resize"), function.grid(var) is not None
-        return cls(name, var, shape, dtype, reads, frozenset(), workload, on_grid)
+        return cls(
+            name=function.name("resize"),
+            result=var,
+            shape=shape,
+            dtype=dtype,
+            reads=(Read(value.args[0], source, dtype),),
+            absorbed=frozenset(),
+            workload=workload,
+            is_on_grid=function.grid(var) is not None,
+        )
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Either, if the nearest pixels are on a grid."""
+        """The model's type, and narrower types if it copies the nearest pixels."""
         return either(self.dtype, self.is_on_grid, self.in_halves and self.workload.taps == 1)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
@@ -65,5 +72,5 @@ class ResizeOp(WorkloadOp):
         return lower_resize(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
-        """Return its tables."""
+        """Return the tables of the kernel."""
         return self.workload.tables()

@@ -1,4 +1,4 @@
-"""Shuffles of pixels, in the order in which blocks of channels stay whole: layout-tolerant."""
+"""Shuffles of pixels, in the channel order that keeps blocks whole: layout-tolerant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ShuffleOp(WorkloadOp):
     """A shuffle of pixels."""
 
@@ -24,7 +24,7 @@ class ShuffleOp(WorkloadOp):
 
     @classmethod
     def claims(cls, function: Function) -> frozenset[Var]:
-        """Return what lies between a shuffle's source and its result, if nothing else reads it."""
+        """Return the variables between a shuffle's source and result if nothing else reads them."""
         claimed: set[Var] = set()
         for var in function.definitions():
             found = _whole(function, var)
@@ -33,13 +33,19 @@ class ShuffleOp(WorkloadOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> ShuffleOp | None:
-        """Find a shuffle whose channels of one part lie together."""
+        """Find a shuffle in which the channels of one part lie together."""
         found = _whole(function, var)
         if found is None or var in function.claimed_by(cls):
             return None
-        reads = (Read(found.source, found.workload.shape, "float32"),)
-        name, absorbed = function.name("shuffle"), frozenset(found.through)
-        return cls(name, var, shape, "float32", reads, absorbed, found.workload)
+        return cls(
+            name=function.name("shuffle"),
+            result=var,
+            shape=shape,
+            dtype="float32",
+            reads=(Read(found.source, found.workload.shape, "float32"),),
+            absorbed=frozenset(found.through),
+            workload=found.workload,
+        )
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float:
         """Return the kernel's analytic seconds."""
@@ -51,7 +57,7 @@ class ShuffleOp(WorkloadOp):
 
 
 def _whole(function: Function, var: Var) -> FoundShuffle | None:
-    """Return the shuffle that makes ``var``, if nothing else reads what lies between."""
+    """Return the shuffle that makes ``var``, if nothing else reads the variables between."""
     definitions = function.definitions()
     found = find_shuffle(definitions[var], definitions)
     if found is None or found.by_channel:

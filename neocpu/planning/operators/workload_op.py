@@ -1,4 +1,4 @@
-"""Operators of which a workload says all: it names, estimates and makes their one kernel."""
+"""Operators that a workload describes completely; it names, estimates and makes their kernel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WorkloadOp(LayoutOp):
     """An operator with one kernel for each format.
 
     Attributes
     ----------
     workload : dataclass
-        What it computes: hashable, and as a string for people.
+        A hashable description of the computation; its string is for people.
     """
 
     workload: Any
@@ -33,15 +33,15 @@ class WorkloadOp(LayoutOp):
         return str(self.workload)
 
     def estimate(self, form: Format, target: CpuTarget, threads: int) -> float | None:
-        """Return the kernel's analytic seconds; None if its bytes tell what it costs."""
+        """Return the kernel's analytic seconds; None if its cost follows from its bytes."""
         return None
 
     def lower(self, form: Format, target: CpuTarget, threads: int) -> Any:
-        """Return its kernel, which reads the feature maps, and then the constants."""
+        """Return its kernel, whose arguments are the feature maps and then the constants."""
         raise AssertionError("abstract")
 
     def constants(self, form: Format, target: CpuTarget) -> Iterable[Array]:
-        """Return what the kernel reads beside feature maps."""
+        """Return the constants that the kernel reads."""
         return ()
 
     def cost(
@@ -51,7 +51,7 @@ class WorkloadOp(LayoutOp):
         in_registers: Container[Var] = (),
         copied: Container[Read] = (),
     ) -> Cost:
-        """Return the kernel's own estimate, or what its bytes cost."""
+        """Return the kernel's own estimate, or the cost of its bytes."""
         seconds = self.estimate(form, costs.target, costs.threads)
         if seconds is None:
             return LayoutOp.cost(self, form, costs, in_registers, copied)
@@ -62,7 +62,7 @@ class WorkloadOp(LayoutOp):
         return sum(array.nbytes for array in self.constants(form, target))
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit the kernel, on its constants."""
+        """Emit the call of the kernel with its constants."""
         form, target = choice.out_format, emitter.target
         kernel = emitter.kernel(
             self.name,

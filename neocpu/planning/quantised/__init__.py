@@ -1,1 +1,1 @@
-"""Tensors on grids, and convolutions of integers: what a quantised model leaves to choose."""
+"""Tensors on grids, and convolutions of integers, which quantised models leave to choose."""

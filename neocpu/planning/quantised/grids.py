@@ -1,8 +1,7 @@
-"""Which feature maps of a quantised model hold nothing but the values that 8 bits stand for.
+"""The feature maps of a quantised model whose values all are on a grid of 8-bit numbers.
 
-Such a feature map is one thing to the search, whatever it is stored as: float32 numbers on a grid
-or the integers themselves. Both say the same exactly, so that an operator may read and write
-either, and what lies between is a transform.
+Such a feature map may be stored as float32 numbers on the grid or as integers. Both are exactly the
+same values, so that an operator may read and write either, and a transform lies between them.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from neocpu.schedules.operators.pool_workload import StoredData, StoredHalves
 from neocpu.schedules.vocabulary.format import Format
 
 STORED: Final = "uint8"
-"""What feature maps on a grid are stored as, whatever the model's own integers are."""
+"""The element type of stored feature maps on a grid, whatever integers the model has."""
 
 _KEEPING: Final = ("relax.nn.max_pool2d", "relax.nn.relu", "relax.strided_slice")
-"""Operators whose results are among the values of what they read first, or zero."""
+"""Operators whose results are values of their first operand, or zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,14 @@ class Grid:
     Attributes
     ----------
     zero : int
-        From 0 to 255.
+        The stored number that stands for 0, from 0 to 255.
     """
 
     scale: float
     zero: int
 
     def quantise(self, data: Expr) -> Expr:
-        """Return the Relax expression that brings float32 numbers to the grid, stored."""
+        """Return the Relax expression that rounds float32 numbers to stored ones."""
         scale, zero = self._constants()
         return relax.op.quantize(data, scale, zero, 0, STORED)
 
@@ -56,13 +55,13 @@ class Grid:
 
 
 def grid_of(call: Expr) -> Grid | None:
-    """Return the grid that a quantisation or its inverse has for all elements; None if several."""
+    """Return the grid of a quantisation or its inverse; None if it has several grids."""
     if not is_op(call, "relax.quantize", "relax.dequantize"):
         return None
     scale, zero = constant_value(call.args[1]), constant_value(call.args[2])
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None
-    middle = -int(np.iinfo(zero.dtype).min)  # of int8, -128 is stored as 0
+    middle = -int(np.iinfo(zero.dtype).min)  # int8's -128 is stored as 0
     return Grid(float(scale.reshape(())), int(zero.reshape(())) + middle)
 
 
@@ -95,7 +94,7 @@ def grid_of_rows(
     Parameters
     ----------
     grids : mapping
-        Of feature maps: see `grids_of`.
+        The grids of feature maps: see `grids_of`.
     """
     while data not in grids:
         value: Any = definitions.get(data)
@@ -124,19 +123,19 @@ def _grid(value: Any, grids: Mapping[Var, Grid], definitions: Mapping[Var, Expr]
 
 
 def means_of(dtype: str, grid: Grid | None, in_halves: bool) -> tuple[tuple[str, str], ...]:
-    """Return what an operator that makes means of ``grid``, or of bfloat16, reads and writes."""
+    """Return the types that an operator on means reads and writes: data may be narrow."""
     narrow = ((STORED, dtype),) if grid is not None else ()
     return ((dtype, dtype), *narrow, *(((BFLOAT16, dtype),) if in_halves else ()))
 
 
 def stored_data(read: Format, grid: Grid | None) -> StoredData | StoredHalves | None:
-    """Return what data stand for that an operator reads in a format, if they are narrow."""
+    """Return the meaning of narrow data in a format; None if they are not narrow."""
     if read.dtype == BFLOAT16:
         return StoredHalves()
     return StoredData(grid.scale, grid.zero) if grid and read.dtype == STORED else None
 
 
 def either(dtype: str, on_grid: bool, in_halves: bool) -> tuple[tuple[str, str], ...]:
-    """Return what an operator that keeps values reads and writes: ``dtype``, or narrower too."""
+    """Return the types of an operator that keeps values: ``dtype``, and narrower ones."""
     kinds = (dtype, *((STORED,) if on_grid else ()), *((BFLOAT16,) if in_halves else ()))
     return tuple((kind, kind) for kind in kinds)

@@ -1,4 +1,4 @@
-"""Rounding to a grid that no convolution has taken in: in any layout, or into NCHW4c."""
+"""Rounding to a grid outside convolutions: in any layout, or from NCHW into NCHW4c."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.layout import DataLayout
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class QuantiseOp(LayoutOp):
-    """A quantisation and its inverse: what is made is stored either way.
+    """A quantisation and its inverse. The result is stored as integers or as float32.
 
     Attributes
     ----------
     after : str
-        What makes the numbers, and does not round them.
+        The operator that makes the numbers without rounding them.
     """
 
     stays_in_registers: ClassVar[bool] = True
@@ -37,7 +37,7 @@ class QuantiseOp(LayoutOp):
 
     @classmethod
     def match(cls, function: Function, var: Var, value: Expr, shape: Shape4) -> QuantiseOp | None:
-        """Find a quantisation that nothing else reads than its inverse."""
+        """Find a quantisation whose only reader is its inverse."""
         inner = quantised_by(value, function.definitions())
         grid = grid_of(value)
         if inner is None or grid is None or feature_map_shape(inner.args[0]) != shape:
@@ -47,34 +47,33 @@ class QuantiseOp(LayoutOp):
             return None
         if not isinstance(inner.args[0], Var):
             return None
-        reads = (Read(inner.args[0], shape, "float32"),)
         return cls(
-            function.name("quantise"),
-            var,
-            shape,
-            "float32",
-            reads,
-            frozenset({stored}),
-            grid,
-            _maker(function, inner.args[0]),
+            name=function.name("quantise"),
+            result=var,
+            shape=shape,
+            dtype="float32",
+            reads=(Read(inner.args[0], shape, "float32"),),
+            absorbed=frozenset({stored}),
+            grid=grid,
+            after=_maker(function, inner.args[0]),
         )
 
     def describe(self, choice: Choice) -> str:
-        """Return the shape, and what makes the numbers."""
+        """Return the shape, and the operator that makes the numbers."""
         return f"{LayoutOp.describe(self, choice)}, after {self.after}"
 
     @property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Float32 in, and either out."""
+        """Float32 in; float32 or stored integers out."""
         return (("float32", "float32"), ("float32", STORED))
 
     @property
     def between(self) -> tuple[tuple[Format, Format], ...]:
-        """Float32 as a model is given it, to what its first layer reads."""
+        """A model's float32 input, and the format that its first layer reads."""
         return ((quantised_pack.SOURCE, quantised_pack.DESTINATION),)
 
     def memory_class(self, layout: DataLayout) -> MemoryClass:
-        """Return that of elementwise operators."""
+        """Return the class of elementwise operators."""
         return MemoryClass.ELEMENTWISE
 
     def cost(
@@ -84,16 +83,16 @@ class QuantiseOp(LayoutOp):
         in_registers: Container[Var] = (),
         copied: Container[Read] = (),
     ) -> Cost:
-        """Return what it costs to read float32 and to write ``form``."""
+        """Return the cost of reading float32 and writing ``form``."""
         if form.dtype == STORED:
             source = Format(form.layout, "float32")
             return costs.transform(self.shape, source, form)
         return LayoutOp.cost(self, form, costs, in_registers)
 
     def emit(self, emitter: Emitter, choice: Choice, reads: list[Var]) -> Var:
-        """Emit both, or the quantisation alone; fusion and lowering come later.
+        """Emit the quantisation, and its inverse if float32 is stored.
 
-        Or the kernel that also changes the layout.
+        If the layout changes too, emit the kernel that does both.
         """
         source, form = choice.in_format, choice.out_format
         if source.layout != form.layout:

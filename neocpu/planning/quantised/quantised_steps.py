@@ -1,8 +1,8 @@
 """The steps of a convolution whose results are quantised: in float32, and from integer sums.
 
-A chain of steps may hold grids: there, values are rounded to one. In float32 that is steps like
-others. Where sums are integers, a bias and the data's zero point come first, in integers; scales
-are merged as far as positive factors commute with what is between.
+A chain of steps may contain grids, to which values are rounded. In float32, the rounding is written
+as other steps. If sums are integers, a bias and the data's zero point come first, as integers.
+Scales are merged as far as positive factors commute with the steps between them.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from neocpu.schedules.vocabulary.target import CpuTarget
 from neocpu.schedules.vocabulary.workload import Conv2dWorkload, EpilogueOp
 
 Step: TypeAlias = tuple[EpilogueOp | Grid, Any]
-"""A step, or the grid that values are rounded to, and the operand that it reads, if any."""
+"""A step, or the grid that values are rounded to, and the operand of the step, if any."""
 
 _LARGEST: Final = 255.0
-# What sums are exact below: of integers, and of float32.
+# Sums are exact below these limits, in int32 and in float32.
 _SUM_LIMIT: Final = 2**31
 _FLOAT_LIMIT: Final = 2**24
-# How far from an integer a bias may be that was one before it was multiplied, and relative to it.
+# The absolute and relative distance from an integer of a bias that was one before it was scaled.
 _WHOLE: Final = (1e-4, 1e-6)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConvForm:
-    """One way to compute a convolution: in what numbers.
+    """The computation of a convolution in certain numbers.
 
     Attributes
     ----------
     weights : array
         OIHW.
     operands : tuple of array or Var
-        What the epilogue's steps read, in order: a ``(C,)`` vector or a feature map.
+        The operands of the epilogue's steps, in order: ``(C,)`` vectors and feature maps.
     zero : int
-        What stands for 0 in the data.
+        The number that stands for 0 in the data.
     """
 
     workload: Conv2dWorkload
@@ -56,7 +56,7 @@ class ConvForm:
     zero: int = 0
 
     def on(self, target: CpuTarget) -> ConvForm | None:
-        """Return it as a CPU's templates know it; None if none computes it there."""
+        """Return it in the numerics of a CPU; None if no template computes it there."""
         numerics = self.workload.numerics
         if not registry.is_computed(self.workload, target):
             return None
@@ -66,12 +66,12 @@ class ConvForm:
 
     @property
     def types(self) -> tuple[str, str]:
-        """Element types of what it reads and writes."""
+        """The element types of its data and its output."""
         return self.workload.numerics.data, self.workload.numerics.output
 
 
 def float_steps(steps: Sequence[Step], channels: int) -> list[Step]:
-    """Return the steps with those that round to a grid spelt out, as float32 stays on it."""
+    """Return the steps with rounding to a grid written as steps that result in float32."""
     found: list[Step] = []
     for op, operand in steps:
         if isinstance(op, Grid):
@@ -92,25 +92,24 @@ def stored_form(
     store: bool,
     in_integers: bool = True,
 ) -> ConvForm | None:
-    """Return a convolution of integers; None if these numbers are not of such a form.
-
-    Its sums are exact.
+    """Return a convolution of integers with exact sums; None if the numbers do not allow it.
 
     Parameters
     ----------
     workload : Conv2dWorkload
-        The same in float32, without its epilogue.
+        The convolution in float32, without its epilogue.
     data : Grid
-        Of what it reads.
+        The grid of the data.
     steps : sequence of Step
-        All that follows.
+        All steps of the epilogue.
     grids : mapping
-        Of the feature maps that steps read.
+        The grids of the feature maps that steps read.
     store : bool
-        Whether the results, which the last step rounds to a grid, are stored as integers; as
-        float32 otherwise.
+        Whether the results, which the last step rounds to a grid, are stored as integers; if not,
+        as float32.
     in_integers : bool
-        Whether products are added up as integers, or in float32, which is for few of them.
+        Whether products are added up as integers; if not, in float32, which is exact for few
+        products.
     """
     centred = weights.centred
     limit, kind = (_SUM_LIMIT, np.int32) if in_integers else (_FLOAT_LIMIT, np.float64)
@@ -124,7 +123,7 @@ def stored_form(
     asymmetric = (any(workload.padding) or reads_outside(workload)) and data.zero != 0
     sums = -data.zero * centred.astype(np.int64).sum(axis=(1, 2, 3))
     if asymmetric and not in_integers:
-        sums = np.zeros_like(sums)  # they are of what the data are above it
+        sums = np.zeros_like(sums)  # the kernel subtracts the zero point from the data
     if rest and rest[0][0] == EpilogueOp("bias_add"):
         whole = _whole_bias(rest[0][1], scale)
         if whole is not None and (bound + np.abs(whole)).max() < limit:
@@ -163,7 +162,7 @@ def rounding_form(
     """Return a convolution of float32 whose results, rounded to a grid, are stored as integers.
 
     None if a step reads a feature map that is on no grid. The arguments are those of `stored_form`,
-    but for the weights, which are real numbers.
+    but the weights are real numbers.
     """
     following = _following([], steps, grids, workload.out_channels, store=True)
     if following is None:
@@ -181,9 +180,9 @@ def _following(
     *,
     store: bool,
 ) -> list[Step] | None:
-    """Return what comes ``before``, and the steps, with grids spelt out; None if that cannot be.
+    """Return the steps ``before`` and ``steps``, with grids written as steps; None if impossible.
 
-    Where integers are stored, feature maps that steps read are too.
+    If integers are stored, the feature maps that steps read are stored as integers, too.
     """
     found = list(before)
     for index, (op, operand) in enumerate(steps):
@@ -204,13 +203,13 @@ def _following(
 
 
 def _int16_sums(weights: Array) -> int:
-    """Return how many products 16 bits hold the sum of, for `Numerics.int16_sums`; 0 if not two."""
+    """Return the products whose sum fits 16 bits, for `Numerics.int16_sums`; 0 if not even two."""
     fitting = (n for n in reversed(INT16_SUMS) if largest_sums(weights, n).max() <= SUM_BOUND)
     return next(fitting, 0)
 
 
 def split(steps: Sequence[Step]) -> tuple[tuple[EpilogueOp, ...], tuple[Any, ...]]:
-    """Return the kinds of steps, and what those that read something read, in their types."""
+    """Return the kinds of steps, and their operands with the element types that kernels read."""
     kinds, operands = [], []
     for op, operand in steps:
         assert isinstance(op, EpilogueOp)
@@ -231,7 +230,7 @@ def _moved(by: float, channels: int) -> list[Step]:
 
 
 def _rounded(grid: Grid, channels: int) -> list[Step]:
-    """Return the steps from real numbers to those that are stored."""
+    """Return the steps from real numbers to stored ones."""
     return [
         (EpilogueOp("scale"), _vector(1 / grid.scale, channels)),
         (EpilogueOp("quantise", (float(grid.zero),)), None),
@@ -247,7 +246,7 @@ def _real(grid: Grid, channels: int) -> list[Step]:
 
 
 def _without_clips(steps: list[Step], grid: Grid) -> list[Step]:
-    """Return the steps without those at the end that cut off what the grid cuts off as well."""
+    """Return the steps without clips at the end whose range contains that of the grid."""
     while steps:
         op = steps[-1][0]
         if op == EpilogueOp("relu"):
@@ -256,7 +255,7 @@ def _without_clips(steps: list[Step], grid: Grid) -> list[Step]:
             low, high = op.args
         else:
             break
-        # What is cut off is rounded to the first or the last number that is stored.
+        # A clip may go if values beyond it round to the first or the last stored number.
         if low / grid.scale + grid.zero >= 0.5 or high / grid.scale + grid.zero <= _LARGEST - 0.5:
             break
         steps = steps[:-1]
@@ -264,7 +263,7 @@ def _without_clips(steps: list[Step], grid: Grid) -> list[Step]:
 
 
 def _whole_bias(bias: Array, scale: Array) -> Array | None:
-    """Return the integers that a bias is, in products of the operands' scales; None if none."""
+    """Return a bias as integers, in units of the products' scale; None if it is not whole."""
     quotient = bias.astype(np.float64) / scale
     whole = np.rint(quotient)
     close = np.abs(quotient - whole) <= _WHOLE[0] + _WHOLE[1] * np.abs(whole)
@@ -287,7 +286,7 @@ def _merged(steps: Sequence[Step]) -> list[Step]:
 
 
 def _scale(steps: list[Step], factor: Array) -> None:
-    """Multiply what ``steps`` make, as early as can be."""
+    """Multiply the result of ``steps`` by a factor, as early as it commutes."""
     after: list[Step] = []
     while steps:
         op, operand = steps[-1]

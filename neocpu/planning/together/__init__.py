@@ -1,1 +1,1 @@
-"""Plans of one network for several shapes, which share its weights."""
+"""Joint plans of one network for several shapes, which share its weights."""

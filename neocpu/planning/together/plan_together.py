@@ -1,9 +1,9 @@
-"""Plans of one network for several shapes: as fast as alone, on few packings of the same weights.
+"""Joint plans of one network for several shapes: as fast as separate plans, but with few packings.
 
-Each convolution's weights are packed as its kernel reads them. Where plans for two shapes choose
-kernels that read them alike, they are in the artifact once. A packing that one plan alone needs has
-a price, in its bytes, that it must save that plan in time. Bytes that a plan reads have the price
-they have for a plan alone besides: it reads them whoever else does.
+Each convolution's weights are packed as its kernel reads them. If plans for two shapes choose
+kernels with the same packing, the artifact has the packed weights once. A packing that only one
+plan needs has a price for its bytes, which it must save that plan in time. In addition, the bytes
+that a plan reads have the price that they have in a separate plan, whoever else reads them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from neocpu.search.solver.solver_limits import SearchLimits
 from neocpu.search.solver.together import JointPlan, SharingGraph, Way, solve_together
 
 PRICE: Final = 0.2
-"""Which part of its time a plan must save to have all weights packed for it alone."""
+"""The share of its time that a plan must save to have all weights packed for it alone."""
 PACKING_PRICE: Final = 0.0003
-"""The same where the file has weights in one packing, and others are made when it is loaded: that
-takes some tenths of a second, and memory. As what a run reads has its price anyway, plans of
-ResNet-50 and YOLOv3-tiny are at this price those of each shape alone; at thirty times as much, one
-of YOLOv3-tiny takes 1.04 times as long."""
+"""The same share if the file has weights in one packing and others are made at load time. That
+takes some tenths of a second, and memory. Bytes that a run reads have their price anyway: at
+this price the plans of ResNet-50 and YOLOv3-tiny are those of each shape alone. At thirty times the
+price, one plan of YOLOv3-tiny takes 1.04 times as long."""
 PROHIBITIVE: Final = 1e4
-"""Times that price, plans are of the fewest bytes."""
+"""A multiple of `PRICE` at which plans have the fewest bytes."""
 HALVINGS: Final = 5
-"""Of the range of prices, to find the least at which a limit is kept."""
+"""The number of halvings of the range of prices that find the lowest price to keep a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """The digest of a convolution's weights, and how they are packed."""
+    """The digest of a convolution's weights, and their packing."""
 
     digest: bytes
     packing: Packing
@@ -59,9 +59,9 @@ class _Ways:
     ----------
     graph : LayoutGraph
     choices : tuple of tuple of Choice
-        Of each operator, parallel to those of its node.
+        The choices of each operator, parallel to those of its node.
     packed : dict of int to list of dict of PackedWeights to Choice
-        Of each convolution, for each choice of its node.
+        The packings that each convolution can have, for each choice of its node.
     """
 
     network: Network
@@ -71,11 +71,11 @@ class _Ways:
     packed: Mapping[int, Sequence[Mapping[PackedWeights, Choice]]]
 
     def sharing(self, weight: float) -> SharingGraph[PackedWeights]:
-        """Return the graph as the solver takes it."""
+        """Return the graph in the form that the solver takes."""
         price = self.costs.price
         ways = {
             node: tuple(
-                # A choice's own price takes the place of that of the best one of its formats.
+                # A choice's own price replaces that of the best choice between its formats.
                 tuple(Way(own - price(best) + price(choice), need) for need, choice in some.items())
                 for own, best, some in zip(
                     self.graph.nodes[node].costs, self.choices[node], packed, strict=True
@@ -86,7 +86,7 @@ class _Ways:
         return SharingGraph(self.graph, ways, weight)
 
 
-def plan_together(
+def plan_jointly(
     networks: Sequence[Network],
     costs: CostModel,
     digests: Sequence[ArrayDigests],
@@ -99,22 +99,22 @@ def plan_together(
     Parameters
     ----------
     networks : sequence of Network
-        Of each shape, with the operators that a plan may choose from. Convolutions are the same
-        if their weights are.
+        The network for each shape, with the ways that a plan may choose from. Convolutions share
+        packed weights if they have the same weights.
     costs : CostModel
-        At no price for bytes.
+        A cost model with a price of zero for bytes.
     digests : sequence of ArrayDigests
-        Of each network's weights.
+        The digests of each network's weights.
     most_bytes : float
-        What the packed weights of convolutions may take: the price rises until they do. Plans of
-        the fewest bytes may take more.
+        The limit on the packed weights of convolutions. The price of bytes rises until plans keep
+        it, but even plans with the fewest bytes may take more.
     packs_at_load : bool
         Whether weights are stored in one packing.
 
     Returns
     -------
     tuple of LayoutPlan
-        One for each network, with a gap that all of them have together.
+        A plan for each network. Each has the gap of the joint plan.
     """
     assert costs.byte_price == 0.0
     (*_, bandwidth) = costs.target.bandwidths
@@ -122,7 +122,7 @@ def plan_together(
     offering = replace(costs, by_packing=True, byte_price=read_price)
     found = [_ways_of(one, offering, own) for one, own in zip(networks, digests, strict=True)]
     alone = [solve(ways.graph, "auto", limits).cost for ways in found]
-    # Without anything to choose, nothing takes time.
+    # A network without choices has a cost of zero.
     graphs = [ways.sharing(1 / (cost or 1.0)) for ways, cost in zip(found, alone, strict=True)]
     sizes = _sizes(found)
 
@@ -156,10 +156,10 @@ def _plan_of(
     needs: Mapping[int, Way[PackedWeights]],
     shared: SharedOffer[PackedWeights],
 ) -> LayoutPlan:
-    offer, picked = shared.of(graph, ways.choices, ways.packed, plan.choices, needs)
-    # After the operators' come the choices of shared feature maps.
-    choices = tuple(options[i] for options, i in zip(offer.choices, picked, strict=False))
-    search = replace(plan, choices=picked, lower_bound=plan.cost * (1 - plan.gap))
+    offer, selected = shared.of(graph, ways.choices, ways.packed, plan.choices, needs)
+    # The choices of shared feature maps come after those of the operators.
+    choices = tuple(options[i] for options, i in zip(offer.choices, selected, strict=False))
+    search = replace(plan, choices=selected, lower_bound=plan.cost * (1 - plan.gap))
     found = LayoutPlan(
         network=ways.network, choices=choices, search=search, opt=OptLevel.GLOBAL, offer=offer
     )
@@ -209,7 +209,7 @@ def _sizes(found: Sequence[_Ways]) -> dict[PackedWeights, int]:
 
 
 def _prices(sizes: Mapping[PackedWeights, int], price: float) -> dict[PackedWeights, float]:
-    """Return the price of every packing, in parts of a plan's time."""
+    """Return the price of every packing, as a share of a plan's time."""
     least: dict[bytes, int] = {}
     for need, size in sizes.items():
         least[need.digest] = min(size, least.get(need.digest, size))

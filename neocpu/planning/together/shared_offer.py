@@ -1,4 +1,4 @@
-"""What a plan was chosen from that shares packed weights with others: every way is a choice."""
+"""The choices of a plan that shares packed weights with others: every packing is a choice."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from neocpu.search.solver.together import Need, SharingGraph, Way
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedOffer(Generic[Need]):
-    """What all plans together need, and what that costs.
+    """The packings that all plans need, and their prices.
 
     Attributes
     ----------
     needing : Counter
-        How many operators of all plans need each thing.
+        The number of operators in all plans that need each packing.
     prices : mapping of need to float
-        As they are minimised.
+        The price of each packing in the minimised cost.
     byte_price : float
-        Of the bytes that a plan reads, whoever else does.
+        The price of each byte that a plan reads, whoever else reads it.
     """
 
     needing: Counter[Need]
@@ -38,25 +38,25 @@ class SharedOffer(Generic[Need]):
         sharing: SharingGraph[Need],
         choices: Sequence[tuple[Choice, ...]],
         packed: Mapping[int, Sequence[Mapping[Need, Choice]]],
-        picked: Sequence[int],
+        selected: Sequence[int],
         needs: Mapping[int, Way[Need]],
     ) -> tuple[Offer, tuple[int, ...]]:
-        """Return what one of the plans was chosen from, and its choices there.
+        """Return the choices of one of the plans, and those that it selected.
 
-        A thing that others need anyway costs nothing more.
+        A packing that others need anyway costs nothing more.
 
         Parameters
         ----------
         choices : sequence of tuple of Choice
-            Of each operator, parallel to those of its node.
+            The choices of each operator, parallel to those of its node.
         packed : mapping of int to sequence of dict of need to Choice
-            Of those nodes that have ways, for each choice.
-        picked : sequence of int
+            The packings of each node that has several, for each choice.
+        selected : sequence of int
             The plan's choices.
         needs : mapping of int to Way
-            Its ways.
+            The plan's packings.
         """
-        every, paid, found = [*choices], {}, [*picked]
+        every, paid, found = [*choices], {}, [*selected]
         costs: dict[int, list[float]] = {}
         rows: dict[int, list[int]] = {}
         for node, some in packed.items():
@@ -71,7 +71,7 @@ class SharedOffer(Generic[Need]):
             ]
             costs[node] = [way.cost + more for (_, way), more in zip(ways, paid[node], strict=True)]
             every[node] = tuple(some[i][way.need] for i, way in ways)
-            found[node] = ways.index((picked[node], needs[node]))
+            found[node] = ways.index((selected[node], needs[node]))
         graph = _spread(sharing.graph, every, rows, costs)
         return Offer(every, graph, self.byte_price, paid), tuple(found)
 
@@ -82,7 +82,15 @@ def _spread(
     rows: Mapping[int, Sequence[int]],
     costs: Mapping[int, Sequence[float]],
 ) -> LayoutGraph:
-    """Return a graph in which a choice of some nodes is several: which it was, and their costs."""
+    """Return a graph in which some nodes have a choice for each packing.
+
+    Parameters
+    ----------
+    rows : mapping of int to sequence of int
+        The choice of the given graph that each new choice of a node comes from.
+    costs : mapping of int to sequence of float
+        The costs of the new choices.
+    """
     nodes = tuple(
         replace(node, choices=tuple(map(str, choices[i])), costs=tuple(costs[i]))
         if i in rows

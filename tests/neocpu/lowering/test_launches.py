@@ -77,7 +77,7 @@ def artifacts(request, tmp_path_factory):
     for launches in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not launches:
-                patch.setattr(pipeline, "launch_together", lambda *_: None)
+                patch.setattr(pipeline, "launch_jointly", lambda *_: None)
             with neocpu.compile(model, threads=THREADS, verify=launches) as compiled:
                 assert not launches or compiled.verification.ok
                 headers.append(compiled.header)

@@ -12,7 +12,7 @@ from neocpu.building.pipeline import call_kernels
 from neocpu.building.program import program_of
 from neocpu.foundation.machine.machines import MACHINES
 from neocpu.lowering.memory import launching
-from neocpu.lowering.memory.launching import launch_together
+from neocpu.lowering.memory.launching import launch_jointly
 from neocpu.lowering.memory.plan_memory import plan_memory
 from neocpu.schedules.estimates.shared_launch import Piece
 
@@ -31,7 +31,7 @@ def branches(net, x):
 def launched(body, piece, threads=16):
     mod = call_kernels(lowered(body, SHAPE)[1])
     before = plan_memory(mod, HOST, {})
-    found = launch_together(mod, {}, piece, MACHINE, threads, before.arena_bytes)
+    found = launch_jointly(mod, {}, piece, MACHINE, threads, before.arena_bytes)
     after = None if found is None else plan_memory(found.mod, HOST, {}, (), found.launches)
     return before, after
 

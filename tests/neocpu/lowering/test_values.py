@@ -13,7 +13,7 @@ from neocpu.building.pipeline import Dump, begin_build, lower
 from neocpu.graph.reordering.absorb_channel_shuffles import ABSORB_CHANNEL_SHUFFLES
 from neocpu.ir.model_names import RENAMED, channel_orders
 from neocpu.ir.uses import bindings
-from neocpu.lowering.values.held_values import HeldPlace, HeldValue, of_the_model
+from neocpu.lowering.values.held_values import StoredPlace, StoredValue, of_the_model
 from neocpu.plan.model_values import ModelValue, values_in_order
 from neocpu.planning.quantised.grids import Grid
 from neocpu.runtime.header_parts import Placement
@@ -69,7 +69,10 @@ def test_reordered_channels_are_reported():
         return emitted(bb, R.nn.conv2d(x, relax_modules.const(RNG, 5, 4, 1, 1)), "y")
 
     main = ABSORB_CHANNEL_SHUFFLES(relax_modules.module(body, (1, 4, 3, 3)))["main"]
-    values = [HeldValue(name, name, (1, 4, 3, 3)) for name in ("a", "joined", "lv3", "gv")]
+    values = [
+        StoredValue(name=name, variable=name, shape=(1, 4, 3, 3))
+        for name in ("a", "joined", "lv3", "gv")
+    ]
     orders = channel_orders(main)
     assert all(sorted(order) == [0, 1, 2, 3] for order in orders.values())
     found = {value.name: value.order for value in of_the_model([*values, None], main)}
@@ -79,30 +82,39 @@ def test_reordered_channels_are_reported():
     assert [value.name for value in of_the_model(values, main)] == ["a.b", "joined"]
 
 
+def stored_value(shape, form=None, **rest):
+    return StoredValue(name="a", variable="b", shape=shape, form=form, **rest)
+
+
 @pytest.mark.parametrize(
     ("value", "stored"),
     [
-        (HeldValue("a", "b", (2, 37, 5, 3), Format(DataLayout(16), "float32")), (2, 3, 5, 3, 16)),
-        (HeldValue("a", "b", (2, 37, 5, 3), Format(DataLayout(1), "float32")), (2, 37, 5, 3)),
+        (stored_value((2, 37, 5, 3), Format(DataLayout(16), "float32")), (2, 3, 5, 3, 16)),
+        (stored_value((2, 37, 5, 3), Format(DataLayout(1), "float32")), (2, 37, 5, 3)),
         (
-            HeldValue("a", "b", (1, 5, 1, 1), Format(DataLayout(4), "uint8"), Grid(0.5, 7), 25.0),
+            stored_value(
+                (1, 5, 1, 1),
+                Format(DataLayout(4), "uint8"),
+                grid=Grid(0.5, 7),
+                error_factor=25.0,
+            ),
             (1, 2, 1, 1, 4),
         ),
-        (HeldValue("rows", "b", (3, 4)), (12,)),
-        (HeldValue("turned", "b", (1, 3, 2, 1), order=(2, 0, 1)), (1, 3, 2, 1)),
+        (stored_value((3, 4)), (12,)),
+        (stored_value((1, 3, 2, 1), order=(2, 0, 1)), (1, 3, 2, 1)),
     ],
 )
 def test_values_survive_json(value, stored):
     dtype = "float32" if value.form is None else value.form.dtype
-    told = value.at(HeldPlace(3, Placement(128, dtype, stored)))
-    assert told is not None
-    assert math.prod(told.stored_shape) == math.prod(stored)
-    assert ModelValue.from_json(told.to_json()) == told
-    assert values_in_order([told], 3, told.end) == (told,)
-    assert value.at(HeldPlace(3, Placement(128, dtype, (*stored, 2)))) is None
-    for calls, arena in ((2, told.end), (3, told.end - 1)):
+    described = value.at(StoredPlace(3, Placement(128, dtype, stored)))
+    assert described is not None
+    assert math.prod(described.stored_shape) == math.prod(stored)
+    assert ModelValue.from_json(described.to_json()) == described
+    assert values_in_order([described], 3, described.end) == (described,)
+    assert value.at(StoredPlace(3, Placement(128, dtype, (*stored, 2)))) is None
+    for calls, arena in ((2, described.end), (3, described.end - 1)):
         with pytest.raises(ValueError, match="beyond the arena"):
-            values_in_order([told], calls, arena)
+            values_in_order([described], calls, arena)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,16 @@ def random_network(rng, size):
             Read(variables[s], SHAPE, "float32", bool(rng.random() < 0.3)) for s in sources
         )
         variables.append(Named(f"v{index}"))
-        ops.append(LayoutOp(f"op_{index}", variables[-1], SHAPE, "float32", reads, frozenset()))
+        ops.append(
+            LayoutOp(
+                name=f"op_{index}",
+                result=variables[-1],
+                shape=SHAPE,
+                dtype="float32",
+                reads=reads,
+                absorbed=frozenset(),
+            )
+        )
     kept = {op.result: op.shape for op in ops if rng.random() < 0.2}
     return Network(ops=tuple(ops), dense=(), nchw_reads=kept)
 

@@ -15,7 +15,7 @@ from neocpu.planning.extract import extract
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
 from neocpu.planning.together import plan_together as module
-from neocpu.planning.together.plan_together import plan_together
+from neocpu.planning.together.plan_together import plan_jointly
 from neocpu.planning.weight_limit import plan_sparingly, price_kept
 from neocpu.planning.weights import packing
 from neocpu.schedules import registry
@@ -47,7 +47,7 @@ def networks(name):
 
 
 def together(nets, costs, **limits):
-    return plan_together(nets, costs, [ArrayDigests() for _ in nets], **limits)
+    return plan_jointly(nets, costs, [ArrayDigests() for _ in nets], **limits)
 
 
 def priced(plan):

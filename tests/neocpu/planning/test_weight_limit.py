@@ -152,16 +152,25 @@ def test_weights_as_the_model_gives_them():
     mod = build(body, *shapes)
     weights = weights_of(mod, extract(mod), cost_model().target, 2)
     # A 3x3 convolution of 3 to 17 channels, a dense layer of 17x3x3 to 10, and their biases.
-    assert weights.given == 4 * (17 * 3 * 9 + 17 + 17 * 3 * 3 * 10 + 10)
+    assert weights.original == 4 * (17 * 3 * 9 + 17 + 17 * 3 * 3 * 10 + 10)
     assert weights.fixed >= 4 * (17 * 3 * 3 * 10 + 10)
 
 
 def layer(number, workload, forms):
     """Return a convolution whose packed weights are to take 1000 bytes."""
     weights = np.zeros(workload.kernel_shape, np.float32)
-    result = relax.Var(f"x{number}")
-    found = (f"conv2d_{number}", result, workload.output_shape, "float32", (), frozenset())
-    return ConvOp(*found, workload=workload, weights=weights, operands=(), forms=forms)
+    return ConvOp(
+        name=f"conv2d_{number}",
+        result=relax.Var(f"x{number}"),
+        shape=workload.output_shape,
+        dtype="float32",
+        reads=(),
+        absorbed=frozenset(),
+        workload=workload,
+        weights=weights,
+        operands=(),
+        forms=forms,
+    )
 
 
 @pytest.mark.parametrize("in_integers", [3, 2, 0])

@@ -1,1 +1,1 @@
-"""Attention that is more than one head's: of channels, and of heads that talk to each other."""
+"""Attention over channels, and attention that mixes its heads."""

@@ -1,4 +1,4 @@
-"""The gate of efficient channel attention, pooling and a window of channels, as one."""
+"""The gate of efficient channel attention: a pooling and a window of channels as one operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neocpu.schedules.vocabulary.format import Format
 from neocpu.schedules.vocabulary.target import CpuTarget
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ChannelGateOp(WorkloadOp):
     """Means of channels, and a convolution along the channels.
 
@@ -34,7 +34,7 @@ class ChannelGateOp(WorkloadOp):
     taps : array
         ``(taps,)``.
     operands : tuple of array
-        What the steps after the convolution read, in order: a number each, ``(1,)``.
+        The operands of the steps after the convolution, in order: one number each, ``(1,)``.
     """
 
     workload: ChannelWindowWorkload
@@ -50,16 +50,16 @@ class ChannelGateOp(WorkloadOp):
         return lower_channel_window(self.workload, form, target)
 
     def constants(self, form: Format, target: CpuTarget) -> Iterator[Array]:
-        """Yield the taps, and what the steps read, for each lane of the output."""
+        """Yield the taps, and the operands of the steps, spread over the lanes of the output."""
         yield self.taps
         lanes = int(np.prod(form.shape((1, *self.shape[1:]))))
         yield from (np.full(lanes, each, each.dtype) for each in self.operands)
 
 
 def with_channel_gates(function: Function, ops: Sequence[LayoutOp]) -> list[LayoutOp]:
-    """Return operators, of which poolings with a convolution along channels after them are gates.
+    """Return operators with one gate for each pooling and convolution along channels after it.
 
-    Between the two, and after them, channels are seen as the pixels of a row.
+    The model reshapes channels to the pixels of a row between the two, and back after them.
     """
     pools = {
         op.result: op
@@ -78,11 +78,12 @@ def with_channel_gates(function: Function, ops: Sequence[LayoutOp]) -> list[Layo
 
 
 def _gate(function: Function, conv: ConvOp, pools: dict[Var, GlobalPoolOp]) -> ChannelGateOp | None:
-    """Return the gate that a convolution along channels is; None if it is none."""
+    """Return the gate that a convolution along channels is part of; None if there is none."""
     row, last = conv.reads[0].var, sole_reader(function, conv.result)
-    pool, seen = _reshaped(function, row), None if last is None else _reshaped(function, last)
+    pool = _reshaped_from(function, row)
+    back = None if last is None else _reshaped_from(function, last)
     mean = pools.get(pool) if pool is not None else None
-    if mean is None or last is None or seen is None or not _is_window(conv):
+    if mean is None or last is None or back is None or not _is_window(conv):
         return None
     if sole_reader(function, mean.result) is None or sole_reader(function, row) is None:
         return None
@@ -94,26 +95,26 @@ def _gate(function: Function, conv: ConvOp, pools: dict[Var, GlobalPoolOp]) -> C
     workload = ChannelWindowWorkload(mean.reads[0].shape, w.kernel[1], w.padding[1], w.epilogue)
     absorbed = {mean.result, row, conv.result, *mean.absorbed, *conv.absorbed}
     return ChannelGateOp(
-        function.name("gate"),
-        last,
-        mean.shape,
-        mean.dtype,
-        mean.reads,
-        frozenset(absorbed),
-        workload,
-        conv.weights.reshape(-1),
-        conv.operands,
+        name=function.name("gate"),
+        result=last,
+        shape=mean.shape,
+        dtype=mean.dtype,
+        reads=mean.reads,
+        absorbed=frozenset(absorbed),
+        workload=workload,
+        taps=conv.weights.reshape(-1),
+        operands=conv.operands,
     )
 
 
-def _reshaped(function: Function, var: Var) -> Var | None:
-    """Return of what a variable is another shape."""
+def _reshaped_from(function: Function, var: Var) -> Var | None:
+    """Return the variable that ``var`` is a reshape of; None if it is no reshape."""
     value: Any = function.definition(var)
     return value.args[0] if is_op(value, "relax.reshape") else None
 
 
 def _is_window(conv: ConvOp) -> bool:
-    """Whether a convolution has one row of one channel, as wide after it, and only float32."""
+    """Whether a float32 convolution keeps the width of an image with one row and one channel."""
     w = conv.workload
     row = (w.in_channels, w.out_channels, w.height) == (1, 1, 1)
     plain = w.kernel[0] == 1 and w.output_shape[2:] == (1, w.width)

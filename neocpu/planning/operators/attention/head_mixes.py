@@ -1,7 +1,7 @@
 """Scores of attention that are mixed across heads: 1x1 convolutions whose channels are the heads.
 
-Such are the dense layers over heads of talking-heads attention, once the transposes around them are
-gone (`neocpu.graph.reordering.cancel_layouts`).
+The dense layers over heads in talking-heads attention become such convolutions when the transposes
+around them are removed (`neocpu.graph.reordering.cancel_layouts`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class HeadMix:
     Attributes
     ----------
     scores : Var
-        What is mixed.
+        The scores that are mixed.
     constants : array
-        ``(heads * heads + heads,)``: weights, a row for each head that is made, and biases.
+        ``(heads * heads + heads,)``: the weights, a row for each resulting head, then the biases.
     through : tuple of Var
-        The variables that it is, in program order.
+        The variables of the mix, in program order.
     """
 
     scores: Var
@@ -38,12 +38,12 @@ class HeadMix:
 
     @property
     def heads(self) -> int:
-        """How many there are, before and after."""
+        """The number of heads, the same before and after."""
         return int(static_shape(self.scores)[1])  # type: ignore[index]
 
 
 def head_mix(function: Function, mixed: Expr) -> HeadMix | None:
-    """Return the mix that alone makes a variable, which is read once; None if it is none."""
+    """Return the mix that makes a variable with one reader; None if no mix makes it."""
     value: Any = sole_definition(function, mixed)
     through, bias = [mixed], None
     if is_op(value, "relax.add"):

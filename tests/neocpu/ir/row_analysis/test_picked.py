@@ -88,7 +88,7 @@ def test_selected_boxes_are_proven_to_belong_to_their_image(
             "place = Gather <axis = 1> (selected, two) all = Reshape (b, flat) "
             "found = Gather <axis = 0> (all, place)",
             "float[r,4] found",
-            "may pick from other rows",
+            "may select from other rows",
         ),
         (BY_HAND.replace("Add (start, box)", "Add (start, start)"), "float[r,4] found", "may p"),
         (
