@@ -52,19 +52,19 @@ from neocpu.graph.simplify import simplify
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import prove_independent_rows
 from neocpu.lowering.apply_plan import apply_plan
-from neocpu.lowering.values.held_values import placed
+from neocpu.lowering.values.stored_values import placed
 from neocpu.plan.outcome import WeightSizes
 from neocpu.plan.reports.calibration_report import CalibrationReport
 from neocpu.plan.reports.decisions import Decisions, operator_reports
 from neocpu.plan.reports.stored_plan import stored_plan
 from neocpu.planning.costs import CostModel
 from neocpu.planning.extract import extract
+from neocpu.planning.joint.plan_jointly import most_of_convolutions, plan_jointly
 from neocpu.planning.measured_costs import Measured
 from neocpu.planning.network import Network
 from neocpu.planning.operators.network_costs import NetworkCosts
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel
 from neocpu.planning.plan_options import PlanOptions
-from neocpu.planning.together.plan_together import most_of_convolutions, plan_jointly
 from neocpu.planning.weights import weights_of
 from neocpu.schedules.estimates.memory_traffic import with_cores
 from neocpu.schedules.vocabulary.accuracy import Accuracy, Admission

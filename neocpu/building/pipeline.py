@@ -30,7 +30,7 @@ from neocpu.lowering.memory.launching import launch_jointly
 from neocpu.lowering.memory.plan_memory import Steps, plan_memory
 from neocpu.lowering.merge_fused_reshapes import join_reshapes
 from neocpu.lowering.values.fused_names import with_names
-from neocpu.lowering.values.held_values import StoredPlace
+from neocpu.lowering.values.stored_values import StoredPlace
 from neocpu.lowering.view_results import view_results
 from neocpu.runtime.header_parts import Placement
 from neocpu.schedules.estimates.kernel_work import KernelWork

@@ -18,7 +18,7 @@ from neocpu.compilation.compiled_module import CompiledModule
 from neocpu.frontend.loaded_model import LoadedModel
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.ir.row_analysis.proof import Rows
-from neocpu.lowering.values.held_values import StoredValue
+from neocpu.lowering.values.stored_values import StoredValue
 from neocpu.plan.reports.decisions import Decisions
 from neocpu.planning.network import Network
 from neocpu.planning.optimisation_levels import LayoutPlan

@@ -26,7 +26,7 @@ from neocpu.ir.model_names import renamed_by
 from neocpu.ir.stored_weights import StoredWeights, stored_weights
 from neocpu.ir.uses import bindings
 from neocpu.lowering.recipes import RECIPE, recipe_of
-from neocpu.lowering.values.held_values import StoredValue, of_the_model, plain_value
+from neocpu.lowering.values.stored_values import StoredValue, of_the_model, plain_value
 from neocpu.lowering.weight_table import WeightTable
 from neocpu.planning.choice import Choice, Cost
 from neocpu.planning.costs import CostModel

@@ -378,10 +378,10 @@ BUGS = (
     ),
     Bug(
         "sets: what a plan reads has no price",
-        "neocpu/planning/together/plan_together.py",
+        "neocpu/planning/joint/plan_jointly.py",
         "by_packing=True, byte_price=read_price)",
         "by_packing=True, byte_price=0.0)",
-        ("tests/neocpu/planning/test_plan_together.py",),
+        ("tests/neocpu/planning/test_plan_jointly.py",),
     ),
     Bug(
         "compare: what is wrong is handed on",
@@ -392,7 +392,7 @@ BUGS = (
     ),
     Bug(
         "compare: channels that were reordered are said to be in order",
-        "neocpu/lowering/values/held_values.py",
+        "neocpu/lowering/values/stored_values.py",
         "order=orders.get(value.name, ())",
         "order=()",
         ("tests/neocpu/lowering/test_values.py",),

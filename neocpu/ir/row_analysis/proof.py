@@ -28,15 +28,15 @@ from neocpu.ir.recurrent_calls import LAYER, layer_workload
 from neocpu.ir.row_analysis.kernel_rows import KernelRows, Packed
 from neocpu.ir.row_analysis.operators import follow_rows
 from neocpu.ir.row_analysis.part import MixedError, Part, Shape, find_part
-from neocpu.ir.row_analysis.picked import (
+from neocpu.ir.row_analysis.relax_call import sliced_ranges
+from neocpu.ir.row_analysis.selected import (
     RowCount,
     SelectedRows,
     offsets,
     reshaped,
     selected_boxes,
 )
-from neocpu.ir.row_analysis.picked_rules import Found, follow_selected
-from neocpu.ir.row_analysis.relax_call import sliced_ranges
+from neocpu.ir.row_analysis.selected_rules import Found, follow_selected
 from neocpu.ir.row_analysis.site import Site, of_one_row
 from neocpu.ir.row_analysis.table import is_elementwise
 from neocpu.ir.uses import bindings

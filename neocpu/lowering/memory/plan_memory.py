@@ -23,7 +23,7 @@ from neocpu.lowering.memory.arena import Span, place
 from neocpu.lowering.memory.guards import Guard
 from neocpu.lowering.memory.joins import Guards, Join, Joins, busy_spans, find_guards, find_joins
 from neocpu.lowering.memory.tensor_uses import Loop, Uses, read_uses, rebound, replace_vars
-from neocpu.lowering.values.held_values import StoredPlace
+from neocpu.lowering.values.stored_values import StoredPlace
 from neocpu.runtime.header_parts import Launch, Placement
 from neocpu.schedules.operators.concat import lower_concat
 from neocpu.schedules.vocabulary.format import Format

@@ -78,10 +78,19 @@ def test_options_arrive(cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch)
         "net.onnx",
         "photos",
         QuantiseOptions(
-            samples=9, method="percentile", percentile=99.9, symmetric=True, per_channel=False, int16_sums=0, correction="activations", equalise=True, exclude=("Gemm", "a"), wide=("x",),
+            samples=9,
+            method="percentile",
+            percentile=99.9,
+            symmetric=True,
+            per_channel=False,
+            int16_sums=0,
+            correction="activations",
+            equalise=True,
+            exclude=("Gemm", "a"),
+            wide=("x",),
             pictures=Preprocessing("letterbox", (0.0,), (1.0, 2.0, 3.0), True),
         ),
-    )  # fmt: skip
+    )
     assert (named["threads"], named["shapes"]) == (1, {"x": (2, 3, 17, 19)})
 
 

@@ -7,7 +7,7 @@ from onnx.reference import ReferenceEvaluator
 import neocpu
 from neocpu.batch import Predictor
 from neocpu.foundation.errors import UsageError
-from tests.neocpu.ir.row_analysis.test_picked import BOXES, CLASSES, LOOK_UP, detector
+from tests.neocpu.ir.row_analysis.test_selected import BOXES, CLASSES, LOOK_UP, detector
 
 OUTPUTS = "float[r,7] detections, float[n,20,4] b, int64[r,3] selected"
 

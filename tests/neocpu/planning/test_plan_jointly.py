@@ -12,10 +12,10 @@ from neocpu.lowering.apply_plan import apply_plan
 from neocpu.planning import weight_limit
 from neocpu.planning.alternatives import alternatives_of
 from neocpu.planning.extract import extract
+from neocpu.planning.joint import plan_together as module
+from neocpu.planning.joint.plan_jointly import plan_jointly
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import OptLevel, plan_layouts
-from neocpu.planning.together import plan_together as module
-from neocpu.planning.together.plan_together import plan_jointly
 from neocpu.planning.weight_limit import plan_sparingly, price_kept
 from neocpu.planning.weights import packing
 from neocpu.schedules import registry

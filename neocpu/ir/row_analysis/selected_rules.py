@@ -11,7 +11,8 @@ from neocpu.ir.attributes import integers_of
 from neocpu.ir.constants import constant_value
 from neocpu.ir.expressions import dtype_of, op_name
 from neocpu.ir.row_analysis.part import MixedError, Part
-from neocpu.ir.row_analysis.picked import (
+from neocpu.ir.row_analysis.relax_call import sliced_ranges
+from neocpu.ir.row_analysis.selected import (
     RowCount,
     SelectedRows,
     combined,
@@ -19,7 +20,6 @@ from neocpu.ir.row_analysis.picked import (
     own_rows,
     plain,
 )
-from neocpu.ir.row_analysis.relax_call import sliced_ranges
 from neocpu.ir.row_analysis.site import Site
 from neocpu.ir.row_analysis.table import is_elementwise
 

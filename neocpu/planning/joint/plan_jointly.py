@@ -17,11 +17,11 @@ from typing import Final
 from neocpu.ir.array_digests import ArrayDigests
 from neocpu.planning.choice import Choice
 from neocpu.planning.costs import CostModel
+from neocpu.planning.joint.shared_offer import SharedOffer
 from neocpu.planning.network import Network
 from neocpu.planning.network_graph import build_graph
 from neocpu.planning.operators.conv_op import ConvOp
 from neocpu.planning.optimisation_levels import LayoutPlan, OptLevel, operator_choices
-from neocpu.planning.together.shared_offer import SharedOffer
 from neocpu.planning.weight_limit import in_seconds, price_kept
 from neocpu.planning.weights import Packing, packing
 from neocpu.schedules.vocabulary.format import Format
