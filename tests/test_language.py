@@ -13,7 +13,6 @@ _NOT_YET = (
     "docs/architecture.md",
     "docs/element-types.md",
     "docs/onnx-backend.md",
-    "foundation",
     "neocpu",
     "search",
     "tests",
