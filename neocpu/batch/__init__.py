@@ -1,4 +1,4 @@
-"""Data sets of any size, scored by a compiled model on a cluster: `Predictor` for Ray Data.
+"""Score data sets of any size by a compiled model on a cluster: `Predictor` for Ray Data.
 
     ds.map_batches(
         neocpu.batch.Predictor,
@@ -6,8 +6,8 @@
         concurrency=8,
     )
 
-Nothing here imports Ray, which makes a `Predictor` in each of its workers and calls it on batches:
-mappings from columns to arrays. Whatever else has such batches can do the same.
+Nothing here imports Ray. Ray makes a `Predictor` in each of its workers and calls it on batches,
+which are mappings from columns to arrays. Other frameworks with such batches can do the same.
 """
 
 from __future__ import annotations

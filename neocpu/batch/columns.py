@@ -19,12 +19,12 @@ Column: TypeAlias = np.ndarray[Any, Any]
 """One element, or one array, for each row."""
 
 _COLOURS: Final = (1, 3, 4)
-"""Of decoded pictures: grey; red, green, blue; and opacity."""
+"""The numbers of colours of decoded pictures: grey; red, green, blue; and opacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputColumn:
-    """An input, and the column it is read from."""
+    """An input, and the column that it is read from."""
 
     spec: TensorSpec
     column: str
@@ -52,21 +52,21 @@ class InputColumn:
         )
 
     def rows(self, column: Column, first: int, count: int, errors: dict[int, str]) -> Column:
-        """Return rows of the column as the model takes them; fewer than it takes are filled up.
+        """Return rows of the column as the model takes them, padded by repeating the last row.
 
         Parameters
         ----------
         first : int
-            The number of the first of them in its batch.
+            The number of the first of these rows in its batch.
         count : int
             The number of rows that the model takes.
         errors : dict of int to str
-            Gets what is wrong with pictures, by their numbers among these rows.
+            Receives the faults of pictures, by their positions among these rows.
 
         Raises
         ------
         UsageError
-            A row is not of the input's dtype and shape, or there is no Pillow for a picture.
+            A row has another dtype or shape than the input, or Pillow is missing for a picture.
         """
         if self.spec.picture is None:
             rows = column if column.dtype != object else np.stack([*map(self._array, column)])
@@ -126,7 +126,7 @@ class OutputColumn:
     Attributes
     ----------
     whole : bool
-        Whether all of it is one row's.
+        Whether the whole output belongs to one row.
     """
 
     spec: TensorSpec
@@ -134,8 +134,8 @@ class OutputColumn:
     whole: bool
 
     def joined(self, pieces: Sequence[Column]) -> Column:
-        """Return as a column what calls returned, of each as much as counts."""
-        if self.spec.dtype == BFLOAT16:  # which Arrow lacks
+        """Return the results of calls, without padding, as a column."""
+        if self.spec.dtype == BFLOAT16:  # Arrow lacks it
             pieces = [from_bits(piece) for piece in pieces]
         if self.spec.bounded:
             ragged = np.empty(len(pieces), object)

@@ -93,7 +93,7 @@ def test_instances_share_the_requests(modules):
         server = start("net", "other", instances=2, threads=1)
         answers = [ask(server), ask(server), ask(server, "other"), ask(server, "other")]
         await settle()
-        # net's two modules, then other's two; each on a lane of its own.
+        # net's two modules, then other's two; each on a worker of its own.
         assert [len(module.calls) for module in modules.all] == [1, 1, 1, 1]
         for module in modules.all:
             module.finish()
@@ -205,7 +205,7 @@ def _ready(shared):
 def test_ready_while_one_copy_replaces_another(modules):
     shared = Metrics(CollectorRegistry())
     old, new = (
-        served.ServedModel(ModelEntry("net", "net.so"), [served.Lane(1)], 1, shared)
+        served.ServedModel(ModelEntry("net", "net.so"), [served.Worker(1)], 1, shared)
         for _ in range(2)
     )
     old.close()

@@ -9,7 +9,12 @@ from neocpu.foundation.errors import UnsupportedError
 from neocpu.foundation.tensor_spec import TensorSpec
 from neocpu.runtime.composed.batch_plans import time_plans
 from neocpu.runtime.signatures import Signature
-from neocpu.serving.batches.batched_plans import any_rows, batch_of, batches_of, check_apart
+from neocpu.serving.batches.batched_plans import (
+    any_rows,
+    batch_of,
+    batches_of,
+    check_row_independent,
+)
 
 PATH = Path("net.so")
 
@@ -83,7 +88,7 @@ def plan(**known):
 
 
 def test_plans_that_compute_the_same_of_a_row():
-    check_apart(PATH, [plan(row_function="a"), plan(row_function="a")])
+    check_row_independent(PATH, [plan(row_function="a"), plan(row_function="a")])
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,7 @@ def test_plans_that_compute_the_same_of_a_row():
 def test_rows_that_are_not_known_to_be_apart(plans, reason):
     match = rf"net.so: requests cannot be computed together: .*{reason}.*; serve it without"
     with pytest.raises(UnsupportedError, match=match):
-        check_apart(PATH, plans)
+        check_row_independent(PATH, plans)
 
 
 def test_every_plan_is_measured():
