@@ -14,9 +14,7 @@ _NOT_YET = (
     "docs/element-types.md",
     "docs/onnx-backend.md",
     "neocpu",
-    "search",
     "tests",
-    "tuning_db",
 )
 
 

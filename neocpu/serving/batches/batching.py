@@ -266,10 +266,8 @@ class Batcher:
             self._queue(least_busy(self._workers))
 
     def _queue(self, worker: int) -> None:
-        self._next, self._next_worker = (
-            self._workers[worker].submit(partial(self._run, worker)),
-            worker,
-        )
+        self._next = self._workers[worker].submit(partial(self._run, worker))
+        self._next_worker = worker
 
     def _run(self, worker: int) -> None:
         """Compute the waiting rows that suit one run. A worker calls this."""
