@@ -1,4 +1,4 @@
-"""Which models can be served in batches, and what their rows must not do."""
+"""Models that can be served in batches, because their rows are independent."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,7 +62,7 @@ def test_any_number_of_rows():
     assert found == signature(*expected)
 
 
-def test_signatures_that_differ_in_their_rows_are_together():
+def test_signatures_that_differ_only_in_their_rows_form_a_group():
     made = {
         (n, size): signature([spec("x", n, size)], [spec("y", n)])
         for n, size in ((1, 3), (4, 3), (1, 9), (2, 3))
@@ -99,7 +99,7 @@ def test_plans_that_compute_the_same_of_a_row():
         ([plan()], "compile it again"),
     ],
 )
-def test_rows_that_are_not_known_to_be_apart(plans, reason):
+def test_rows_that_are_not_known_to_be_independent(plans, reason):
     match = rf"net.so: requests cannot be computed together: .*{reason}.*; serve it without"
     with pytest.raises(UnsupportedError, match=match):
         check_row_independent(PATH, plans)

@@ -1,4 +1,4 @@
-"""Requests that are computed together, on workers whose calls run when the test says so."""
+"""Requests that are computed jointly, on workers that run calls when the test asks."""
 
 import gc
 import itertools
@@ -45,7 +45,7 @@ class FakeWorker:
 
 
 class FakeModule:
-    """``y`` is 2 x + 1; ``before`` is called first, with the rows of the batch."""
+    """Computes ``y`` = 2 x + 1, and first calls ``before`` with the rows of the batch."""
 
     def __init__(self, before=len):
         self.batches = []
@@ -60,7 +60,7 @@ class FakeModule:
 
 
 class Scene:
-    """A batcher, what it runs on, and what it asked to be called later."""
+    """A batcher with its workers and modules, and the calls it has delayed."""
 
     def __init__(self, seconds, most, delay=1.0, workers=1, before=len):
         self.registry = CollectorRegistry()
@@ -73,7 +73,7 @@ class Scene:
         self.asked = 0
 
     def ask(self, rows=1):
-        """Put a request in line; return its rows and its answer."""
+        """Queue a request; return its rows and its answer."""
         self.asked += 1
         x = np.full((rows, 2), self.asked, "float32")
         later = lambda seconds, end: self.delays.append((seconds, end))  # noqa: E731
@@ -86,7 +86,7 @@ class Scene:
         end()
 
     def ran(self):
-        """Run all that is queued; return the rows of the batches so far, without those to spare."""
+        """Run all queued calls; return the rows of the batches so far, without spare ones."""
         while any(worker.calls for worker in self.workers):
             next(worker for worker in self.workers if worker.calls).step()
         return [batch[:, 0].tolist() for module in self.modules for batch in module.batches]
@@ -127,7 +127,7 @@ def test_what_comes_while_a_run_is_queued_is_taken_too():
 
 
 def test_a_delay_that_ended_before_the_run_began_leaves_no_other_waiting():
-    """What a queued run has no room for begins with the next, or when its own delay ends."""
+    """Rows beyond a queued run begin with the next run, or when their own delay ends."""
     scene = Scene({2: 1.0}, most=2)
     asked = [scene.ask() for _ in range(3)]
     assert scene.ran() == [[1, 2]]
@@ -212,7 +212,7 @@ def test_rows_that_are_a_batch_are_read_where_they_lie():
 
 
 def test_rows_are_let_go_of_with_their_answer():
-    """And not by the garbage collector some requests later."""
+    """They are freed at once, and not by the garbage collector some requests later."""
     scene = Scene({4: 1.0}, most=4)
     gc.disable()
     try:
@@ -376,7 +376,7 @@ def _at_once(call):
 
 
 class ThreadWorker(FakeWorker):
-    """One that makes calls on a thread of its own."""
+    """A worker that makes calls on its own thread."""
 
     def __init__(self):
         super().__init__()
@@ -390,7 +390,7 @@ class ThreadWorker(FakeWorker):
 
 
 def test_many_at_once():
-    """From several threads, on several workers, some of them cancelled."""
+    """Several threads use several workers, and cancel some requests."""
     workers = [ThreadWorker(), ThreadWorker()]
     modules = [FakeModule(), FakeModule()]
     metrics = ModelMetrics(Metrics(CollectorRegistry()), "net", "1")

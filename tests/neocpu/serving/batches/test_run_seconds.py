@@ -1,4 +1,4 @@
-"""Which runs a busy server makes, and how long they take on all workers at once."""
+"""The runs of a busy server, and their seconds on all workers at once."""
 
 import threading
 
